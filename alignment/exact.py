@@ -1,0 +1,65 @@
+"""Exact mode: both models in float64, with the float32 constants inside kernels taken out on both sides.
+
+A float64 run is an oracle only then. With stock kernels a correct port agrees to 1e-7 in float64; with these four
+neutralised it agrees to 1e-14:
+
+=====================================  ==========================================================================
+constant                               what is done
+=====================================  ==========================================================================
+Paddle's hardsigmoid slope             ``relu6(x + 3) / 6`` on both sides
+torch's hardsigmoid gradient, 1/6      the same
+Paddle's BatchNorm eps                 torch's eps is rounded to float32; Paddle's is left as the port has it
+Paddle's adaptive average pool, 1/N    ``mean([2, 3])`` on the Paddle side
+optimizers' hyperparameters            rounded to float32 on both sides (``OptimizerConfig.in_float32``)
+=====================================  ==========================================================================
+
+Only the stock layer classes are replaced, so a port that uses another layer in their place keeps its mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import torch
+
+from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
+
+
+class _PaddleHardsigmoid(paddle.nn.Layer):
+    def forward(self, input: paddle.Tensor) -> paddle.Tensor:
+        return paddle.nn.functional.relu6(input + 3.0) / 6.0
+
+
+class _PaddleGlobalMean(paddle.nn.Layer):
+    def forward(self, input: paddle.Tensor) -> paddle.Tensor:
+        return input.mean([2, 3], keepdim=True)
+
+
+class _TorchHardsigmoid(torch.nn.Module):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.relu6(input + 3.0) / 6.0
+
+
+def exact_paddle(model: paddle.nn.Layer) -> paddle.nn.Layer:
+    """Turn a Paddle model into its exact form, in place."""
+    for parent in model.sublayers(include_self=True):
+        for name, child in list(parent.named_children()):
+            if type(child) in (Hardsigmoid, paddle.nn.Hardsigmoid):
+                setattr(parent, name, _PaddleHardsigmoid())
+            elif type(child) is paddle.nn.AdaptiveAvgPool2D and child._output_size in (1, (1, 1), [1, 1]):
+                setattr(parent, name, _PaddleGlobalMean())
+    # Layer.to keeps BatchNorm's statistics with its parameters; astype on the whole layer covers them all.
+    return model.to(dtype="float64")
+
+
+def exact_torch(model: torch.nn.Module) -> torch.nn.Module:
+    """Turn a torch model into its exact form, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Hardsigmoid:
+                setattr(parent, name, _TorchHardsigmoid())
+            elif isinstance(child, torch.nn.BatchNorm2d):
+                child.eps = float(np.float32(child.eps))
+    return model.double()

@@ -1,0 +1,40 @@
+"""One way to refuse bad input: a single clear line on standard error and exit status 2."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+
+
+class UserError(Exception):
+    """Something the user gave cannot be used. The message names the thing and the mend, in one line.
+
+    Data-loading workers of both frameworks re-raise a worker's exception as ``type(exc)(long_traceback_text)``;
+    :attr:`line` finds the original message again inside that text.
+    """
+
+    @property
+    def line(self) -> str:
+        """The message as one line, without any worker traceback around it."""
+        text = str(self).rsplit("UserError: ", 1)[-1].strip()
+        return " ".join(text.split())
+
+
+def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
+    """Wrap a command's ``main``: a :class:`UserError` becomes one line on standard error and exit status 2."""
+
+    @functools.wraps(main)
+    def wrapped(*args, **kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except UserError as error:
+            print(f"error: {error.line}", file=sys.stderr)
+            return 2
+        except BrokenPipeError:
+            # The reader of our output (head, say) has gone; the rest of the output is unwanted.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+
+    return wrapped

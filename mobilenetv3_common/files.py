@@ -1,0 +1,68 @@
+"""Files that are either whole or absent, and directories that are known to be writable before work starts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from mobilenetv3_common.errors import UserError
+
+
+@contextlib.contextmanager
+def atomic_open(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
+    """Open a temporary file beside ``path`` and move it into place only when the block ends without an error.
+
+    A reader sees the old file or the new one, never a half-written one. Raises :class:`UserError` where the directory
+    is missing or cannot be written, or the disk is full; the old file is then untouched.
+    """
+    path = Path(path)
+    encoding = None if "b" in mode else "utf-8"
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.fchmod(handle, 0o666 & ~umask)
+        with os.fdopen(handle, mode, encoding=encoding) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def ensure_writable_dir(path: str | os.PathLike) -> Path:
+    """Create ``path`` if needed and prove by writing a file that it can be written.
+
+    Raises :class:`UserError` naming the directory otherwise.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"cannot write in directory {path}: {error.strerror or error}; choose another directory or mend its permissions"
+        ) from error
+    return path
+
+
+def sha256_of(path: str | os.PathLike) -> str:
+    """Hexadecimal SHA-256 of a file, read in chunks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

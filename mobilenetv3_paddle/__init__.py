@@ -1,0 +1,1 @@
+"""MobileNetV3 in PaddlePaddle: the reproduction. Never imports torch."""

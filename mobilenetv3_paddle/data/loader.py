@@ -1,0 +1,69 @@
+"""Batches over worker processes and ranks."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import paddle
+
+from mobilenetv3_common.image import quiet_opencv
+from mobilenetv3_common.presets import TrainPreset
+from mobilenetv3_common.sampling import BatchPlan, SampleKey, mix_groups, mix_params
+from mobilenetv3_paddle.data.dataset import ImageDataset
+from mobilenetv3_paddle.data.mixing import mix_batch
+
+
+def collate(
+    samples: list[tuple[np.ndarray, int, SampleKey]], dataset: ImageDataset, mix_group: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stack samples into a batch and mix it where the preset says so.
+
+    Returns:
+        images float32 (N, 3, H, W); labels int64 (N,), or float32 (N, classes) where mixed; picture numbers int64 (N,).
+    """
+    images = np.stack([pixels for pixels, _, _ in samples])
+    labels = np.array([label for _, label, _ in samples], dtype=np.int64)
+    keys = [key for _, _, key in samples]
+    numbers = np.array([key.index for key in keys], dtype=np.int64)
+    preset = dataset.preset
+    if isinstance(preset, TrainPreset) and preset.mixes:
+        parts = [
+            mix_batch(
+                images[part],
+                labels[part],
+                mix_params(preset, dataset.seed, keys[0].epoch, group, *images.shape[2:]),
+                dataset.index.num_classes,
+            )
+            for group, part in mix_groups(keys, mix_group)
+        ]
+        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return images, labels, numbers
+
+
+def _start_worker(worker_id: int, backend: str) -> None:
+    if backend == "cv2":
+        quiet_opencv()
+
+
+def build_loader(
+    dataset: ImageDataset, plan: BatchPlan, num_workers: int = 0, mix_group: int | None = None
+) -> paddle.io.DataLoader:
+    """A loader of (images, labels, picture numbers) batches as tensors, in the plan's order.
+
+    Args:
+        dataset: what makes a sample.
+        plan: the batches of this rank; call its ``set_epoch`` before each epoch.
+        num_workers: worker processes; 0 loads in this process.
+        mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
+            batch gives when both use the same group.
+    """
+    _start_worker(0, dataset.backend)
+    return paddle.io.DataLoader(
+        dataset,
+        batch_sampler=plan,
+        num_workers=num_workers,
+        collate_fn=functools.partial(collate, dataset=dataset, mix_group=mix_group or plan.batch_size),
+        worker_init_fn=functools.partial(_start_worker, backend=dataset.backend),
+        places=paddle.CPUPlace(),
+    )

@@ -1,0 +1,70 @@
+"""Preprocessing of one picture with torchvision's own image operations: evaluation and training presets."""
+
+from __future__ import annotations
+
+import torch
+from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
+from torchvision.transforms.autoaugment import _apply_op
+
+from mobilenetv3_common.presets import EvalPreset, TrainPreset
+from mobilenetv3_common.sampling import SampleParams
+
+
+def eval_transform(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
+    """Resize, centre crop, scale to 0..1, normalise.
+
+    Args:
+        image: an RGB picture of any size.
+        preset: sizes in pixels, mean and standard deviation a channel.
+
+    Returns:
+        float32, shape (3, crop_size, crop_size), channels red, green, blue.
+    """
+    image = F.resize(image, preset.resize_size, InterpolationMode.BILINEAR)
+    image = F.center_crop(image, preset.crop_size)
+    return normalize(image, preset)
+
+
+def train_transform(image: Image.Image, preset: TrainPreset, params: SampleParams) -> torch.Tensor:
+    """Apply drawn parameters: crop and resize, flip, automatic augmentation, normalise, erase.
+
+    Args:
+        image: an RGB picture; ``params`` were drawn for its size.
+        preset: sizes, mean and standard deviation.
+        params: what to do, from :func:`mobilenetv3_common.sampling.sample_params`.
+
+    Returns:
+        float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.
+    """
+    image = F.resized_crop(image, *params.crop, [preset.crop_size, preset.crop_size], InterpolationMode.BILINEAR)
+    if params.flip:
+        image = F.hflip(image)
+    for name, magnitude in params.ops:
+        image = apply_op(image, name, magnitude)
+    pixels = normalize(image, preset)
+    if params.erase is not None:
+        pixels = F.erase(pixels, *params.erase, v=torch.zeros(1, 1, 1))
+    return pixels
+
+
+def normalize(image: Image.Image, preset: EvalPreset | TrainPreset) -> torch.Tensor:
+    """An RGB picture as float32 (3, H, W): divided by 255, less the mean, by the standard deviation of each channel."""
+    pixels = F.convert_image_dtype(F.pil_to_tensor(image), torch.float32)
+    return F.normalize(pixels, preset.mean, preset.std)
+
+
+def apply_op(image: Image.Image, name: str, magnitude: float) -> Image.Image:
+    """One operation of the automatic augmentation policies; geometric ones are bilinear and fill with black.
+
+    Args:
+        image: an RGB picture.
+        name: operation, named as in torchvision's ``autoaugment``.
+        magnitude: signed; a tangent (Shear), pixels (Translate), degrees (Rotate), change of the factor 1 (Brightness,
+            Color, Contrast, Sharpness), bits kept (Posterize) or a threshold 0..255 (Solarize).
+
+    Raises:
+        ValueError: an unknown operation.
+    """
+    return _apply_op(image, name, magnitude, interpolation=InterpolationMode.BILINEAR, fill=None)
