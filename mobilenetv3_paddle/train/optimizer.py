@@ -80,6 +80,10 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
 def parameter_groups(model: nn.Layer, config: OptimizerConfig) -> list[dict]:
     """Parameters with their weight decay: all in one group, or BatchNorm's apart."""
     trainable = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
+    for parameter in trainable:
+        # Paddle's optimizers leave a group's weight decay on the parameter itself, where the next optimizer would
+        # add it to its own.
+        parameter.regularizer = None
     if config.norm_weight_decay is None:
         return [{"params": trainable, "weight_decay": config.weight_decay}]
     layers = [layer for layer in model.sublayers() if isinstance(layer, nn.BatchNorm2D)]

@@ -1,0 +1,40 @@
+"""Every tolerance of the steps, in one table, with its reason.
+
+Float32 results are compared with the float64 truth: Paddle's error may be at most ``FLOOR_FACTOR`` times the measured
+noise floor of the quantity itself, which is the larger of the reference's own float32 error and the reference's change
+when each weight moves by one unit in the last place.
+
+Float64 results in exact mode are compared with each other.
+"""
+
+from __future__ import annotations
+
+# How many times the reference's own float32 error the port's may be. A correct port stays below 5 (20 seeds, both
+# models, four widths); PITFALLS' smallest fault, a BatchNorm eps of 1e-5, is beyond 1000.
+FLOOR_FACTOR = 10.0
+
+# Relative L2 floor below which no float32 (float64) result can be asked to be: a few units in the last place, for
+# quantities so small that the reference happens to be exact.
+BASE_FLOOR_32 = 4 * 2.0**-24
+BASE_FLOOR_64 = 16 * 2.0**-53
+
+# Relative L2 agreement of the two frameworks in exact mode. A correct port gives 2e-14 or better.
+EXACT_RTOL = 1e-12
+
+# Over several updates rounding grows at the network's own pace: exact mode must stay within this many times the
+# reference's change under one-ulp changes of its float64 weights.
+TRAJECTORY_FACTOR = 10.0
+
+# One kink input on the other side of its kink changes a float32 gradient by up to this relative L2 in a correct port
+# (measured: 1e-3). It widens the float32 floor only where flips were counted; exact mode judges those gradients.
+FLIP_ALLOWANCE = 5e-3
+
+# A measured quantity is noise where one-ulp changes move the truth by this share of itself, e.g. the gradients of the
+# projection BatchNorms' biases, which are zero in exact arithmetic.
+NOISE_SHARE = 1e-3
+
+# The reproduction guide's absolute thresholds, reported beside the verdict.
+GUIDE_THRESHOLDS = {"forward": 1e-5, "data": 0.0, "metric": 0.0, "loss": 1e-5, "backward": 1e-5}
+
+# No vacuous check: logits of the photographs must have a standard deviation within these bounds.
+LOGITS_STD = (0.5, 5.0)
