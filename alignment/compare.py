@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from alignment import tolerance
+
+ZERO_BUT_FOR_ROUNDING = "zero but for rounding"
 
 
 @dataclass
@@ -59,22 +62,33 @@ class Lanes:
     ulp64: np.ndarray | None = None
 
 
+class Change(NamedTuple):
+    """How far a tensor of one lane lies from the truth, and the truth's norm (both L2)."""
+
+    distance: float
+    scale: float
+
+    @property
+    def share(self) -> float:
+        return relative(self.distance, self.scale)
+
+
 @dataclass
 class Leeway:
     """What a comparison may take into account beyond the quantity's own noise floor.
 
     Attributes:
-        trajectory: judge exact mode by the one-ulp floor instead of EXACT_RTOL (after one or more updates).
         flips: kink inputs that float32 put on the other side of their kink.
         pooled32, pooled64: relative floors of the quantity's siblings; a single tensor's floor can be small by luck.
         float32: judge float32 at all.
+        change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
     """
 
-    trajectory: bool = False
     flips: int = 0
     pooled32: float = 0.0
     pooled64: float = 0.0
     float32: bool = True
+    change64: Change | None = None
 
 
 def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = True) -> str:
@@ -106,7 +120,7 @@ def norm(array: np.ndarray) -> float:
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
     """L2 norm of the difference, computed in float64."""
-    return norm(a.astype(np.float64, copy=False) - b)
+    return norm(np.subtract(a, b, dtype=np.float64))
 
 
 def relative(error: float, scale: float) -> float:
@@ -149,15 +163,18 @@ def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Qua
     if not pairs:
         return quantity.fail("nothing to compare")
     for paddle, ref, kind in pairs:
-        problem = strict_problem(paddle, ref)
+        problem = strict_problem(paddle, ref, finite=False)
         if problem:
             return quantity.fail(f"{kind}: {problem}")
         assert paddle is not None
         if paddle.dtype != kind:
             return quantity.fail(f"{kind} run gave type {paddle.dtype}")
-    paddle, ref = next((p, r) for p, r, _ in pairs)
+    paddle, ref, kind = pairs[0]
     assert paddle is not None and ref is not None
-    difference = np.abs(paddle.astype(np.float64) - ref)
+    difference = np.subtract(paddle, ref, dtype=np.float64)
+    if not np.isfinite(norm(difference)):
+        return quantity.fail(f"{kind}: {strict_problem(paddle, ref)}")
+    difference = np.abs(difference)
     quantity.mean_abs_diff, quantity.max_abs_diff = float(difference.mean()), float(difference.max())
     if lanes.paddle32 is not None and lanes.ref64 is not None:
         _judge_float32(quantity, lanes, leeway)
@@ -184,15 +201,17 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
 
 def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     assert lanes.paddle64 is not None and lanes.ref64 is not None
-    scale = norm(lanes.ref64)
+    change = leeway.change64
+    if change is None:
+        moved = distance(lanes.ulp64, lanes.ref64) if lanes.ulp64 is not None else 0.0
+        change = Change(moved, norm(lanes.ref64))
+    floor, scale = change
     error = distance(lanes.paddle64, lanes.ref64)
     quantity.float64_diff = relative(error, scale)
-    floor = distance(lanes.ulp64, lanes.ref64) if lanes.ulp64 is not None else 0.0
     if scale > 0 and floor >= tolerance.NOISE_SHARE * scale:
-        quantity.reason = "zero but for rounding"
-    bound = tolerance.TRAJECTORY_FACTOR * max(floor, max(tolerance.BASE_FLOOR_64, leeway.pooled64) * scale)
-    if not leeway.trajectory:
-        bound = max(bound, tolerance.EXACT_RTOL * scale)
+        quantity.reason = ZERO_BUT_FOR_ROUNDING
+    floor = max(floor, leeway.pooled64 * scale)
+    bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor)
     if not error <= bound:
         quantity.fail(f"exact mode differs by {quantity.float64_diff:.1e} (bound {relative(bound, scale):.1e})")
 
@@ -221,7 +240,7 @@ class Group:
             row_value, value = getattr(row, column), getattr(member, column)
             if value is not None and (row_value is None or value > row_value):
                 setattr(row, column, value)
-        noise = member.reason == "zero but for rounding"
+        noise = member.reason == ZERO_BUT_FOR_ROUNDING
         if member.float64_diff is not None and not noise:
             row.float64_diff = max(row.float64_diff or 0.0, member.float64_diff)
         if not member.passed:

@@ -18,8 +18,6 @@ Only the stock layer classes are replaced, so a port that uses another layer in 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import paddle
 import torch
@@ -42,6 +40,39 @@ class _TorchHardsigmoid(torch.nn.Module):
         return torch.nn.functional.relu6(input + 3.0) / 6.0
 
 
+class TorchDepthwise(torch.nn.Module):
+    """A depthwise convolution as a sum over the kernel's taps.
+
+    In float64 torch convolves group by group, which for 576 groups takes half the time of a whole training step. This
+    computes the same (a test holds it to 1e-15 of torch's own, forward and backward) without that loop.
+    """
+
+    def __init__(self, conv: torch.nn.Conv2d) -> None:
+        super().__init__()
+        self.weight = conv.weight
+        self.stride, self.padding, self.dilation = conv.stride, conv.padding, conv.dilation
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        (sy, sx), (py, px), (dy, dx) = self.stride, self.padding, self.dilation
+        taps_y, taps_x = self.weight.shape[2:]
+        height = (input.shape[2] + 2 * py - dy * (taps_y - 1) - 1) // sy + 1
+        width = (input.shape[3] + 2 * px - dx * (taps_x - 1) - 1) // sx + 1
+        padded = torch.nn.functional.pad(input, (px, px, py, py))
+        output = torch.zeros((), dtype=input.dtype, device=input.device)
+        for y in range(taps_y):
+            for x in range(taps_x):
+                seen = padded[:, :, y * dy : y * dy + (height - 1) * sy + 1 : sy, x * dx : x * dx + (width - 1) * sx + 1 : sx]
+                output = output + seen * self.weight[:, 0, y, x].reshape(1, -1, 1, 1)
+        return output
+
+
+def is_depthwise(module: torch.nn.Module) -> bool:
+    """A convolution with one filter a channel and nothing that TorchDepthwise does not do."""
+    if type(module) is not torch.nn.Conv2d or module.bias is not None or module.padding_mode != "zeros":
+        return False
+    return module.groups == module.in_channels == module.out_channels and not isinstance(module.padding, str)
+
+
 def exact_paddle(model: paddle.nn.Layer) -> paddle.nn.Layer:
     """Turn a Paddle model into its exact form, in place."""
     for parent in model.sublayers(include_self=True):
@@ -62,4 +93,6 @@ def exact_torch(model: torch.nn.Module) -> torch.nn.Module:
                 setattr(parent, name, _TorchHardsigmoid())
             elif isinstance(child, torch.nn.BatchNorm2d):
                 child.eps = float(np.float32(child.eps))
+            elif is_depthwise(child):
+                setattr(parent, name, TorchDepthwise(child))
     return model.double()

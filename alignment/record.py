@@ -42,7 +42,7 @@ def load_record(path: str | os.PathLike) -> dict[str, np.ndarray]:
             shape, _, dtype = reader(file)
         except ValueError as error:
             raise UserError(f"{path} is not a record: {str(error).splitlines()[0]}") from error
-        if dtype != object or shape != ():
+        if not dtype.hasobject or shape != ():
             raise UserError(f"{path} holds one array of type {dtype}, not a dictionary of named arrays")
         content = load_arrays(file, str(path))
     if isinstance(content, np.ndarray) and content.dtype == object and content.shape == ():

@@ -151,7 +151,8 @@ def _photographs(size: int) -> tuple[np.ndarray, np.ndarray]:
     from mobilenetv3_ref.data import eval_transform
 
     preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)
-    pictures, labels = [], []
+    pictures: list[np.ndarray] = []
+    labels: list[int] = []
     for split in ("train", "val"):
         index = index_dataset(LITE_DATA, split)
         pictures += [eval_transform(decode_image(index.path(i)), preset).numpy() for i in range(len(index))]

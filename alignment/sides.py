@@ -37,14 +37,17 @@ class Side:
 
     Attributes:
         name: ``"paddle"`` or ``"ref"``.
+        device: ``"cpu"`` or ``"gpu"``.
         models, data, metric, loss, train: the packages under test.
         kinks: layer classes with a kink in their derivative, and where the kinks are.
     """
 
     name: str
+    device: str
     kinks: dict[type, tuple[float, ...]]
 
-    def __init__(self, package: ModuleType, replaced: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, package: ModuleType, device: str, replaced: dict[str, dict[str, Any]]) -> None:
+        self.device = device
         for part in ("models", "data", "metric", "loss", "train"):
             module = getattr(package, part)
             names = {**vars(module), **replaced.pop(part, {})}
@@ -74,6 +77,10 @@ class Side:
 
     def make_exact(self, model: Any) -> Any:
         raise NotImplementedError
+
+    def place(self, model: Any) -> Any:
+        """The model on this side's device."""
+        return model
 
     def load(self, model: Any, state: State) -> None:
         raise NotImplementedError
@@ -117,6 +124,7 @@ class Side:
             network = self.models.MODELS[model](**options)
         if exact:
             network = self.make_exact(network)
+        network = self.place(network)
         self.load(network, {k: v.astype(dtype) if v.dtype.kind == "f" else v for k, v in state.items()})
         network.eval()
         return network
@@ -168,13 +176,16 @@ class RefSide(Side):
     """PyTorch: the reference."""
 
     name = "ref"
-    kinks = {torch.nn.ReLU: (0.0,), torch.nn.Hardswish: (-3.0, 3.0), torch.nn.Hardsigmoid: (-3.0, 3.0)}
 
-    def __init__(self, **replaced: dict[str, Any]) -> None:
-        super().__init__(mobilenetv3_ref, replaced)
+    def __init__(self, device: str = "cpu", **replaced: dict[str, Any]) -> None:
+        super().__init__(mobilenetv3_ref, device, replaced)
+        self.kinks = {torch.nn.ReLU: (0.0,), torch.nn.Hardswish: (-3.0, 3.0), torch.nn.Hardsigmoid: (-3.0, 3.0)}
+        self.torch_device = torch.device("cuda" if device == "gpu" else "cpu")
+        if device == "gpu":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(array))
+        return torch.from_numpy(np.array(array)).to(self.torch_device)
 
     def leaf(self, array: np.ndarray) -> torch.Tensor:
         return self.tensor(array).requires_grad_()
@@ -184,6 +195,9 @@ class RefSide(Side):
 
     def make_exact(self, model: torch.nn.Module) -> torch.nn.Module:
         return exact_torch(model)
+
+    def place(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.to(self.torch_device)
 
     def load(self, model: torch.nn.Module, state: State) -> None:
         counters = {k: v for k, v in model.state_dict().items() if k.endswith("num_batches_tracked")}
@@ -231,8 +245,9 @@ class PaddleSide(Side):
 
     name = "paddle"
 
-    def __init__(self, **replaced: dict[str, Any]) -> None:
-        super().__init__(mobilenetv3_paddle, replaced)
+    def __init__(self, device: str = "cpu", **replaced: dict[str, Any]) -> None:
+        super().__init__(mobilenetv3_paddle, device, replaced)
+        paddle.set_device(device)
         from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
         gates = (paddle.nn.Hardswish, paddle.nn.Hardsigmoid, Hardsigmoid)
@@ -245,7 +260,7 @@ class PaddleSide(Side):
         return paddle.to_tensor(array, stop_gradient=False)
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
-        return tensor.numpy().copy()
+        return tensor.numpy()  # a copy
 
     def make_exact(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
         return exact_paddle(model)
@@ -304,8 +319,8 @@ class _TorchSharedDropout(torch.nn.Module):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training or self.p == 0:
             return input
-        kept = torch.from_numpy(self.uniform(tuple(input.shape)) >= self.p)
-        return input * kept.to(input) / (1.0 - self.p)
+        kept = torch.from_numpy(self.uniform(tuple(input.shape)) >= self.p).to(input)
+        return input * kept / (1.0 - self.p)
 
 
 class _PaddleSharedDropout(paddle.nn.Layer):

@@ -143,8 +143,10 @@ def read_state(path: str | os.PathLike) -> State:
         content = _read_torch(path)
     if isinstance(content, dict) and isinstance(content.get("model"), dict):
         content = content["model"]  # a training checkpoint of torchvision's reference script
-    if not isinstance(content, dict) or not content or not all(
-        isinstance(k, str) and isinstance(v, np.ndarray) and v.dtype != object for k, v in content.items()
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(isinstance(k, str) and isinstance(v, np.ndarray) and v.dtype != object for k, v in content.items())
     ):
         raise UserError(f"{path} does not hold a dictionary of named arrays: give a file of weights alone")
     return dict(content)

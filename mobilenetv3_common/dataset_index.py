@@ -64,7 +64,9 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     if num_classes is not None:
         for name, label in zip(index.names, index.labels, strict=True):
             if label >= num_classes:
-                raise UserError(f"{root}: {name} has label {label}, but the model has {num_classes} classes (0 to {num_classes - 1})")
+                raise UserError(
+                    f"{root}: {name} has label {label}, but the model has {num_classes} classes (0 to {num_classes - 1})"
+                )
     return index
 
 
@@ -102,7 +104,9 @@ def _from_list(root: Path, list_file: Path) -> DatasetIndex:
         name, _, label = line.strip().rpartition(" ")
         name = name.strip()
         if not name or not label.isascii() or not label.isdigit():
-            raise UserError(f"{list_file}:{number}: expected 'relative/path label' with a whole label of 0 or more, found {line.strip()!r}")
+            raise UserError(
+                f"{list_file}:{number}: expected 'relative/path label' with a whole label of 0 or more, found {line.strip()!r}"
+            )
         if not (root / name).is_file():
             raise UserError(f"{list_file}:{number}: no such file {root / name}")
         names.append(name)

@@ -17,7 +17,7 @@ from numpy._core import multiarray
 from mobilenetv3_common.errors import UserError
 
 
-def _reconstruct(subtype: type, shape: tuple, dtype: Any) -> np.ndarray:
+def _reconstruct(subtype: type, shape: tuple, dtype: Any) -> Any:
     if subtype is not np.ndarray or tuple(shape) != (0,):
         raise pickle.UnpicklingError("an array is built in an unusual way")
     return multiarray._reconstruct(subtype, shape, dtype)  # type: ignore[attr-defined]

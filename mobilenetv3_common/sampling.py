@@ -33,7 +33,7 @@ class SampleKey(NamedTuple):
     """What a loader worker needs to make one sample: which epoch, which picture, and its place in the epoch's order."""
 
     epoch: int
-    index: int
+    sample: int
     position: int
 
 
@@ -125,7 +125,7 @@ def sample_params(preset: TrainPreset, seed: int, key: SampleKey, height: int, w
         key: epoch and picture.
         height, width: size of the decoded picture in pixels, at least 1.
     """
-    at = (seed, key.epoch, key.index)
+    at = (seed, key.epoch, key.sample)
     size = preset.crop_size
     ops: tuple[tuple[str, float], ...] = ()
     if preset.auto_augment is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +46,9 @@ class OptimizerConfig:
 
     def in_float32(self) -> OptimizerConfig:
         """Every number rounded to float32: what Paddle's kernels hold, whatever the type of the parameters."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{k: float(np.float32(v)) for k, v in values.items() if isinstance(v, float)})
+        numbers = {field.name: getattr(self, field.name) for field in fields(self)}
+        rounded: dict[str, Any] = {k: float(np.float32(v)) for k, v in numbers.items() if isinstance(v, float)}
+        return replace(self, **rounded)
 
 
 @dataclass(frozen=True)

@@ -152,20 +152,22 @@ class Lane:
     """
 
     def __init__(self, context: Context, name: str, share_dropout: bool = True) -> None:
+        self.context = context
         self.name = name
         self.exact = name.endswith("64")
         self.dtype = "float64" if self.exact else "float32"
         self.side: Side = context.paddle if name.startswith("paddle") else context.ref
         self.changed = name.startswith("ulp")
-        self.context = context
         self.state = context.ulp_changed(context.state, self.dtype) if self.changed else context.state
         self.network = self.side.build(context.model, context.state, exact=self.exact, **context.options)
         self.iteration = 0
         self.dropouts = 0
         if share_dropout:
-            draw = lambda shape: np.random.default_rng([context.seed, self.iteration]).random(shape)  # noqa: E731
-            self.dropouts = self.side.share_dropout(self.network, draw)
+            self.dropouts = self.side.share_dropout(self.network, self._uniform)
         self.reset()
+
+    def _uniform(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng([self.context.seed, self.iteration]).random(shape)
 
     def images(self, images: np.ndarray) -> np.ndarray:
         """Pictures in this lane's precision, moved by one ulp where the lane's weights are."""

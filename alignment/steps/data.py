@@ -30,11 +30,11 @@ POLICIES = {
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def run(context: Context) -> StepResult:
+def run(context: Context, policies: dict[str, TrainPreset] = POLICIES) -> StepResult:
     """Compare both loaders batch by batch, and the evaluation pipeline with torchvision's own, end to end."""
     result = StepResult(2, "data")
     _evaluation(context, result)
-    _training(context, result)
+    _training(context, result, policies)
     return result
 
 
@@ -86,9 +86,9 @@ def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> Non
     result.quantities.append(judge_equal("eval.ranks.labels", labels, np.array(index.labels)))
 
 
-def _training(context: Context, result: StepResult) -> None:
+def _training(context: Context, result: StepResult, policies: dict[str, TrainPreset]) -> None:
     index = first_pictures(context.index("train"))
-    for policy, preset in POLICIES.items():
+    for policy, preset in policies.items():
         first: dict[str, Batch] = {}
         epochs = []
         for epoch in range(EPOCHS):
@@ -172,11 +172,13 @@ def compare_batches(name: str, paddle: list[Batch], ref: list[Batch]) -> Iterato
         yield row
 
 
-def undecodable(index: DatasetIndex, backend: str) -> None:
-    """Decode every picture that the step will use, in this process.
+def check_pictures(context: Context, splits: tuple[str, ...]) -> None:
+    """Decode every picture that the steps will use, before any of them runs.
 
     Raises:
-        UserError: a picture is damaged; the message names it.
+        UserError: a split cannot be listed, a label is out of range, or a picture is damaged; the message names it.
     """
-    for number in range(len(index)):
-        decode_image(index.path(number), backend)
+    for split in splits:
+        index = first_pictures(context.index(split))
+        for number in range(len(index)):
+            decode_image(index.path(number), context.image_backend)

@@ -93,7 +93,7 @@ def _end_to_end(context: Context, result: StepResult, logits: dict[str, np.ndarr
         result.quantities.append(judge_equal(f"acc_top{k}", ours, theirs))
         result.quantities.append(judge_equal(f"acc_top{k}.sorted", ours, np.array(expected)))
         result.record(f"acc_top{k}", ours, theirs)
-        result.require(f"top{k}", round(float(theirs), 4), 0 < theirs < 1, "strictly between 0 and 1")
+        result.require(f"top{k}", round(float(theirs), 4), 0 < float(theirs) < 1, "strictly between 0 and 1")
     result.require("pictures", len(labels), len(labels) >= 4, "4 or more")
 
 
@@ -105,7 +105,7 @@ def _accumulated(context: Context, name: str, logits: np.ndarray, labels: np.nda
         for rank in range(world):
             part = side.metric.TopKAccuracy(KS)
             for keys in BatchPlan(len(labels), size, rank=rank, world_size=world):
-                chosen = [key.index for key in keys]
+                chosen = [key.sample for key in keys]
                 part.update(side.tensor(logits[chosen]), side.tensor(labels[chosen]))
             merged.merge(part)
         totals[side.name] = np.array([*merged.correct, merged.count])
@@ -128,4 +128,7 @@ def _padded(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Qu
         metric.update(side.tensor(padded), side.tensor(padded_labels), side.tensor(mask))
         totals[side.name] = np.array([*metric.correct, metric.count])
     truth = np.array([*oracle(logits, labels).sum(axis=0), len(labels)])
-    return [judge_equal("padding.counts", totals["paddle"], totals["ref"]), judge_equal("padding.counts.sorted", totals["paddle"], truth)]
+    return [
+        judge_equal("padding.counts", totals["paddle"], totals["ref"]),
+        judge_equal("padding.counts.sorted", totals["paddle"], truth),
+    ]

@@ -25,7 +25,7 @@ def collate(
     images = np.stack([pixels for pixels, _, _ in samples])
     labels = np.array([label for _, label, _ in samples], dtype=np.int64)
     keys = [key for _, _, key in samples]
-    numbers = np.array([key.index for key in keys], dtype=np.int64)
+    numbers = np.array([key.sample for key in keys], dtype=np.int64)
     preset = dataset.preset
     if isinstance(preset, TrainPreset) and preset.mixes:
         parts = [

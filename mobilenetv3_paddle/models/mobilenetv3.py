@@ -114,9 +114,7 @@ class ConvNormActivation(nn.Sequential):
     ) -> None:
         padding = (kernel - 1) // 2 * dilation
         layers: list[nn.Layer] = [
-            nn.Conv2D(
-                in_channels, out_channels, kernel, stride, padding, dilation=dilation, groups=groups, bias_attr=False
-            ),
+            nn.Conv2D(in_channels, out_channels, kernel, stride, padding, dilation=dilation, groups=groups, bias_attr=False),
             BatchNorm2D(out_channels, eps=0.001, momentum=0.01),
         ]
         if activation is not None:

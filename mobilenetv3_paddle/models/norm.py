@@ -32,17 +32,13 @@ class BatchNorm2D(nn.BatchNorm2D):
 
     def forward(self, input: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
-            return F.batch_norm(
-                input, self._mean, self._variance, self.weight, self.bias, training=False, epsilon=self.eps
-            )
+            return F.batch_norm(input, self._mean, self._variance, self.weight, self.bias, training=False, epsilon=self.eps)
         count = input.shape[0] * input.shape[2] * input.shape[3]
         if count <= 1:
             raise ValueError(f"expected more than 1 value per channel in training, got input of shape {tuple(input.shape)}")
         # With momentum 0 the kernel overwrites these two with the statistics of this batch.
         mean, biased_variance = paddle.zeros_like(self._mean), paddle.zeros_like(self._variance)
-        output = F.batch_norm(
-            input, mean, biased_variance, self.weight, self.bias, training=True, momentum=0.0, epsilon=self.eps
-        )
+        output = F.batch_norm(input, mean, biased_variance, self.weight, self.bias, training=True, momentum=0.0, epsilon=self.eps)
         with paddle.no_grad():
             keep, take = 1.0 - self.momentum, self.momentum
             self._mean.set_value(self._mean * keep + mean * take)

@@ -55,9 +55,7 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
     """
     groups = parameter_groups(model, config)
     if config.name == "sgd":
-        return paddle.optimizer.Momentum(
-            config.lr, momentum=config.momentum, parameters=groups, weight_decay=config.weight_decay
-        )
+        return paddle.optimizer.Momentum(config.lr, momentum=config.momentum, parameters=groups, weight_decay=config.weight_decay)
     if config.name == "rmsprop":
         return RMSProp(
             config.lr,

@@ -40,8 +40,8 @@ class ImageDataset(torch.utils.data.Dataset):
         Raises:
             UserError: the picture cannot be decoded; the message names it.
         """
-        image = decode_image(self.index.path(key.index), self.backend)
-        label = self.index.labels[key.index]
+        image = decode_image(self.index.path(key.sample), self.backend)
+        label = self.index.labels[key.sample]
         if isinstance(self.preset, EvalPreset):
             return eval_transform(image, self.preset), label, key
         params = sample_params(self.preset, self.seed, key, image.height, image.width)

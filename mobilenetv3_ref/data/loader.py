@@ -24,7 +24,7 @@ def collate(
     images = torch.stack([pixels for pixels, _, _ in samples])
     labels = torch.tensor([label for _, label, _ in samples], dtype=torch.int64)
     keys = [key for _, _, key in samples]
-    numbers = torch.tensor([key.index for key in keys], dtype=torch.int64)
+    numbers = torch.tensor([key.sample for key in keys], dtype=torch.int64)
     preset = dataset.preset
     if isinstance(preset, TrainPreset) and preset.mixes:
         parts = [

@@ -28,9 +28,7 @@ class _CutMix(v2.CutMix):
         return {"box": (left, top, left + width, top + height), "lam_adjusted": self.drawn.lam}
 
 
-def mix_batch(
-    images: torch.Tensor, labels: torch.Tensor, params: MixParams, num_classes: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def mix_batch(images: torch.Tensor, labels: torch.Tensor, params: MixParams, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Mix each sample with the one before it in the batch, the first with the last.
 
     Args:

@@ -1,0 +1,112 @@
+"""The command behind tools/align.py and scripts/0N_test_*.py."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.files import ensure_writable_dir
+from mobilenetv3_common.image import IMAGE_BACKENDS
+
+MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        description="Prove that the Paddle model is the PyTorch model, step by step of the reproduction guide. "
+        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used."
+    )
+    p.add_argument("--model", choices=MODELS, default="mobilenet_v3_small")
+    p.add_argument("--steps", default=None, metavar="1-5", help="e.g. 1-5, 3 or 1,4 (default: all)")
+    p.add_argument(
+        "--data-path",
+        type=Path,
+        default=ROOT / "lite_data",
+        metavar="DIR",
+        help="ImageNet layout or list files (default: lite_data)",
+    )
+    p.add_argument(
+        "--weights",
+        metavar="FILE|torchvision",
+        help="a .pth, .pdparams or .safetensors file, or 'torchvision' ('torchvision-v2' for large) for the published file "
+        "(default: calibrated weights, made once)",
+    )
+    p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
+    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
+    p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
+    p.add_argument("--result-dir", type=Path, default=ROOT / "result", metavar="DIR", help="where results go (default: result)")
+    return p
+
+
+def parse_steps(text: str | None, known: list[int]) -> list[int]:
+    """``"1-3,5"`` to [1, 2, 3, 5]; None to all known steps.
+
+    Raises:
+        UserError: not of that form, or a step that does not exist.
+    """
+    if text is None:
+        return known
+    chosen: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if match is None:
+            raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-5 or 1,4")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or first not in known or last not in known:
+            raise UserError(f"--steps {text!r}: the steps are {known[0]} to {known[-1]}")
+        chosen.update(range(first, last + 1))
+    return sorted(chosen)
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    warnings.filterwarnings("ignore", message=".*No ccache found.*")
+    # Both frameworks are imported only now, so that --help and a wrong flag answer at once.
+    from alignment import report
+    from alignment.sides import PaddleSide, RefSide
+    from alignment.steps import NAMES, STEPS, run_step
+    from alignment.steps.context import Context, require_device
+    from alignment.steps.data import check_pictures
+
+    steps = parse_steps(args.steps, sorted(STEPS))
+    if args.seed < 0:
+        raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    require_device(args.device)
+    ensure_writable_dir(args.result_dir)
+    context = Context(
+        model=args.model,
+        data_path=args.data_path,
+        weights=args.weights,
+        seed=args.seed,
+        device=args.device,
+        image_backend=args.image_backend,
+        paddle=PaddleSide(args.device),
+        ref=RefSide(args.device),
+    )
+    check_pictures(context, splits=("train", "val") if 2 in steps else ("val",))
+    parameters = sum(v.size for k, v in context.state.items() if not k.endswith(("running_mean", "running_var")))
+    print(f"{args.model}, {parameters:,} parameters, {context.weights_name} weights, data {args.data_path}, {args.device}")
+    results = []
+    for number in steps:
+        print(f"step {number} {NAMES[number]} ...", end="", flush=True)
+        results.append(run_step(number, context))
+        print(f" {'passed' if results[-1].passed else 'FAILED'} in {results[-1].seconds:.1f} s", flush=True)
+    report.write_results(args.result_dir, context, results)
+    drawn = report.plot(args.result_dir / "alignment.png", args.model, results)
+    passed = all(result.passed for result in results)
+    print(f"\n{report.table(results)}\n")
+    print("\n".join(report.explanation(results) or [f"The Paddle {args.model} is the PyTorch {args.model}."]))
+    print(
+        f"results: {args.result_dir / 'alignment.json'}, records and logs beside it" + (", picture alignment.png" if drawn else "")
+    )
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""What a run leaves behind: the table, alignment.json, the records, the logs in reprod_log's look, and a picture."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from alignment import tolerance
+from alignment.compare import Quantity
+from alignment.record import save_record
+from alignment.steps.context import Context, StepResult
+from mobilenetv3_common.files import atomic_open
+
+RECORD_NAMES = {"backward": "losses"}  # the guide calls step 5's record by its content
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result."""
+    names = (
+        "paddlepaddle",
+        "paddlepaddle-gpu",
+        "torch",
+        "torchvision",
+        "numpy",
+        "pillow",
+        "opencv-python-headless",
+        "opencv-python",
+    )
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def first_divergence(results: list[StepResult]) -> dict[str, str] | None:
+    """The first quantity that failed, in the order of computation; None where all passed."""
+    for result in results:
+        for quantity in result.quantities:
+            if not quantity.passed:
+                return {"stage": result.name, "location": quantity.name, "hint": quantity.reason}
+        if result.problems:
+            return {"stage": result.name, "location": "evidence", "hint": result.problems[0]}
+    return None
+
+
+def summary(context: Context, results: list[StepResult]) -> dict[str, Any]:
+    """The content of alignment.json."""
+    return {
+        "passed": all(result.passed for result in results),
+        "model": context.model,
+        "weights": context.weights_name,
+        "device": context.device,
+        "versions": versions(),
+        "steps": [
+            {
+                "step": result.step,
+                "name": result.name,
+                "passed": result.passed,
+                "seconds": round(result.seconds, 2),
+                "evidence": result.evidence,
+                "problems": result.problems,
+                "quantities": [vars(quantity) for quantity in result.quantities],
+            }
+            for result in results
+        ],
+        "first_divergence": first_divergence(results),
+    }
+
+
+def write_results(directory: Path, context: Context, results: list[StepResult]) -> None:
+    """Write alignment.json, both records and the log of every step; each file whole or not at all."""
+    (directory / "log").mkdir(parents=True, exist_ok=True)
+    for result in results:
+        name = RECORD_NAMES.get(result.name, result.name)
+        save_record(directory / f"{name}_paddle.npy", result.paddle)
+        save_record(directory / f"{name}_ref.npy", result.ref)
+        with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
+            file.write(diff_log(result))
+    with atomic_open(directory / "alignment.json", "w") as file:
+        json.dump(summary(context, results), file, indent=1, allow_nan=True)
+        file.write("\n")
+
+
+def diff_log(result: StepResult) -> str:
+    """A step's log as reprod_log's ``report`` writes it; the verdict of each line is this project's."""
+    stamp = f"[{datetime.now():%Y/%m/%d %H:%M:%S}] root INFO: "
+    lines = []
+    for quantity in result.quantities:
+        value = "not comparable" if quantity.mean_abs_diff is None else quantity.mean_abs_diff
+        lines.append(f"{stamp}{quantity.name}: ")
+        lines.append(f"{stamp}\tmean diff: check passed: {quantity.passed}, value: {value}")
+        if not quantity.passed:
+            lines.append(f"{stamp}\t{quantity.reason}")
+    lines += [f"{stamp}{problem}" for problem in result.problems]
+    lines.append(f"{stamp}diff check {'passed' if result.passed else 'failed'}")
+    return "\n".join(lines) + "\n"
+
+
+# --- the table -----------------------------------------------------------------------------------------------------------
+
+_HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
+
+
+def worst(quantities: list[Quantity], column: str) -> float | None:
+    return max((value for q in quantities if (value := getattr(q, column)) is not None), default=None)
+
+
+def float32_ratio(quantities: list[Quantity]) -> float | None:
+    """The largest error of Paddle's float32 in units of its quantity's noise floor, kink flips left out."""
+    ratios = [q.paddle_error / q.ref_error for q in quantities if q.paddle_error is not None and q.ref_error and not q.reason]
+    return max(ratios, default=None)
+
+
+def table(results: list[StepResult]) -> str:
+    """One row a step."""
+    rows = [_HEADER]
+    for result in results:
+        headline = _headline(result)
+        threshold = tolerance.GUIDE_THRESHOLDS[result.name]
+        proven = [q for q in result.quantities if not q.reason]
+        rows.append(
+            (
+                f"{result.step} {result.name}",
+                str(len(result.quantities)),
+                _number(headline),
+                f"<= {threshold:g} {'yes' if headline is not None and headline <= threshold else 'no'}",
+                "-" if (ratio := float32_ratio(result.quantities)) is None else f"{ratio:.1f} x",
+                _number(worst(proven, "float64_diff")),
+                f"{result.seconds:.1f}",
+                "passed" if result.passed else "FAILED",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def _headline(result: StepResult) -> float | None:
+    """The quantity that the guide's own check looks at."""
+    wanted = {
+        "forward": lambda q: q.name.startswith("eval.") and q.name.endswith("logits"),
+        "metric": lambda q: q.name.startswith("acc_"),
+        "loss": lambda q: q.name == "model.loss",
+        "backward": lambda q: q.name.startswith("sgd.eval.") and q.name.endswith(".loss"),
+    }.get(result.name, lambda q: True)
+    return worst([q for q in result.quantities if wanted(q)], "mean_abs_diff")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def explanation(results: list[StepResult]) -> list[str]:
+    """What failed, one line each, the first divergence first; empty where all passed."""
+    lines = []
+    first = first_divergence(results)
+    if first is not None:
+        lines.append(f"first divergence: step {first['stage']}, {first['location']}: {first['hint']}")
+    for result in results:
+        failed = [q for q in result.quantities if not q.passed]
+        lines += [f"  {q.name}: {q.reason}" for q in failed[:5]]
+        if len(failed) > 5:
+            lines.append(f"  ... and {len(failed) - 5} more in step {result.name}")
+        lines += [f"  {result.name}: {problem}" for problem in result.problems]
+    return lines
+
+
+# --- the picture ---------------------------------------------------------------------------------------------------------
+
+
+def plot(path: Path, model: str, results: list[StepResult]) -> bool:
+    """Draw error, noise floor and exact-mode difference of every block (step 1) and gradient (step 5).
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    panels = []
+    for result in results:
+        prefix = {"forward": "eval.photos.b16.", "backward": "sgd.eval.iter0.gradients."}.get(result.name)
+        chosen = [q for q in result.quantities if prefix and q.name.startswith(prefix) and q.paddle_error is not None]
+        if chosen and prefix:
+            title = "Step 1: output of every block" if result.name == "forward" else "Step 5: gradient of every parameter"
+            panels.append((title, [(q.name.removeprefix(prefix), q) for q in chosen]))
+    if not panels:
+        return False
+    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 3.6 * len(panels)), squeeze=False, layout="constrained")
+    for axis, (title, rows) in zip(axes[:, 0], panels, strict=True):
+        places = range(len(rows))
+        axis.semilogy(places, [q.paddle_error for _, q in rows], "o-", ms=3, lw=1, label="Paddle float32 against the truth")
+        axis.semilogy(places, [q.ref_error for _, q in rows], "s--", ms=3, lw=1, label="noise floor of the reference")
+        exact = [max(q.float64_diff, 1e-17) if q.float64_diff is not None else float("nan") for _, q in rows]
+        axis.semilogy(places, exact, "^-", ms=3, lw=1, label="Paddle against torch, exact mode")
+        axis.axhline(tolerance.EXACT_RTOL, color="grey", lw=0.8, ls=":")
+        axis.set(title=f"{title}, {model}", ylabel="relative L2 difference", ylim=(1e-17, 1e-3))
+        shown = [i for i in places if len(rows) <= 40 or i % 10 == 0]
+        axis.set_xticks(shown, [rows[i][0] for i in shown], rotation=40, ha="right", fontsize=7)
+        axis.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=8)
+    with atomic_open(path) as file:
+        figure.savefig(file, format="png", dpi=110)
+    plt.close(figure)
+    return True

@@ -1,0 +1,26 @@
+"""The steps of the reproduction guide, each run on both sides and judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from alignment.steps import backward, data, forward, loss, metric
+from alignment.steps.context import Context, StepResult
+
+STEPS: dict[int, Callable[[Context], StepResult]] = {
+    1: forward.run,
+    2: data.run,
+    3: metric.run,
+    4: loss.run,
+    5: backward.run,
+}
+NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward"}
+
+
+def run_step(number: int, context: Context) -> StepResult:
+    """Run one step and time it."""
+    start = time.perf_counter()
+    result = STEPS[number](context)
+    result.seconds = time.perf_counter() - start
+    return result

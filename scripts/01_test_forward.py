@@ -1,0 +1,8 @@
+"""Step 1 alone, forward: the same files and exit status as tools/align.py --steps 1, whose other flags it takes."""
+
+import sys
+
+from alignment.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["--steps", "1", *sys.argv[1:]]))

@@ -1,0 +1,8 @@
+"""Step 3 alone, metric: the same files and exit status as tools/align.py --steps 3, whose other flags it takes."""
+
+import sys
+
+from alignment.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["--steps", "3", *sys.argv[1:]]))

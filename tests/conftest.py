@@ -1,0 +1,58 @@
+"""Shared fixtures: pictures, weights made once, and a runner for commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
+from alignment.reference_weights import LITE_DATA, calibrated_state
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = "mobilenet_v3_small"
+LARGE = "mobilenet_v3_large"
+
+
+@pytest.fixture(scope="session")
+def small_state() -> dict[str, np.ndarray]:
+    """Calibrated weights of the small model at width 0.5, pictures of 96 pixels: quick, and every parameter matters."""
+    return calibrated_state(SMALL, size=96, width_mult=0.5)
+
+
+@pytest.fixture
+def lite_copy(tmp_path: Path) -> Path:
+    """A copy of lite_data that a test may damage."""
+    return Path(shutil.copytree(LITE_DATA, tmp_path / "lite"))
+
+
+@pytest.fixture
+def lite_folders(lite_copy: Path) -> Path:
+    """The same in folder layout alone, without list files."""
+    for name in ("train_list.txt", "val_list.txt"):
+        (lite_copy / name).unlink()
+    return lite_copy
+
+
+def run_command(*args: str | Path, timeout: float = 300, **env: str) -> subprocess.CompletedProcess:
+    """Run a Python command from the project's folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, args)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **env},
+        check=False,
+    )
+
+
+def relative_l2(a: np.ndarray, b: np.ndarray) -> float:
+    """L2 norm of the difference over that of ``b``, in float64."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-300))

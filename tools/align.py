@@ -1,0 +1,8 @@
+"""Run the alignment steps: python tools/align.py --help."""
+
+import sys
+
+from alignment.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
