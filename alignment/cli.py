@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import warnings
 from pathlib import Path
 
 from mobilenetv3_common.errors import UserError, exit_on_user_error
@@ -66,7 +65,6 @@ def parse_steps(text: str | None, known: list[int]) -> list[int]:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    warnings.filterwarnings("ignore", message=".*No ccache found.*")
     # Both frameworks are imported only now, so that --help and a wrong flag answer at once.
     from alignment import report
     from alignment.sides import PaddleSide, RefSide

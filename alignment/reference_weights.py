@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.weights import NameMap, State, load_torch_state, write_state
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import mobilenetv3_ref  # noqa: F401  (makes torchvision importable beside a CPU torch)
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.safe_pickle import load_arrays
@@ -175,7 +174,8 @@ def _read_torch(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise UserError(f"{path} is not read: it is no weights file, or holds more than weights, which could run code") from error
     except Exception as error:  # torch raises RuntimeError, EOFError, KeyError ... for damaged archives
-        raise UserError(f"{path} is damaged: {type(error).__name__}: {str(error).splitlines()[0]}") from error
+        reason = (str(error).splitlines() or ["it ends too early"])[0]
+        raise UserError(f"{path} is damaged: {type(error).__name__}: {reason}") from error
 
 
 def write_state(path: str | os.PathLike, state: State) -> None:
@@ -191,7 +191,7 @@ def write_state(path: str | os.PathLike, state: State) -> None:
         from safetensors.numpy import save
 
         with atomic_open(path) as file:
-            file.write(save({k: np.ascontiguousarray(v) for k, v in state.items()}))
+            file.write(save({k: np.array(v, order="C") for k, v in state.items()}))
         return
     with atomic_open(path) as file:
         if path.suffix == ".pdparams":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two cores
+
 import shutil
 import subprocess
 import sys

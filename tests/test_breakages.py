@@ -97,8 +97,8 @@ def max_for_average_pool(model):
 
 def padding_off_by_one(model):
     first = model.features[0][0]
-    first._padding = 2
-    first._updated_padding = 2
+    first._padding = [2, 2]
+    first._updated_padding = [2, 2]
 
 
 def classes_permuted(model):
@@ -378,8 +378,8 @@ class MergesRightAnswersOnly(TopKAccuracy):
 
 
 METRIC = {
-    "always 0": correct_by(lambda logits, labels, ks: top_k_correct(logits, labels, ks) & False),
-    "always 1": correct_by(lambda logits, labels, ks: top_k_correct(logits, labels, ks) | True),
+    "always 0": correct_by(lambda logits, labels, ks: paddle.zeros_like(top_k_correct(logits, labels, ks))),
+    "always 1": correct_by(lambda logits, labels, ks: paddle.ones_like(top_k_correct(logits, labels, ks))),
     "ties count as right": rank_by(lambda logits, own, labels: logits > own),
     "ties count as wrong": rank_by(
         lambda logits, own, labels: (logits >= own) & (paddle.arange(logits.shape[1]) != labels.unsqueeze(1))
@@ -428,6 +428,8 @@ def loss_of(function):
 
 
 def paddles_own(self, logits, labels):
+    if self.label_smoothing > 0 and labels.ndim == 1 and (labels < 0).any():
+        return CrossEntropyLoss.forward(self, logits, labels)  # Paddle's own raises here
     return F.cross_entropy(
         logits, labels, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, soft_label=labels.ndim == 2
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 import paddle
 
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, SampleKey, mix_groups, mix_params
@@ -46,9 +48,50 @@ def _start_worker(worker_id: int, backend: str) -> None:
         quiet_opencv()
 
 
-def build_loader(
-    dataset: ImageDataset, plan: BatchPlan, num_workers: int = 0, mix_group: int | None = None
-) -> paddle.io.DataLoader:
+class _Guarded(paddle.io.Dataset):
+    """A dataset that hands a bad picture's error over as a sample.
+
+    Paddle raises a worker's exception in a thread of its own, and the loop over the loader then sees only "Blocking
+    queue is killed"; torch re-raises it where the loop is.
+    """
+
+    def __init__(self, dataset: ImageDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: SampleKey) -> tuple[np.ndarray, int, SampleKey] | UserError:
+        try:
+            return self.dataset[key]
+        except UserError as error:
+            return error
+
+
+def _collate_guarded(samples: list, dataset: ImageDataset, mix_group: int) -> tuple[np.ndarray, ...]:
+    errors = [sample for sample in samples if isinstance(sample, UserError)]
+    if errors:
+        return (np.frombuffer(errors[0].line.encode(), dtype=np.uint8),)
+    return collate(samples, dataset, mix_group)
+
+
+class Loader:
+    """Batches of one epoch each time it is iterated; raises a bad picture's :class:`UserError` in the loop."""
+
+    def __init__(self, batches: paddle.io.DataLoader) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[list[paddle.Tensor]]:
+        for batch in self._batches:
+            if len(batch) == 1:
+                raise UserError(batch[0].numpy().tobytes().decode())
+            yield batch
+
+
+def build_loader(dataset: ImageDataset, plan: BatchPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
     """A loader of (images, labels, picture numbers) batches as tensors, in the plan's order.
 
     Args:
@@ -59,11 +102,13 @@ def build_loader(
             batch gives when both use the same group.
     """
     _start_worker(0, dataset.backend)
-    return paddle.io.DataLoader(
-        dataset,
-        batch_sampler=plan,
-        num_workers=num_workers,
-        collate_fn=functools.partial(collate, dataset=dataset, mix_group=mix_group or plan.batch_size),
-        worker_init_fn=functools.partial(_start_worker, backend=dataset.backend),
-        places=paddle.CPUPlace(),
+    return Loader(
+        paddle.io.DataLoader(
+            _Guarded(dataset),
+            batch_sampler=plan,
+            num_workers=num_workers,
+            collate_fn=functools.partial(_collate_guarded, dataset=dataset, mix_group=mix_group or plan.batch_size),
+            worker_init_fn=functools.partial(_start_worker, backend=dataset.backend),
+            places=paddle.CPUPlace(),
+        )
     )

@@ -1,0 +1,210 @@
+"""tools/align.py and the step scripts as a user runs them: output files, exit status, refusals."""
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reprod_log
+from PIL import Image
+
+from alignment import cli
+from alignment.cli import main, parse_steps
+from alignment.record import load_record
+from alignment.steps import NAMES
+from alignment.weights import write_state
+from mobilenetv3_common.errors import UserError
+from tests.conftest import LARGE, ROOT, SMALL, run_command
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """All steps of the small model, as ``make align`` runs them."""
+    directory = tmp_path_factory.mktemp("result")
+    return run_command("tools/align.py", "--result-dir", directory, timeout=600), directory
+
+
+def test_all_steps_pass_and_the_table_says_so(whole_run):
+    run, directory = whole_run
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr == ""
+    table = [line for line in run.stdout.splitlines() if line.rstrip().endswith(" passed") and "..." not in line]
+    assert [line.split()[1] for line in table] == list(NAMES.values())
+    assert f"The Paddle {SMALL} is the PyTorch {SMALL}." in run.stdout
+    assert Image.open(directory / "alignment.png").size[0] > 500
+
+
+def test_the_report_holds_figures_and_evidence(whole_run):
+    report = json.loads((whole_run[1] / "alignment.json").read_text())
+    assert report["passed"] is True and report["model"] == SMALL and report["first_divergence"] is None
+    assert report["versions"]["paddlepaddle"].startswith("3.")
+    steps = {step["name"]: step for step in report["steps"]}
+    assert list(steps) == list(NAMES.values()) and [s["step"] for s in report["steps"]] == [1, 2, 3, 4, 5]
+    assert set(steps["forward"]["quantities"][0]) == {
+        "name", "shape", "mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error", "float64_diff", "passed", "reason",
+    }  # fmt: skip
+    for name in ("forward", "loss"):
+        exact = [q["float64_diff"] for q in steps[name]["quantities"] if q["float64_diff"] is not None]
+        assert len(exact) > 20 and max(exact) < 1e-12, name
+    first = [q for q in steps["backward"]["quantities"] if ".iter0." in q["name"] and q["reason"] == ""]
+    assert max(q["float64_diff"] for q in first if ".state" not in q["name"]) < 1e-12
+    logits = [q for q in steps["forward"]["quantities"] if q["name"].startswith("eval.") and q["name"].endswith("logits")]
+    assert max(q["mean_abs_diff"] for q in logits) <= 1e-5
+    assert 0.5 < steps["forward"]["evidence"]["logits_std"] < 5
+    assert all(q["max_abs_diff"] in (0, None) for q in steps["data"]["quantities"])
+    assert 0 < steps["metric"]["evidence"]["top1"] < steps["metric"]["evidence"]["top5"] < 1
+    names = {q["name"].split(".iter")[0] for q in steps["backward"]["quantities"] if ".iter9.gradients.together" in q["name"]}
+    assert names == {f"{o}.{m}" for o in ("sgd", "rmsprop", "adamw") for m in ("eval", "train")}
+
+
+def test_the_guides_files_are_there_and_reprod_log_reads_them(whole_run):
+    directory = whole_run[1]
+    for record in ("data", "forward", "metric", "loss", "losses"):
+        helper = reprod_log.ReprodDiffHelper()
+        sides = [helper.load_info(str(directory / f"{record}_{side}.npy")) for side in ("paddle", "ref")]
+        assert sides[0] and sides[0].keys() == sides[1].keys()
+        helper.compare_info(*sides)
+        for name, array in load_record(directory / f"{record}_ref.npy").items():
+            assert array.shape == sides[0][name].shape
+    for name in NAMES.values():
+        lines = (directory / "log" / f"{name}_diff.log").read_text().splitlines()
+        assert "root INFO: " in lines[0] and "\tmean diff: check passed: True, value: " in lines[1]
+        assert lines[-1].endswith("diff check passed")
+    losses = load_record(directory / "losses_ref.npy")["sgd.eval.losses"]
+    assert losses.shape == (10,) and np.unique(losses).size > 5
+
+
+def test_a_failing_step_exits_1_names_the_place_and_still_writes(tmp_path, monkeypatch, capsys):
+    import paddle
+
+    from mobilenetv3_paddle.models import mobilenetv3
+
+    original = mobilenetv3.InvertedResidual.forward
+    count = iter(range(10**9))
+
+    def forward(self, x):
+        output = original(self, x)
+        return output * (1 + 1e-4 * (next(count) % 11 == 6))  # the seventh block: features.7
+
+    monkeypatch.setattr(mobilenetv3.InvertedResidual, "forward", forward)
+    assert main(["--steps", "1", "--result-dir", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED" in out and "first divergence: step forward, eval.photos.b1.features.7: " in out
+    report = json.loads((tmp_path / "alignment.json").read_text())
+    assert report["passed"] is False and report["first_divergence"]["location"] == "eval.photos.b1.features.7"
+    assert (tmp_path / "log" / "forward_diff.log").read_text().rstrip().endswith("diff check failed")
+    assert paddle.get_default_dtype() == "float32"
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_the_step_scripts_run_their_step(tmp_path, number):
+    name = NAMES[number]
+    run = run_command(f"scripts/0{number}_test_{name}.py", "--result-dir", tmp_path)
+    assert run.returncode == 0 and f"{number} {name}" in run.stdout
+    assert sorted(p.name for p in (tmp_path / "log").iterdir()) == [f"{name}_diff.log"]
+
+
+def test_the_large_model_and_cv2(tmp_path):
+    arguments = ["--model", LARGE, "--steps", "3-4", "--image-backend", "cv2", "--result-dir", str(tmp_path)]
+    assert main(arguments) == 0
+    assert json.loads((tmp_path / "alignment.json").read_text())["model"] == LARGE
+
+
+@pytest.mark.parametrize(("text", "steps"), [(None, [1, 2, 3, 4, 5]), ("1-3", [1, 2, 3]), ("4", [4]), ("5,1-2", [1, 2, 5])])
+def test_steps_are_parsed(text, steps):
+    assert parse_steps(text, [1, 2, 3, 4, 5]) == steps
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "3-1", "1-9", "1;2", "-1"])
+def test_wrong_steps_are_refused(text):
+    with pytest.raises(UserError, match="--steps"):
+        parse_steps(text, [1, 2, 3, 4, 5])
+
+
+def truncate(root: Path) -> None:
+    path = root / "val" / "cat" / "cat_0.JPEG"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+BAD_DATA = {
+    "missing folder": (lambda root: shutil.rmtree(root), "is not a folder"),
+    "empty folder": (lambda root: [shutil.rmtree(root / s) for s in ("train", "val")], "has neither a folder val/"),
+    "truncated JPEG": (truncate, "cat_0.JPEG is damaged"),
+    "text named .JPEG": (lambda root: (root / "val/cat/cat_0.JPEG").write_text("text"), "cat_0.JPEG is not a picture"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_bad_data_is_refused_in_one_line_before_anything_is_written(case, lite_folders, tmp_path, capsys):
+    breaker, message = BAD_DATA[case]
+    breaker(lite_folders)
+    result = tmp_path / "result"
+    result.mkdir()
+    (result / "alignment.json").write_text("precious")
+    assert main(["--data-path", str(lite_folders), "--result-dir", str(result), "--steps", "3"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1 and message in captured.err
+    assert (result / "alignment.json").read_text() == "precious" and len(list(result.iterdir())) == 1
+
+
+def test_odd_pictures_align(lite_folders, tmp_path):
+    """Greyscale, CMYK, RGBA and one-pixel pictures go through every step that sees pictures."""
+    for number, (name, mode) in enumerate([("cat", "L"), ("coffee", "CMYK"), ("flower", "RGBA"), ("rocket", "RGB")]):
+        path = lite_folders / "val" / name / f"{name}_0.JPEG"
+        with Image.open(path) as image:
+            changed = image.convert(mode) if number < 3 else Image.new("RGB", (1, 1), (9, 99, 199))
+        if mode == "RGBA":
+            path.unlink()
+            path = path.with_suffix(".png")
+        changed.save(path)
+    assert main(["--data-path", str(lite_folders), "--result-dir", str(tmp_path / "r"), "--steps", "2"]) == 0
+
+
+REFUSED = {
+    "missing weights": (["--weights", "gone.pth"], "no such weights file: gone.pth"),
+    "unknown kind of weights": (["--weights", "README.md"], "unknown kind of weights file"),
+    "v2 of the small model": (["--weights", "torchvision-v2"], "publishes no weights mobilenet_v3_small_v2"),
+    "no GPU": (["--device", "gpu"], "--device gpu: this Paddle finds no GPU"),
+    "another device": (["--device", "tpu"], "unknown device 'tpu'"),
+    "negative seed": (["--seed", "-1"], "--seed must be 0 or more"),
+    "no such step": (["--steps", "7"], "the steps are 1 to 5"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_arguments_are_refused_in_one_line(case, tmp_path, capsys):
+    import paddle
+
+    if case == "no GPU" and paddle.device.is_compiled_with_cuda():
+        pytest.skip("this Paddle has CUDA")
+    arguments, message = REFUSED[case]
+    assert main([*arguments, "--result-dir", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1 and message in captured.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, capsys):
+    write_state(tmp_path / "half_width.safetensors", small_state)
+    assert main(["--weights", str(tmp_path / "half_width.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
+    assert "of another width or class count" in capsys.readouterr().err
+
+
+def test_a_directory_without_write_permission_is_refused(tmp_path, capsys):
+    if os.geteuid() == 0:  # root may write anywhere; a file in the directory's place is refused alike
+        (tmp_path / "locked").write_text("")
+    else:
+        (tmp_path / "locked").mkdir()
+        (tmp_path / "locked").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert main(["--result-dir", str(tmp_path / "locked"), "--steps", "4"]) == 2
+    assert "cannot write in directory" in capsys.readouterr().err
+
+
+def test_help_answers_without_importing_a_framework():
+    code = "import sys; from alignment import cli\ntry: cli.main(['--help'])\nexcept SystemExit: print('paddle' in sys.modules)"
+    run = run_command("-c", code)
+    assert run.returncode == 0 and "--image-backend" in run.stdout and run.stdout.rstrip().endswith("False")
+    assert cli.ROOT == ROOT

@@ -1,0 +1,247 @@
+"""Weights: bijective conversion, strict keys and shapes, no code from files, the published files over HTTP."""
+
+import functools
+import hashlib
+import http.server
+import os
+import pickle
+import threading
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+from alignment import reference_weights
+from alignment.reference_weights import calibrated_state, fetch_published
+from alignment.weights import NameMap, load_torch_state, read_state, write_state
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.models import MODELS
+from mobilenetv3_ref.models import MODELS as REF_MODELS
+from tests.conftest import LARGE, SMALL, run_command
+
+
+@pytest.fixture(scope="module")
+def names():
+    return NameMap(MODELS[SMALL](width_mult=0.5))
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
+
+
+def test_the_map_is_a_bijection(names, small_state):
+    torch_side = {e.torch_name for e in names.entries}
+    assert len(torch_side) == len({e.paddle_name for e in names.entries}) == len(names.entries) == 210
+    assert [e.torch_name for e in names.entries if e.transposed] == ["classifier.0.weight", "classifier.3.weight"]
+    assert equal(names.with_counters(names.to_torch(names.to_paddle(small_state))), small_state)
+
+
+@pytest.mark.parametrize("first", [".pth", ".safetensors"])
+@pytest.mark.parametrize("second", [".pdparams", ".safetensors"])
+def test_convert_there_and_back(tmp_path, small_state, names, first, second):
+    start, there, back = tmp_path / f"a{first}", tmp_path / f"b{second}", tmp_path / "c.pth"
+    write_state(start, small_state)
+    for source, target in ((start, there), (there, back)):
+        from tools.convert_weights import main
+
+        assert main([str(source), str(target), "--width-mult", "0.5"]) == 0
+    assert equal(read_state(back), small_state)
+    model = MODELS[SMALL](width_mult=0.5)
+    if second == ".pdparams":
+        missing, unexpected = model.set_state_dict(paddle.load(str(there)))
+        assert not missing and not unexpected
+    reference = REF_MODELS[SMALL](width_mult=0.5)
+    reference.load_state_dict(torch.load(back, weights_only=True), strict=True)
+
+
+def test_files_that_paddle_and_torch_write_are_read(tmp_path, names):
+    model = MODELS[SMALL](width_mult=0.5)
+    for protocol in (2, 4):
+        paddle.save(model.state_dict(), str(tmp_path / "p.pdparams"), protocol=protocol)
+        state = read_state(tmp_path / "p.pdparams")
+        assert all(np.array_equal(v.numpy(), state[k]) for k, v in model.state_dict().items()) and len(state) == 210
+    reference = REF_MODELS[SMALL](width_mult=0.5)
+    torch.save({"model": reference.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pth")
+    assert len(load_torch_state(tmp_path / "checkpoint.pth", names)) == 210
+
+
+def changed(state, **changes):
+    """A state with keys removed (None) or replaced; a dot is written as two underscores."""
+    result = dict(state)
+    for key, value in changes.items():
+        name = key.replace("__", ".")
+        result.pop(name, None)
+        if value is not None:
+            result[name] = value
+    return result
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classifier__3__bias": None}, r"1 missing key\(s\), first classifier.3.bias"),
+        ({"extra__weight": np.zeros(3, np.float32)}, r"1 unexpected key\(s\), first extra.weight"),
+        ({"classifier__3__bias": np.zeros(10, np.float32)}, r"classifier.3.bias: \(10,\), expected \(1000,\)"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, names, changes, message):
+    write_state(tmp_path / "w.pth", changed(small_state, **changes))
+    with pytest.raises(UserError, match=message):
+        load_torch_state(tmp_path / "w.pth", names)
+
+
+def test_a_square_transposed_weight_of_the_wrong_layout_is_not_accepted_silently(small_state):
+    """Keys and shapes of a Paddle state are never taken for torch's: the statistics have other names."""
+    names = NameMap(MODELS[SMALL](width_mult=0.5))
+    with pytest.raises(UserError, match="missing key"):
+        names.to_paddle(names.to_paddle(small_state))
+
+
+def test_weights_of_the_other_model_are_refused(tmp_path):
+    write_state(tmp_path / "large.safetensors", calibrated_state(LARGE, size=64))
+    with pytest.raises(UserError, match="another model's"):
+        load_torch_state(tmp_path / "large.safetensors", NameMap(MODELS[SMALL]()))
+
+
+class Bomb:
+    """Unpickling this creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+def test_a_malicious_pdparams_runs_nothing(tmp_path, protocol):
+    path, trace = tmp_path / "bomb.pdparams", tmp_path / "exploded"
+    path.write_bytes(pickle.dumps({"weight": Bomb(trace)}, protocol=protocol))
+    with pytest.raises(UserError, match=r"bomb.pdparams is not read: it asks for posix.system, which could run code"):
+        read_state(path)
+    assert not trace.exists()
+    paddle.load(str(path))
+    assert trace.exists(), "paddle.load runs it, or this test shows nothing"
+
+
+def test_a_malicious_pth_runs_nothing(tmp_path):
+    path, trace = tmp_path / "bomb.pth", tmp_path / "exploded"
+    torch.save({"weight": Bomb(trace)}, path)
+    with pytest.raises(UserError, match=r"bomb.pth is not read"):
+        read_state(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pdparams", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no weights at all", None])
+def test_damaged_files_are_refused(tmp_path, small_state, suffix, content):
+    path = tmp_path / f"w{suffix}"
+    write_state(path, small_state)
+    path.write_bytes(path.read_bytes()[:-1000] if content is None else content)
+    with pytest.raises(UserError, match=rf"w{suffix} "):
+        read_state(path)
+
+
+@pytest.mark.parametrize("content", [{"a": [1, 2]}, [1, 2], {}, {"a": np.array([None])}])
+def test_other_contents_are_refused(tmp_path, content):
+    (tmp_path / "w.pdparams").write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=r"w\.pdparams"):
+        read_state(tmp_path / "w.pdparams")
+
+
+def test_convert_command_refuses_in_one_line_and_overwrites_nothing(tmp_path):
+    target = tmp_path / "kept.pdparams"
+    target.write_text("precious")
+    (tmp_path / "bad.pth").write_text("x")
+    for arguments in (["gone.pth", target], [tmp_path / "bad.pth", target], [tmp_path / "bad.pth", tmp_path / "x.onnx"]):
+        result = run_command("tools/convert_weights.py", *arguments)
+        assert result.returncode == 2 and result.stderr.count("\n") == 1 and result.stderr.startswith("error: "), result.stderr
+    assert target.read_text() == "precious"
+
+
+# --- the published files -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A local stand-in for the host of the published files."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        truncate = False
+
+        def log_message(self, *args):
+            pass
+
+        def copyfile(self, source, outputfile):
+            content = source.read()
+            outputfile.write(content[: len(content) // 2] if Quiet.truncate else content)
+
+    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{httpd.server_port}", Quiet
+    httpd.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def published(server, tmp_path, monkeypatch):
+    """A served file in the published one's place, with its own digest."""
+    folder, url, handler = server
+    torch.save(REF_MODELS[SMALL]().state_dict(), tmp_path / "w.pth")
+    content = (tmp_path / "w.pth").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"mobilenet_v3_small-{digest[:8]}.pth"
+    (folder / name).write_bytes(content)
+    monkeypatch.setitem(reference_weights.PUBLISHED, SMALL, (name, digest))
+    keep = tmp_path / "kept"
+    keep.mkdir()
+    return lambda: fetch_published(SMALL, url, keep), folder / name, keep, handler
+
+
+def test_published_weights_are_fetched_checked_and_kept(published):
+    fetch, served, keep, _ = published
+    path = fetch()
+    assert path.parent == keep and path.read_bytes() == served.read_bytes()
+    assert len(load_torch_state(path, NameMap(MODELS[SMALL]()))) == 210
+    served.unlink()
+    assert fetch() == path, "a kept file needs no network"
+    path.write_bytes(b"damaged meanwhile")
+    with pytest.raises(UserError, match="cannot fetch"):
+        fetch()
+
+
+def test_a_truncated_download_is_not_kept(published):
+    fetch, _, keep, handler = published
+    handler.truncate = True
+    with pytest.raises(UserError, match="broke off"):
+        fetch()
+    assert not list(keep.iterdir())
+
+
+def test_a_tampered_file_is_not_kept(published):
+    fetch, served, keep, _ = published
+    content = bytearray(served.read_bytes())
+    content[5000] ^= 1
+    served.write_bytes(content)
+    with pytest.raises(UserError, match="is not the published file: SHA-256"):
+        fetch()
+    assert not list(keep.iterdir())
+
+
+def test_the_published_names_and_digests():
+    assert reference_weights.PUBLISHED[SMALL] == (
+        "mobilenet_v3_small-047dcff4.pth",
+        "047dcff4addef86ea5bc2eff13c9614dc11f47ab1160d0a71a25e7db994f4e1f",
+    )
+    assert reference_weights.PUBLISHED[LARGE][0] == "mobilenet_v3_large-8738ca79.pth"
+    assert reference_weights.PUBLISHED[LARGE + "_v2"][0] == "mobilenet_v3_large-5c1a4163.pth"
+
+
+def test_calibrated_weights_are_deterministic(small_state):
+    assert equal(calibrated_state(SMALL, size=96, width_mult=0.5), small_state)
+    other = calibrated_state(SMALL, seed=1, size=96, width_mult=0.5)
+    assert not np.array_equal(other["features.0.0.weight"], small_state["features.0.0.weight"])
