@@ -151,7 +151,7 @@ def test_strict_problem_names_what_is_wrong():
 def test_atomic_files_are_whole_or_absent(tmp_path):
     target = tmp_path / "f"
     target.write_text("old")
-    with pytest.raises(RuntimeError, match="midway"), atomic_open(target, "w") as file:
+    with pytest.raises(RuntimeError, match="midway"), atomic_open(target, "w") as file:  # noqa: PT012
         file.write("half")
         raise RuntimeError("midway")
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
