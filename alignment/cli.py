@@ -89,7 +89,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     check_pictures(context, splits=("train", "val") if 2 in steps else ("val",))
     parameters = sum(v.size for k, v in context.state.items() if not k.endswith(("running_mean", "running_var")))
-    print(f"{args.model}, {parameters:,} parameters, {context.weights_name} weights, data {args.data_path}, {args.device}")
+    data_path = _shown(args.data_path)
+    print(f"{args.model}, {parameters:,} parameters, {context.weights_name} weights, data {data_path}, {args.device}")
     results = []
     for number in steps:
         print(f"step {number} {NAMES[number]} ...", end="", flush=True)
@@ -99,11 +100,18 @@ def main(argv: list[str] | None = None) -> int:
     drawn = report.plot(args.result_dir / "alignment.png", args.model, results)
     passed = all(result.passed for result in results)
     print(f"\n{report.table(results)}\n")
-    print("\n".join(report.explanation(results) or [f"The Paddle {args.model} is the PyTorch {args.model}."]))
-    print(
-        f"results: {args.result_dir / 'alignment.json'}, records and logs beside it" + (", picture alignment.png" if drawn else "")
-    )
+    proven = f"The Paddle {args.model} is the PyTorch {args.model}."
+    partly = f"Passed, as far as step(s) {', '.join(map(str, steps))} can tell; the others were not run."
+    print("\n".join(report.explanation(results) or [proven if steps == sorted(STEPS) else partly]))
+    picture = ", picture alignment.png" if drawn else ""
+    print(f"results: {_shown(args.result_dir / 'alignment.json')}, records and logs beside it{picture}")
     return 0 if passed else 1
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be written from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if not args.check:
         make(args.output_dir)
-    print(f"lite_data: {check(args.output_dir)} pictures match {args.output_dir / 'manifest.json'}")
+    print(f"lite_data: {check(args.output_dir)} pictures match their SHA-256 in manifest.json")
     return 0
 
 
