@@ -16,6 +16,8 @@ import pytest
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.reference_weights import LITE_DATA, calibrated_state
+from alignment.sides import PaddleSide
+from alignment.steps.context import Context
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = "mobilenet_v3_small"
@@ -26,6 +28,16 @@ LARGE = "mobilenet_v3_large"
 def small_state() -> dict[str, np.ndarray]:
     """Calibrated weights of the small model at width 0.5, pictures of 96 pixels: quick, and every parameter matters."""
     return calibrated_state(SMALL, size=96, width_mult=0.5)
+
+
+@pytest.fixture(scope="session")
+def context(small_state):
+    """Makes a context around a Paddle side: the small model at width 0.5."""
+
+    def make(side: PaddleSide | None = None) -> Context:
+        return Context(model=SMALL, given_state=small_state, options={"width_mult": 0.5}, paddle=side or PaddleSide())
+
+    return make
 
 
 @pytest.fixture
