@@ -174,7 +174,7 @@ def _set_running_statistics(network: Any, images: Any) -> None:
 
 
 def _set_last_layer(network: Any, photos: Any, labels: np.ndarray, rng: np.random.Generator) -> None:
-    """Logits of standard deviation 1 on the validation pictures, with rows that lean to the mean features of their class's training pictures.
+    """Logits of standard deviation 1 on the validation pictures; rows lean to their class's mean training features.
 
     The lean is the weakest of a fixed scale at which at least a third of the validation pictures are named rightly.
     """

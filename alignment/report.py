@@ -182,7 +182,7 @@ def plot(path: Path, model: str, results: list[StepResult]) -> bool:
     Returns:
         Whether there was anything to draw.
     """
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
     import matplotlib
 
     matplotlib.use("Agg")

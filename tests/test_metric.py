@@ -14,7 +14,7 @@ def test_accuracy_of_two_processes_is_that_of_the_whole(framework, tmp_path):
     launcher = (
         ["-m", "paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={tmp_path / 'log'}"]
         if framework == "paddle"
-        else ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29611"]
+        else ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     )
     run = run_command(*launcher, *script, timeout=180, PYTHONPATH=".")
     assert run.returncode == 0, run.stdout + run.stderr
