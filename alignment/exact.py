@@ -53,17 +53,17 @@ class TorchDepthwise(torch.nn.Module):
         self.stride, self.padding, self.dilation = conv.stride, conv.padding, conv.dilation
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        (sy, sx), (py, px), (dy, dx) = self.stride, self.padding, self.dilation
-        taps_y, taps_x = self.weight.shape[2:]
-        height = (input.shape[2] + 2 * py - dy * (taps_y - 1) - 1) // sy + 1
-        width = (input.shape[3] + 2 * px - dx * (taps_x - 1) - 1) // sx + 1
-        padded = torch.nn.functional.pad(input, (px, px, py, py))
-        output = torch.zeros((), dtype=input.dtype, device=input.device)
-        for y in range(taps_y):
-            for x in range(taps_x):
-                seen = padded[:, :, y * dy : y * dy + (height - 1) * sy + 1 : sy, x * dx : x * dx + (width - 1) * sx + 1 : sx]
-                output = output + seen * self.weight[:, 0, y, x].reshape(1, -1, 1, 1)
-        return output
+        samples, channels = input.shape[:2]
+        taps = self.weight.shape[2:]
+        height, width = (
+            (size + 2 * padding - dilation * (tap - 1) - 1) // stride + 1
+            for size, padding, dilation, tap, stride in zip(
+                input.shape[2:], self.padding, self.dilation, taps, self.stride, strict=True
+            )
+        )
+        seen = torch.nn.functional.unfold(input, taps, self.dilation, self.padding, self.stride)
+        seen = seen.reshape(samples, channels, -1, height * width)  # what each tap sees, place by place
+        return (seen * self.weight.reshape(1, channels, -1, 1)).sum(2).reshape(samples, channels, height, width)
 
 
 def is_depthwise(module: torch.nn.Module) -> bool:
