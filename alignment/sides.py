@@ -153,11 +153,18 @@ class Side:
 
     @contextlib.contextmanager
     def traced_kinks(self, network: Any, into: Trace) -> Iterator[None]:
-        """Record the inputs of every layer with a kink, as the number of kinks that each element lies above."""
+        """Record the inputs of every layer with a kink, as the number of kinks that each element lies above.
+
+        A second forward pass inside the block is recorded as ``name#2``, and so on.
+        """
 
         def keeper(name: str, kinks: tuple[float, ...]) -> Callable:
+            calls = 0
+
             def keep(_module: Any, inputs: tuple) -> None:
-                into[name] = np.digitize(self.array(inputs[0]), kinks).astype(np.int8)
+                nonlocal calls
+                calls += 1
+                into[name if calls == 1 else f"{name}#{calls}"] = np.digitize(self.array(inputs[0]), kinks).astype(np.int8)
 
             return keep
 

@@ -1,13 +1,15 @@
-"""Optimizer and schedule as data, for both frameworks."""
+"""A training run as data, for both frameworks: optimizer, schedule, and everything else that tools/train.py takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_common.presets import EvalPreset, TrainPreset
 
 OPTIMIZERS = ("sgd", "rmsprop", "adamw")
 SCHEDULES = ("constant", "step", "exponential", "cosine")
@@ -46,7 +48,7 @@ class OptimizerConfig:
 
     def in_float32(self) -> OptimizerConfig:
         """Every number rounded to float32: what Paddle's kernels hold, whatever the type of the parameters."""
-        numbers = {field.name: getattr(self, field.name) for field in fields(self)}
+        numbers = {f.name: getattr(self, f.name) for f in fields(self)}
         rounded: dict[str, Any] = {k: float(np.float32(v)) for k, v in numbers.items() if isinstance(v, float)}
         return replace(self, **rounded)
 
@@ -76,3 +78,158 @@ class ScheduleConfig:
             raise UserError(f"step_size must be at least 1, warmup not negative, gamma and warmup_decay within 0..1, found {self}")
         if self.name == "cosine" and self.total <= self.warmup:
             raise UserError(f"a cosine schedule of {self.total} units ends before its warm-up of {self.warmup}")
+
+
+MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None) -> Any:
+    """A field of :class:`TrainConfig`: its default, and what its command-line flag says."""
+    return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run. Each field is a key of a recipe in ``configs/`` and a flag of ``tools/train.py``.
+
+    Raises:
+        UserError: a value outside its range, or a combination that cannot work.
+    """
+
+    framework: str = option("paddle", "which of the two trains", ("paddle", "ref"))
+    # model
+    model: str = option("mobilenet_v3_small", "architecture", MODELS)
+    num_classes: int | None = option(None, "classes; by default those of the training data")
+    width_mult: float = option(1.0, "width multiplier of the paper, above 0")
+    dropout: float = option(0.2, "share of features dropped before the last layer, 0 to below 1")
+    pretrained: str | None = option(None, "weights to begin from: .pdparams, .pth, .safetensors or a checkpoint", metavar="FILE")
+    reset_classifier: bool = option(False, "begin with a fresh last layer where the weights have another number of classes")
+    # data
+    data_path: str = option("", "ImageNet layout or list files", metavar="DIR")
+    image_backend: str = option("pil", "decoder of pictures", IMAGE_BACKENDS)
+    on_bad_image: str = option("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
+    workers: int = option(2, "loader processes a rank; 0 loads in the training process")
+    resize_size: int = option(256, "evaluation: shorter side in pixels before the crop")
+    crop_size: int = option(224, "pixels of the network's input")
+    min_crop_scale: float = option(0.08, "smallest random crop as a share of the picture's area, above 0 to 1")
+    hflip_prob: float = option(0.5, "probability of a horizontal flip")
+    auto_augment: str | None = option(None, "automatic augmentation: imagenet, ra or ta_wide")
+    random_erase: float = option(0.0, "probability of random erasing")
+    mixup_alpha: float = option(0.0, "parameter of mixup, 0 for none")
+    cutmix_alpha: float = option(0.0, "parameter of cutmix, 0 for none")
+    mix_group: int | None = option(None, "samples a mixing group; by default the batch of one rank")
+    # optimization
+    epochs: int = option(10, "passes over the training data")
+    batch_size: int = option(32, "pictures a rank and forward pass")
+    accumulate: int = option(1, "forward passes an update")
+    optimizer: str = option("sgd", "optimizer", OPTIMIZERS)
+    lr: float = option(0.1, "learning rate")
+    scale_lr_from: int | None = option(None, "scale lr linearly with the global batch: lr is for this many pictures an update")
+    momentum: float = option(0.9, "of sgd and rmsprop")
+    alpha: float = option(0.9, "smoothing constant of rmsprop")
+    beta1: float = option(0.9, "of adamw")
+    beta2: float = option(0.999, "of adamw")
+    eps: float = option(1e-8, "of rmsprop and adamw")
+    weight_decay: float = option(1e-4, "L2 penalty, decoupled for adamw")
+    norm_weight_decay: float | None = option(None, "the same for BatchNorm and biases; by default like all others")
+    lr_schedule: str = option("cosine", "how the learning rate moves", SCHEDULES)
+    lr_unit: str = option("update", "what the schedule moves by", ("update", "epoch"))
+    lr_step_epochs: int = option(30, "step schedule: epochs between steps")
+    lr_gamma: float = option(0.1, "step and exponential schedule: factor, for every step or epoch")
+    lr_min: float = option(0.0, "cosine schedule: learning rate at the end")
+    warmup_epochs: int = option(0, "epochs of linear warm-up")
+    warmup_decay: float = option(0.01, "share of lr at which the warm-up begins")
+    label_smoothing: float = option(0.0, "share of the label spread over all classes, 0 to below 1")
+    clip_norm: float | None = option(None, "clip the gradients' global norm to this, after unscaling")
+    ema_decay: float = option(0.0, "decay of the moving average of the weights, 0 for none")
+    ema_every: int = option(1, "updates between steps of the moving average")
+    sync_bn: bool = option(False, "BatchNorm over all ranks' samples")
+    freeze_bn: bool = option(False, "BatchNorm keeps its statistics and does not train")
+    # precision and device
+    device: str = option("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
+    amp_level: str = option("O0", "O0 float32, O1 automatic mixed precision, O2 weights in half precision", ("O0", "O1", "O2"))
+    amp_dtype: str = option("float16", "half-precision type", ("float16", "bfloat16"))
+    threads: int = option(0, "CPU threads of a rank's computations; 0 leaves the framework's choice")
+    # run
+    seed: int = option(0, "of order, augmentation, dropout and fresh weights, 0 or more")
+    output_dir: str = option("output", "checkpoints, logs and the effective config go here", metavar="DIR")
+    resume: str | None = option(None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one",
+                                metavar="DIR|auto")
+    print_every: int = option(10, "updates between log lines")
+    save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none")
+    keep: int = option(3, "checkpoints kept besides latest and best")
+    eval_every: int = option(1, "epochs between evaluations; the last is always evaluated")
+    check_every: int = option(1, "updates between checks that logits and gradients are finite")
+
+    def __post_init__(self) -> None:
+        _require(self.epochs >= 1, "epochs must be at least 1", self.epochs)
+        for name in ("batch_size", "accumulate", "ema_every", "print_every", "keep", "eval_every", "check_every", "lr_step_epochs"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        for name in ("workers", "save_every", "seed", "warmup_epochs", "threads"):
+            _require(getattr(self, name) >= 0, f"{name} must be 0 or more", getattr(self, name))
+        for name in ("dropout", "label_smoothing", "ema_decay"):
+            _require(0 <= getattr(self, name) < 1, f"{name} must be from 0 to below 1", getattr(self, name))
+        _require(self.width_mult > 0, "width_mult must be above 0", self.width_mult)
+        _require(0 < self.min_crop_scale <= 1, "min_crop_scale must be above 0, at most 1", self.min_crop_scale)
+        _require(self.num_classes is None or self.num_classes >= 1, "num_classes must be at least 1", self.num_classes)
+        _require(self.clip_norm is None or self.clip_norm > 0, "clip_norm must be above 0", self.clip_norm)
+        _require(self.scale_lr_from is None or self.scale_lr_from >= 1, "scale_lr_from must be at least 1", self.scale_lr_from)
+        _require(self.warmup_epochs < self.epochs, f"warmup_epochs must be below epochs ({self.epochs})", self.warmup_epochs)
+        _require(not (self.sync_bn and self.freeze_bn), "sync_bn and freeze_bn exclude each other: leave one out", "both")
+        _require(self.mix_group is None or self.mix_group >= 1, "mix_group must be at least 1", self.mix_group)
+        if self.mix_group is not None:
+            fits = self.batch_size % self.mix_group == 0
+            _require(fits, f"mix_group must divide batch_size ({self.batch_size})", self.mix_group)
+        # What the parts themselves refuse.
+        self.optimizer_config(1)
+        self.schedule_config(1)
+        self.train_preset, self.eval_preset  # noqa: B018
+
+    def optimizer_config(self, global_batch: int) -> OptimizerConfig:
+        """The optimizer for ``global_batch`` pictures an update."""
+        return OptimizerConfig(
+            name=self.optimizer,
+            lr=self.lr * global_batch / self.scale_lr_from if self.scale_lr_from else self.lr,
+            momentum=self.momentum,
+            alpha=self.alpha,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            norm_weight_decay=self.norm_weight_decay,
+        )
+
+    def schedule_config(self, updates_per_epoch: int) -> ScheduleConfig:
+        """The schedule in its unit; an exponential one decays by ``lr_gamma`` an epoch, whatever the unit."""
+        per_epoch = updates_per_epoch if self.lr_unit == "update" else 1
+        gamma = self.lr_gamma ** (1 / per_epoch) if self.lr_schedule == "exponential" else self.lr_gamma
+        return ScheduleConfig(
+            name=self.lr_schedule,
+            step_size=self.lr_step_epochs * per_epoch,
+            gamma=gamma,
+            total=self.epochs * per_epoch,
+            lr_min=self.lr_min,
+            warmup=self.warmup_epochs * per_epoch,
+            warmup_decay=self.warmup_decay,
+        )
+
+    @property
+    def train_preset(self) -> TrainPreset:
+        return TrainPreset(
+            crop_size=self.crop_size,
+            crop_scale=(self.min_crop_scale, 1.0),
+            hflip_prob=self.hflip_prob,
+            auto_augment=self.auto_augment,
+            random_erase_prob=self.random_erase,
+            mixup_alpha=self.mixup_alpha,
+            cutmix_alpha=self.cutmix_alpha,
+        )
+
+    @property
+    def eval_preset(self) -> EvalPreset:
+        return EvalPreset(self.resize_size, self.crop_size)
+
+
+def _require(holds: bool, what: str, found: Any) -> None:
+    if not holds:
+        raise UserError(f"{what}, found {found}")

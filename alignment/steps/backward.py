@@ -294,7 +294,7 @@ def _evidence(
     start = {k: v for k, v in context.state.items() if k in first["ref64"].gradients}
     moved = norm(np.concatenate([(last["ref64"].state[k] - v).ravel() for k, v in start.items()]))
     share = moved / norm(np.concatenate([v.ravel() for v in start.values()]))
-    result.require(f"{run.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-5, "above 1e-5 of their norm")
+    result.require(f"{run.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
     size = norm(np.concatenate([g.ravel() for g in first["ref64"].gradients.values()]))
     result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-3, "above 1e-3")
     if run.clip_norm is not None:
