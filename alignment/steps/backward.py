@@ -49,7 +49,7 @@ class Run:
     schedule: ScheduleConfig = HALVE_EVERY_3
 
 
-SGD = OptimizerConfig("sgd", lr=3e-5, momentum=0.9, weight_decay=1e-3)
+SGD = OptimizerConfig("sgd", lr=1e-5, momentum=0.9, weight_decay=1e-3)
 RMSPROP = OptimizerConfig("rmsprop", lr=1e-4, momentum=0.9, alpha=0.9, eps=0.0316, weight_decay=1e-3)
 # AdamW divides a small gradient's rounding by eps: with eps 1e-3 one element that chanced to be 1e-6 among gradients of
 # 1 moved the whole next iteration by 1e-12, which one-ulp changes, sparing that element, did not show. And 1 - 0.999^t
