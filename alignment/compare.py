@@ -10,6 +10,7 @@ import numpy as np
 
 from alignment import tolerance
 
+KINK_FLIPS = "kink flip(s)"
 ZERO_BUT_FOR_ROUNDING = "zero but for rounding"
 
 
@@ -195,7 +196,7 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     quantity.paddle_error, quantity.ref_error = relative(error, scale), relative(floor, scale)
     if leeway.flips:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
-        quantity.reason = f"{leeway.flips} kink flip(s)"
+        quantity.reason = f"{leeway.flips} {KINK_FLIPS}"
     if leeway.float32 and not error <= tolerance.FLOOR_FACTOR * floor:
         quantity.fail(f"float32 error {relative(error, scale):.1e} is {relative(error, floor):.0f} x its noise floor")
 
@@ -244,6 +245,8 @@ class Group:
         noise = member.reason == ZERO_BUT_FOR_ROUNDING
         if member.float64_diff is not None and not noise:
             row.float64_diff = max(row.float64_diff or 0.0, member.float64_diff)
+        if KINK_FLIPS in member.reason:
+            row.reason = row.reason or member.reason
         if not member.passed:
             self.failed.append(member)
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from alignment.weights import NameMap, State, load_torch_state, write_state
+from alignment.weights import NameMap, load_torch_state
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.weights import State, write_state
 
 ROOT = Path(__file__).resolve().parents[1]
 LITE_DATA = ROOT / "lite_data"

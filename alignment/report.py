@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment import tolerance
-from alignment.compare import Quantity
+from alignment.compare import ZERO_BUT_FOR_ROUNDING, Quantity
 from alignment.record import save_record
 from alignment.steps.context import Context, StepResult
 from mobilenetv3_common.files import atomic_open
@@ -124,7 +124,7 @@ def table(results: list[StepResult]) -> str:
     for result in results:
         headline = _headline(result)
         threshold = tolerance.GUIDE_THRESHOLDS[result.name]
-        proven = [q for q in result.quantities if not q.reason]
+        proven = [q for q in result.quantities if q.reason != ZERO_BUT_FOR_ROUNDING]
         rows.append(
             (
                 f"{result.step} {result.name}",

@@ -26,7 +26,8 @@ import mobilenetv3_ref.metric
 import mobilenetv3_ref.models
 import mobilenetv3_ref.train
 from alignment.exact import exact_paddle, exact_torch
-from alignment.weights import NameMap, State
+from alignment.weights import NameMap
+from mobilenetv3_common.weights import State
 
 Package = ModuleType | SimpleNamespace
 Trace = dict[str, np.ndarray]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mobilenetv3_common.errors import UserError
@@ -34,6 +34,10 @@ class DatasetIndex:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    def with_classes(self, num_classes: int) -> DatasetIndex:
+        """The same pictures with names for ``num_classes`` classes; those that no picture has are named by their number."""
+        return replace(self, classes=self.classes + tuple(str(c) for c in range(len(self.classes), num_classes)))
 
     def path(self, index: int) -> Path:
         return self.root / self.names[index]

@@ -7,6 +7,7 @@ distribution is torchvision's, the function's name says so and a statistical tes
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -92,6 +93,61 @@ class BatchPlan:
             start = (number * self.world_size + self.rank) * self.batch_size
             stop = min(start + self.batch_size, self.size)
             yield [SampleKey(self.epoch, int(order[at]), at) for at in range(start, stop)]
+
+
+@dataclass
+class RunPlan:
+    """The batches of a whole run, epoch after epoch without a break, so that loader workers start once.
+
+    Args:
+        plan: the batches of one rank in one epoch.
+        epochs: epochs in the run.
+        first_epoch, first_batch: where to begin; what lies before is left out, not made.
+        batches: of each epoch, where not all of the plan's.
+    """
+
+    plan: BatchPlan
+    epochs: int
+    first_epoch: int = 0
+    first_batch: int = 0
+    batches: int | None = None
+
+    @property
+    def batch_size(self) -> int:
+        return self.plan.batch_size
+
+    def __len__(self) -> int:
+        return max(0, (self.epochs - self.first_epoch) * (self.batches or len(self.plan)) - self.first_batch)
+
+    def __iter__(self) -> Iterator[list[SampleKey]]:
+        for epoch in range(self.first_epoch, self.epochs):
+            self.plan.set_epoch(epoch)
+            skip = self.first_batch if epoch == self.first_epoch else 0
+            yield from itertools.islice(self.plan, skip, self.batches)
+
+
+class DropoutStream:
+    """Dropout's random numbers as a function of (seed, epoch, place in the epoch's order), for either framework.
+
+    The sample at a place gets the same numbers whichever rank or batch it is in; the loop says with ``at`` where the
+    batch begins.
+
+    Args:
+        seed: the run's seed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.epoch = self.position = 0
+
+    def at(self, epoch: int, position: int) -> None:
+        self.epoch, self.position = epoch, position
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Uniform numbers in [0, 1), float64, for a batch of activations (N, features...)."""
+        rng = generator("dropout", self.seed, self.epoch)
+        rng.bit_generator.advance(self.position * math.prod(shape[1:]))  # type: ignore[attr-defined]  # one draw a number
+        return rng.random(shape)
 
 
 # --- augmentation of one picture ---------------------------------------------------------------------------------------

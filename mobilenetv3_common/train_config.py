@@ -233,3 +233,44 @@ class TrainConfig:
 def _require(holds: bool, what: str, found: Any) -> None:
     if not holds:
         raise UserError(f"{what}, found {found}")
+
+
+# What a run may change when it goes on from a checkpoint; everything else would make it another run.
+_FREE_ON_RESUME = (
+    "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
+    "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes",
+)  # fmt: skip
+
+
+def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, global_batch: int, source: str) -> None:
+    """Refuse a checkpoint that the run cannot go on from.
+
+    Args:
+        meta: the checkpoint's.
+        config: of the run now.
+        framework: ``"paddle"`` or ``"ref"``.
+        global_batch: pictures a forward pass of all ranks; the number of ranks may change, this may not.
+        source: names the checkpoint in the message.
+
+    Raises:
+        UserError: naming every setting that differs.
+    """
+    try:
+        then, batch = dict(meta["config"]), meta["global_batch"]
+        where = (meta["framework"], meta["epoch"], meta["iteration"], meta["schedule"], meta["scaler"])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"checkpoint {source} lacks {error}: it was not written by tools/train.py") from error
+    if where[0] != framework:
+        raise UserError(f"checkpoint {source} is from --framework {where[0]}: give its weights as --pretrained instead")
+    now = {f.name: getattr(config, f.name) for f in fields(config)}
+    other = [k for k in now if k not in _FREE_ON_RESUME and then.get(k) != now[k]]
+    if "epochs" in other and config.lr_schedule != "cosine":
+        other.remove("epochs")
+    differing = [f"{k} {then.get(k)} there, {now[k]} here" for k in other]
+    if batch != global_batch:
+        differing.append(f"{batch} pictures a forward pass of all ranks there, {global_batch} here")
+    if differing:
+        raise UserError(
+            f"checkpoint {source} is of another run ({'; '.join(differing)}): "
+            "repeat its settings, or begin a new run with its weights as --pretrained"
+        )

@@ -15,7 +15,7 @@ from alignment import cli
 from alignment.cli import main, parse_steps
 from alignment.record import load_record
 from alignment.steps import NAMES
-from alignment.weights import write_state
+from mobilenetv3_common.weights import write_state
 from mobilenetv3_common.errors import UserError
 from tests.conftest import LARGE, ROOT, SMALL, run_command
 

@@ -25,7 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.num_classes < 1 or args.width_mult <= 0:
         raise UserError("--num-classes must be at least 1 and --width-mult above 0")
-    from alignment.weights import COUNTER, FORMATS, NameMap, is_paddle_state, read_state, write_state
+    from alignment.weights import NameMap
+    from mobilenetv3_common.weights import COUNTER, FORMATS, is_paddle_state, read_state, write_state
     from mobilenetv3_paddle.models import MODELS as BUILDERS
 
     if not args.output.endswith(FORMATS):

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from alignment import tolerance
-from alignment.compare import Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
+from alignment.compare import KINK_FLIPS, Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
 from alignment.sides import Trace
 from alignment.steps.context import Context, Lane, StepResult
-from alignment.weights import State
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
+from mobilenetv3_common.weights import State
 
 PADDLE_LANES = ("paddle64", "paddle32")
 REF_LANES = ("ref64", "ulp64", "ref32", "ulp32")
@@ -201,7 +201,7 @@ def _judge_loss(result: StepResult, run: Run, number: int, now: dict[str, Iterat
     quantity = judge_measured(f"{run.name}.iter{number}.loss", lanes, leeway)
     if "paddle32" in now and not leeway.float32:
         quantity.reason = (quantity.reason + "; " if quantity.reason else "") + (
-            f"float32 parted by {history.flips} kink flip(s): judged in exact mode"
+            f"float32 parted by {history.flips} {KINK_FLIPS}: judged in exact mode"
         )
     result.quantities.append(quantity)
 
@@ -239,13 +239,13 @@ def _judge_tensors(
 
 
 def _judge_together(name: str, error: float, changes: dict[str, Change], kind: str, history: History) -> Quantity:
-    """All tensors of a kind as one vector, within TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
+    """All tensors of a kind as one vector: exact, or within TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
     scale = sum(change.scale**2 for change in changes.values()) ** 0.5
     floor = relative(sum(change.distance**2 for change in changes.values()) ** 0.5, scale)
     history.together64[kind] = floor = max(history.together64.get(kind, 0.0), floor)
     difference = relative(error, scale)
     quantity = Quantity(name, [len(changes)], float64_diff=difference)
-    if not difference <= tolerance.TRAJECTORY_FACTOR * floor:
+    if not difference <= max(tolerance.EXACT_RTOL, tolerance.TRAJECTORY_FACTOR * floor):
         quantity.fail(f"exact mode differs by {difference:.1e}, one-ulp changes by {floor:.1e}")
     return quantity
 
@@ -260,7 +260,7 @@ def _judge_together_in_float32(quantity: Quantity, now: dict[str, Iteration], ki
     quantity.paddle_error = error("paddle32")
     quantity.ref_error = max(error("ref32"), tolerance.BASE_FLOOR_32, tolerance.FLIP_ALLOWANCE if flips else 0.0)
     if flips:
-        quantity.reason = f"{flips} kink flip(s)"
+        quantity.reason = f"{flips} {KINK_FLIPS}"
     if not quantity.paddle_error <= tolerance.FLOOR_FACTOR * quantity.ref_error:
         quantity.fail(f"float32 error {quantity.paddle_error:.1e}, noise floor {quantity.ref_error:.1e}")
 

@@ -13,7 +13,8 @@ import numpy as np
 from alignment.compare import Quantity
 from alignment.reference_weights import LITE_DATA, obtain_state
 from alignment.sides import PaddleSide, RefSide, Side
-from alignment.weights import NameMap, State
+from alignment.weights import NameMap
+from mobilenetv3_common.weights import State
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import paddle
 
 from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
@@ -21,13 +24,22 @@ class ImageDataset(paddle.io.Dataset):
             (``seed``, epoch, picture), so a sample is the same in whichever worker or rank it is made.
         seed: the run's seed, 0 or more.
         backend: decoder, ``"pil"`` or ``"cv2"``.
+        on_bad_image: ``"stop"`` raises at a damaged picture; ``"skip"`` warns and takes the next readable one in its place.
     """
 
-    def __init__(self, index: DatasetIndex, preset: EvalPreset | TrainPreset, seed: int = 0, backend: str = "pil") -> None:
+    def __init__(
+        self,
+        index: DatasetIndex,
+        preset: EvalPreset | TrainPreset,
+        seed: int = 0,
+        backend: str = "pil",
+        on_bad_image: str = "stop",
+    ) -> None:
         self.index = index
         self.preset = preset
         self.seed = seed
         self.backend = backend
+        self.on_bad_image = on_bad_image
 
     def __len__(self) -> int:
         return len(self.index)
@@ -36,14 +48,26 @@ class ImageDataset(paddle.io.Dataset):
         """Make one sample.
 
         Returns:
-            Pixels, float32 (3, crop_size, crop_size); the label; the key.
+            Pixels, float32 (3, crop_size, crop_size); the label; the key, whose sample number is negative (``~number``)
+            where another picture stands in for a damaged one.
 
         Raises:
             UserError: the picture cannot be decoded; the message names it.
         """
-        image = decode_image(self.index.path(key.sample), self.backend)
-        label = self.index.labels[key.sample]
+        for number in range(len(self)):
+            sample = (key.sample + number) % len(self)
+            try:
+                image = decode_image(self.index.path(sample), self.backend)
+                break
+            except UserError as error:
+                if self.on_bad_image != "skip":
+                    raise
+                print(f"warning: skipped: {error.line}", file=sys.stderr, flush=True)
+        else:
+            raise UserError(f"no picture in {self.index.root} can be read")
+        label = self.index.labels[sample]
+        shown = key if number == 0 else key._replace(sample=~key.sample)
         if isinstance(self.preset, EvalPreset):
-            return eval_transform(image, self.preset), label, key
+            return eval_transform(image, self.preset), label, shown
         params = sample_params(self.preset, self.seed, key, image.height, image.width)
-        return train_transform(image, self.preset, params), label, key
+        return train_transform(image, self.preset, params), label, shown

@@ -11,7 +11,8 @@ import paddle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
 from mobilenetv3_common.presets import TrainPreset
-from mobilenetv3_common.sampling import BatchPlan, SampleKey, mix_groups, mix_params
+from mobilenetv3_common.run_control import shield_worker
+from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey, mix_groups, mix_params
 from mobilenetv3_paddle.data.dataset import ImageDataset
 from mobilenetv3_paddle.data.mixing import mix_batch
 
@@ -44,6 +45,7 @@ def collate(
 
 
 def _start_worker(worker_id: int, backend: str) -> None:
+    shield_worker()
     if backend == "cv2":
         quiet_opencv()
 
@@ -91,17 +93,18 @@ class Loader:
             yield batch
 
 
-def build_loader(dataset: ImageDataset, plan: BatchPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
+def build_loader(dataset: ImageDataset, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
     """A loader of (images, labels, picture numbers) batches as tensors, in the plan's order.
 
     Args:
         dataset: what makes a sample.
-        plan: the batches of this rank; call its ``set_epoch`` before each epoch.
+        plan: the batches of this rank, of one epoch (call its ``set_epoch`` before each) or of a whole run.
         num_workers: worker processes; 0 loads in this process.
         mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
             batch gives when both use the same group.
     """
-    _start_worker(0, dataset.backend)
+    if dataset.backend == "cv2":
+        quiet_opencv()
     return Loader(
         paddle.io.DataLoader(
             _Guarded(dataset),

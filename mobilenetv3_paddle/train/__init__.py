@@ -1,7 +1,37 @@
-"""Optimizers, schedules and the training step."""
+"""Optimizers, schedules, the training step, and the whole run."""
 
+from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, started
+from mobilenetv3_paddle.train.ema import MovingAverage
+from mobilenetv3_paddle.train.engine import Run, build_model, build_run, train
+from mobilenetv3_paddle.train.evaluate import Evaluation, evaluate
+from mobilenetv3_paddle.train.guard import Guard, first_offender
 from mobilenetv3_paddle.train.optimizer import RMSProp, build_optimizer
+from mobilenetv3_paddle.train.precision import Precision
 from mobilenetv3_paddle.train.schedule import build_schedule
+from mobilenetv3_paddle.train.state import load_model_arrays, load_pretrained, model_arrays
 from mobilenetv3_paddle.train.step import accumulate_gradients, apply_update, train_step
 
-__all__ = ["RMSProp", "accumulate_gradients", "apply_update", "build_optimizer", "build_schedule", "train_step"]
+__all__ = [
+    "Evaluation",
+    "Guard",
+    "MovingAverage",
+    "Precision",
+    "RMSProp",
+    "Ranks",
+    "Run",
+    "accumulate_gradients",
+    "apply_update",
+    "average_statistics",
+    "build_model",
+    "build_optimizer",
+    "build_run",
+    "build_schedule",
+    "evaluate",
+    "first_offender",
+    "load_model_arrays",
+    "load_pretrained",
+    "model_arrays",
+    "started",
+    "train",
+    "train_step",
+]

@@ -8,7 +8,8 @@ import torch
 
 from mobilenetv3_common.image import quiet_opencv
 from mobilenetv3_common.presets import TrainPreset
-from mobilenetv3_common.sampling import BatchPlan, SampleKey, mix_groups, mix_params
+from mobilenetv3_common.run_control import shield_worker
+from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey, mix_groups, mix_params
 from mobilenetv3_ref.data.dataset import ImageDataset
 from mobilenetv3_ref.data.mixing import mix_batch
 
@@ -41,23 +42,25 @@ def collate(
 
 
 def _start_worker(worker_id: int, backend: str) -> None:
+    shield_worker()
     if backend == "cv2":
         quiet_opencv()
 
 
 def build_loader(
-    dataset: ImageDataset, plan: BatchPlan, num_workers: int = 0, mix_group: int | None = None
+    dataset: ImageDataset, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None
 ) -> torch.utils.data.DataLoader:
     """A loader of (images, labels, picture numbers) batches as tensors, in the plan's order.
 
     Args:
         dataset: what makes a sample.
-        plan: the batches of this rank; call its ``set_epoch`` before each epoch.
+        plan: the batches of this rank, of one epoch (call its ``set_epoch`` before each) or of a whole run.
         num_workers: worker processes; 0 loads in this process.
         mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
             batch gives when both use the same group.
     """
-    _start_worker(0, dataset.backend)
+    if dataset.backend == "cv2":
+        quiet_opencv()
     return torch.utils.data.DataLoader(
         dataset,
         batch_sampler=plan,

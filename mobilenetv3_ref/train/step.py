@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mobilenetv3_ref.train.precision import Precision
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def accumulate_gradients(model: nn.Module, criterion: nn.Module, batches: Sequence[Batch]) -> torch.Tensor:
+def accumulate_gradients(
+    model: nn.Module,
+    criterion: nn.Module,
+    batches: Sequence[Batch],
+    precision: Precision | None = None,
+    begin: Callable[[int], None] = lambda number: None,
+    watch: Callable[[torch.Tensor, torch.Tensor], None] = lambda logits, labels: None,
+) -> torch.Tensor:
     """Forward and backward over micro-batches of equal size; gradients are those of their mean loss.
 
     Args:
-        model: in training or evaluation mode, as the caller set it.
+        model: in training or evaluation mode, as the caller set it; a ``DistributedDataParallel`` adds gradients up over
+            the ranks once, in the last backward pass.
         criterion: loss of (logits, labels), a mean over the samples.
         batches: (images, labels) a micro-batch, at least one.
+        precision: float32 by default.
+        begin: called with the number of each micro-batch before it.
+        watch: called with the logits and labels of each micro-batch after it.
 
     Returns:
         The mean loss, a scalar without graph.
     """
+    precision = precision or Precision()
     total = torch.zeros([])
-    for images, labels in batches:
-        loss = criterion(model(images), labels) / len(batches)
-        loss.backward()
+    for number, (images, labels) in enumerate(batches):
+        begin(number)
+        last = number == len(batches) - 1
+        alone = isinstance(model, DistributedDataParallel) and not last
+        with model.no_sync() if alone else contextlib.nullcontext():
+            with precision.autocast():
+                logits = precision.full(model(images))
+            loss = criterion(logits, labels) / len(batches)
+            precision.scale(loss).backward()
+        watch(logits.detach(), labels)
         total = total.to(loss) + loss.detach()
     return total
 
 
-def apply_update(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float | None = None) -> None:
+def apply_update(
+    model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float | None = None, precision: Precision | None = None
+) -> None:
     """Clip the gradients' global norm to ``clip_norm`` where given, update the parameters, clear the gradients."""
+    precision = precision or Precision()
+    precision.unscale(optimizer)
     if clip_norm is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-    optimizer.step()
+        nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip_norm)
+    precision.step(optimizer)
     optimizer.zero_grad()
 
 

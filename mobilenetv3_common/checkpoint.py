@@ -1,0 +1,158 @@
+"""Checkpoints: one safetensors file each, whole or absent, read without running code.
+
+The tensors are named ``model/...``, ``ema/...`` and ``optimizer/...``; everything else (where the run stands, schedule,
+scaler, config, classes) is JSON in the file's metadata, in which Python's floats survive to the last bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+
+FORMAT = "mobilenetv3-checkpoint-1"
+LATEST, BEST = "latest.safetensors", "best.safetensors"
+
+
+@dataclass
+class Checkpoint:
+    """Everything that a run needs to go on.
+
+    Attributes:
+        arrays: tensors by ``kind/name``, kind being ``model``, ``ema`` or ``optimizer``.
+        meta: JSON values; ``framework``, ``epoch``, ``update``, ``config`` and ``classes`` among them.
+    """
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def part(self, kind: str) -> dict[str, np.ndarray]:
+        """The tensors of one kind under their own names."""
+        return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items() if name.startswith(f"{kind}/")}
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights to evaluate with: the moving average where the run keeps one, else the model's."""
+        return self.part("ema") or self.part("model")
+
+
+def is_checkpoint(path: str | os.PathLike) -> bool:
+    """Whether a safetensors file is a checkpoint; False for one that cannot be read at all."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            return (file.metadata() or {}).get("format") == FORMAT
+    except (SafetensorError, OSError):
+        return False
+
+
+def write_checkpoint(path: str | os.PathLike, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Raises:
+        UserError: it cannot be written, e.g. the disk is full; an older file of that name is then untouched.
+    """
+    from safetensors.numpy import save
+
+    metadata = {"format": FORMAT, "meta": json.dumps(checkpoint.meta)}
+    data = save({name: np.array(array, order="C") for name, array in checkpoint.arrays.items()}, metadata)
+    with atomic_open(path) as file:
+        file.write(data)
+
+
+def read_checkpoint(path: str | os.PathLike) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        UserError: the file is missing, cut short, damaged, or something else than a checkpoint.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise UserError(f"no such checkpoint: {path}")
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise UserError(f"{path} holds weights, but is no checkpoint to resume from: give it as --pretrained")
+            names = file.keys()  # not a dict: safe_open offers keys() alone
+            return Checkpoint({name: file.get_tensor(name) for name in names}, json.loads(metadata["meta"]))
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise UserError(f"checkpoint {path} is damaged or cut short ({error}): resume from another one in its folder") from error
+
+
+class CheckpointFolder:
+    """The checkpoints of a run: the last ``keep``, the latest and the best.
+
+    ``latest`` and ``best`` are hard links where the file system has them, so that they cost no space.
+
+    Args:
+        folder: made if need be.
+        keep: numbered checkpoints to keep, at least 1.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
+        self.folder = ensure_writable_dir(folder)
+        self.keep = keep
+        for leftover in self.folder.glob(".*.safetensors*.tmp"):  # of a run that was killed while it wrote
+            leftover.unlink(missing_ok=True)
+
+    def numbered(self) -> list[Path]:
+        """The numbered checkpoints, oldest first."""
+        return sorted(self.folder.glob("update_*.safetensors"))
+
+    def save(self, checkpoint: Checkpoint, best: bool) -> Path:
+        """Write a checkpoint, point ``latest`` (and ``best``) at it, and remove what is beyond ``keep``."""
+        path = self.folder / f"update_{checkpoint.meta['update']:09d}.safetensors"
+        write_checkpoint(path, checkpoint)
+        self._link(path, LATEST)
+        if best:
+            self._link(path, BEST)
+        for old in self.numbered()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def _link(self, path: Path, name: str) -> None:
+        temporary = self.folder / f".{name}.tmp"
+        temporary.unlink(missing_ok=True)
+        try:
+            os.link(path, temporary)
+            os.replace(temporary, self.folder / name)
+        except OSError:  # a file system without hard links
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            with atomic_open(self.folder / name) as file:
+                file.write(path.read_bytes())
+
+
+def find_checkpoint(resume: str, output_dir: str | os.PathLike) -> Path | None:
+    """The file that ``--resume`` means: a checkpoint, the latest of a folder, or with ``auto`` the latest of the run.
+
+    Returns:
+        The file; None where ``auto`` finds none, so that the run begins anew.
+
+    Raises:
+        UserError: the folder holds none, or there is no such file.
+    """
+    if resume == "auto":
+        path = Path(output_dir) / LATEST
+        return path if path.is_file() else None
+    path = Path(resume)
+    if path.is_dir():
+        if not (path / LATEST).is_file():
+            raise UserError(f"--resume {resume}: the folder holds no {LATEST}")
+        return path / LATEST
+    if not path.is_file():
+        raise UserError(f"--resume {resume}: no such file or folder")
+    return path

@@ -1,0 +1,46 @@
+"""A moving average of the weights, to evaluate with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import paddle
+from paddle import nn
+
+
+class MovingAverage:
+    """Exponential moving average of every weight and statistic of a model (torchvision's ``ExponentialMovingAverage``).
+
+    Args:
+        model: whose weights are averaged; the first update copies them.
+        decay: share of the old average, 0 to below 1; with 0 nothing is kept, and ``shadow`` stays empty.
+    """
+
+    def __init__(self, model: nn.Layer, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.shadow: dict[str, paddle.Tensor] = {}
+
+    @paddle.no_grad()
+    def update(self) -> None:
+        if self.decay == 0:
+            return
+        state = self.model.state_dict()
+        if not self.shadow:
+            self.shadow = {name: tensor.astype("float32").clone() for name, tensor in state.items()}
+            return
+        for name, tensor in state.items():
+            self.shadow[name] = self.shadow[name] * self.decay + tensor.astype("float32") * (1.0 - self.decay)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the averaged weights inside the block, where there are any."""
+        state = self.model.state_dict()
+        own = {name: state[name].clone() for name in self.shadow}
+        for name, tensor in self.shadow.items():
+            state[name].set_value(tensor.astype(state[name].dtype))
+        try:
+            yield
+        finally:
+            for name, tensor in own.items():
+                state[name].set_value(tensor)

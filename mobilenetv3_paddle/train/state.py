@@ -1,0 +1,90 @@
+"""A run's weights, optimizer and averages as named arrays, and back, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import as_paddle, check_fit, read_state
+
+Arrays = dict[str, np.ndarray]
+CLASSIFIER = "classifier.3"
+
+
+def array_of(tensor: paddle.Tensor) -> np.ndarray:
+    """A tensor on the CPU as an array, half precision as float32 (which holds it exactly)."""
+    return (tensor.astype("float32") if tensor.dtype in (paddle.float16, paddle.bfloat16) else tensor).numpy()
+
+
+def model_arrays(model: nn.Layer) -> Arrays:
+    """Every weight and statistic under Paddle's name."""
+    return {name: array_of(tensor) for name, tensor in model.state_dict().items()}
+
+
+def load_model_arrays(model: nn.Layer, arrays: Arrays, source: str) -> None:
+    """The reverse.
+
+    Raises:
+        UserError: keys or shapes differ from the model's; the model is then untouched.
+    """
+    state = model.state_dict()
+    check_fit({k: v.shape for k, v in arrays.items()}, {k: tuple(v.shape) for k, v in state.items()}, source)
+    for name, tensor in state.items():
+        tensor.set_value(paddle.to_tensor(arrays[name]).astype(tensor.dtype))
+
+
+def load_pretrained(model: nn.Layer, path: str, reset_classifier: bool = False) -> None:
+    """Begin from a file of weights of either framework, or from a checkpoint's.
+
+    Args:
+        model: takes the weights.
+        path: .pdparams, .pth or .safetensors.
+        reset_classifier: keep the model's own last layer where the file's has another number of classes.
+
+    Raises:
+        UserError: the file cannot be read or does not fit.
+    """
+    arrays = as_paddle(read_state(path))
+    own = model_arrays(model)
+    other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
+    if other:
+        if not reset_classifier:
+            raise UserError(
+                f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
+                "give --reset-classifier to begin with a fresh last layer"
+            )
+        arrays.update({name: own[name] for name in other})
+    load_model_arrays(model, arrays, path)
+
+
+def optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer) -> Arrays:
+    """The optimizer's state as ``accumulator/parameter`` and ``master/parameter``."""
+    names = {parameter.name: name for name, parameter in model.named_parameters()}
+    found = {
+        f"{kind}/{names[own]}": array_of(tensor)
+        for kind, tensors in optimizer._accumulators.items()
+        for own, tensor in tensors.items()
+    }
+    return found | {f"master/{names[own]}": array_of(tensor) for own, tensor in optimizer._master_weights.items()}
+
+
+def load_optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer, arrays: Arrays) -> None:
+    """The reverse; the optimizer's accumulators are made first, as its first step would make them.
+
+    Raises:
+        UserError: the arrays are another optimizer's.
+    """
+    if not arrays:
+        return
+    names = {parameter.name: name for name, parameter in model.named_parameters()}
+    block = paddle.static.default_main_program().global_block()
+    for group in optimizer._param_groups:
+        optimizer._create_accumulators(block, group["params"])
+    expected = {f"{kind}/{names[own]}": t for kind, ts in optimizer._accumulators.items() for own, t in ts.items()}
+    expected |= {f"master/{names[own]}": tensor for own, tensor in optimizer._master_weights.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    check_fit({k: v.shape for k, v in arrays.items()}, shapes, "the checkpoint's optimizer state")
+    for name, tensor in expected.items():
+        tensor.set_value(arrays[name])

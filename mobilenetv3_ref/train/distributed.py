@@ -1,0 +1,86 @@
+"""Ranks: who this process is, and sums over all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from mobilenetv3_common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the others.
+
+    Attributes:
+        rank, world_size: 0 and 1 without a launcher.
+        device: ``"cpu"`` or ``"gpu"``.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    device: str = "cpu"
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device("cuda" if self.device == "gpu" else "cpu")
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on this rank's device."""
+        return tensor.to(self.torch_device, non_blocking=True)
+
+    def sum(self, values: Sequence[float]) -> np.ndarray:
+        """Sum numbers over all ranks, in float64."""
+        array = np.asarray(values, dtype=np.float64)
+        if self.world_size > 1:
+            tensor = torch.from_numpy(array.copy()).to(self.torch_device)
+            dist.all_reduce(tensor)
+            array = tensor.cpu().numpy()
+        return array
+
+
+@contextlib.contextmanager
+def started(device: str = "auto") -> Iterator[Ranks]:
+    """Choose the device, and join the other ranks where ``torchrun`` has started this process.
+
+    Raises:
+        UserError: ``device`` is gpu and there is none.
+    """
+    found = torch.cuda.is_available()
+    if device == "gpu" and not found:
+        raise UserError("--device gpu: this torch finds no GPU; install a CUDA build on a GPU machine or use --device cpu")
+    chosen = "gpu" if found and device != "cpu" else "cpu"
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Ranks(device=chosen)
+        return
+    if chosen == "gpu":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if chosen == "gpu" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:
+    """Replace BatchNorm's running statistics on every rank by their mean over the ranks.
+
+    Each rank's are those of its own samples; evaluating or saving one rank's would forget the others'. Running averages
+    are linear, so the mean of the ranks' is the average that a run keeps whenever this is called.
+    """
+    if ranks.world_size == 1:
+        return
+    for name, buffer in model.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            dist.all_reduce(buffer)
+            buffer.div_(ranks.world_size)

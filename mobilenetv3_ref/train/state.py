@@ -1,0 +1,103 @@
+"""A run's weights, optimizer and averages as named arrays, and back, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import as_torch, check_fit, read_state
+from mobilenetv3_ref.train.precision import Precision
+
+Arrays = dict[str, np.ndarray]
+CLASSIFIER = "classifier.3"
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor on the CPU as an array, half precision as float32 (which holds it exactly)."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy().copy()
+
+
+def model_arrays(model: nn.Module) -> Arrays:
+    """Every weight and statistic under torch's name, without BatchNorm's counters."""
+    return {name: array_of(tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+
+
+def load_model_arrays(model: nn.Module, arrays: Arrays, source: str) -> None:
+    """The reverse.
+
+    Raises:
+        UserError: keys or shapes differ from the model's; the model is then untouched.
+    """
+    state = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    check_fit({k: v.shape for k, v in arrays.items()}, {k: tuple(v.shape) for k, v in state.items()}, source)
+    for name, tensor in state.items():
+        tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+
+
+def load_pretrained(model: nn.Module, path: str, reset_classifier: bool = False) -> None:
+    """Begin from a file of weights of either framework, or from a checkpoint's.
+
+    Args:
+        model: takes the weights.
+        path: .pdparams, .pth or .safetensors.
+        reset_classifier: keep the model's own last layer where the file's has another number of classes.
+
+    Raises:
+        UserError: the file cannot be read or does not fit.
+    """
+    arrays = as_torch(read_state(path))
+    own = model_arrays(model)
+    other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
+    if other:
+        if not reset_classifier:
+            raise UserError(
+                f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
+                "give --reset-classifier to begin with a fresh last layer"
+            )
+        arrays.update({name: own[name] for name in other})
+    load_model_arrays(model, arrays, path)
+
+
+def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> Arrays:
+    """The optimizer's state as ``accumulator/parameter`` and ``master/parameter``."""
+    names = _names(model, precision)
+    found = {
+        f"{kind}/{names[parameter]}": array_of(value)
+        for parameter, state in optimizer.state.items()
+        for kind, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return found | {f"master/{names[master]}": array_of(master) for _, master in precision.masters}
+
+
+def load_optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, precision: Precision, arrays: Arrays) -> None:
+    """The reverse.
+
+    Raises:
+        UserError: the arrays are another optimizer's.
+    """
+    parameters = {name: parameter for parameter, name in _names(model, precision).items()}
+    masters = {f"master/{name}" for parameter, name in _names(model, precision).items() if parameter in dict(_turned(precision))}
+    for key, array in arrays.items():
+        kind, _, name = key.partition("/")
+        if name not in parameters or (kind == "master" and key not in masters):
+            raise UserError(f"the checkpoint's optimizer state does not fit the model: unexpected key {key}")
+        parameter, value = parameters[name], torch.from_numpy(np.array(array))
+        if kind == "master":
+            with torch.no_grad():
+                parameter.copy_(value)
+        else:
+            optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
+
+
+def _turned(precision: Precision) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    return [(master, parameter) for parameter, master in precision.masters]
+
+
+def _names(model: nn.Module, precision: Precision) -> dict[nn.Parameter, str]:
+    """Parameter, or its master where it has one -> name."""
+    masters = dict(precision.masters)
+    return {masters.get(parameter, parameter): name for name, parameter in model.named_parameters()}

@@ -1,0 +1,38 @@
+"""Train MobileNetV3 on ImageNet folders or list files.
+
+    python tools/train.py --config configs/lite.yaml --data-path lite_data
+    python -m paddle.distributed.launch --nproc_per_node 2 tools/train.py --config ...
+    torchrun --nproc-per-node 2 tools/train.py --framework ref --config ...
+
+Every setting is a key of the recipe and a flag; a flag wins. Exit status: 0 trained to the end, 2 the input cannot be
+used or the run diverged (its last good checkpoint is kept), 143 or 130 stopped by SIGTERM or Ctrl-C after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from mobilenetv3_common.config_file import Parser, add_flags, make_config
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.train_config import TrainConfig
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    parser = Parser(description=__doc__)
+    parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
+    add_flags(parser, TrainConfig)
+    flags = vars(parser.parse_args(argv))
+    config = make_config(TrainConfig, flags.pop("config"), flags)
+    if not config.data_path:
+        raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
+    package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    return package.train(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
