@@ -25,7 +25,7 @@ import torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
 
-class _PaddleHardsigmoid(paddle.nn.Layer):
+class PaddleHardsigmoid(paddle.nn.Layer):
     def forward(self, input: paddle.Tensor) -> paddle.Tensor:
         return paddle.nn.functional.relu6(input + 3.0) / 6.0
 
@@ -35,7 +35,7 @@ class _PaddleGlobalMean(paddle.nn.Layer):
         return input.mean([2, 3], keepdim=True)
 
 
-class _TorchHardsigmoid(torch.nn.Module):
+class TorchHardsigmoid(torch.nn.Module):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.relu6(input + 3.0) / 6.0
 
@@ -78,7 +78,7 @@ def exact_paddle(model: paddle.nn.Layer) -> paddle.nn.Layer:
     for parent in model.sublayers(include_self=True):
         for name, child in list(parent.named_children()):
             if type(child) in (Hardsigmoid, paddle.nn.Hardsigmoid):
-                setattr(parent, name, _PaddleHardsigmoid())
+                setattr(parent, name, PaddleHardsigmoid())
             elif type(child) is paddle.nn.AdaptiveAvgPool2D and child._output_size in (1, (1, 1), [1, 1]):
                 setattr(parent, name, _PaddleGlobalMean())
     # Layer.to keeps BatchNorm's statistics with its parameters; astype on the whole layer covers them all.
@@ -90,7 +90,7 @@ def exact_torch(model: torch.nn.Module) -> torch.nn.Module:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Hardsigmoid:
-                setattr(parent, name, _TorchHardsigmoid())
+                setattr(parent, name, TorchHardsigmoid())
             elif isinstance(child, torch.nn.BatchNorm2d):
                 child.eps = float(np.float32(child.eps))
             elif is_depthwise(child):

@@ -25,7 +25,7 @@ import mobilenetv3_ref.loss
 import mobilenetv3_ref.metric
 import mobilenetv3_ref.models
 import mobilenetv3_ref.train
-from alignment.exact import exact_paddle, exact_torch
+from alignment.exact import PaddleHardsigmoid, TorchHardsigmoid, exact_paddle, exact_torch
 from alignment.weights import NameMap
 from mobilenetv3_common.weights import State
 
@@ -98,12 +98,6 @@ class Side:
     def hook(self, module: Any, before: Callable | None = None, after: Callable | None = None) -> Any:
         raise NotImplementedError
 
-    def set_module(self, model: Any, name: str, module: Any) -> None:
-        raise NotImplementedError
-
-    def shared_dropout(self, dropout: Any, uniform: Callable[[tuple[int, ...]], np.ndarray]) -> Any:
-        raise NotImplementedError
-
     def no_grad(self) -> contextlib.AbstractContextManager:
         raise NotImplementedError
 
@@ -132,10 +126,7 @@ class Side:
 
     def share_dropout(self, network: Any, uniform: Callable[[tuple[int, ...]], np.ndarray]) -> int:
         """Replace every dropout by one whose masks come from ``uniform``; returns how many there were."""
-        found = [name for name, module in self.named_modules(network).items() if self.is_dropout(module)]
-        for name in found:
-            self.set_module(network, name, self.shared_dropout(self.named_modules(network)[name], uniform))
-        return len(found)
+        return self.models.share_dropout(network, uniform)
 
     @contextlib.contextmanager
     def traced_outputs(self, network: Any, names: Sequence[str], into: Trace) -> Iterator[None]:
@@ -154,7 +145,7 @@ class Side:
 
     @contextlib.contextmanager
     def traced_kinks(self, network: Any, into: Trace) -> Iterator[None]:
-        """Record the inputs of every layer with a kink, as the number of kinks that each element lies above.
+        """Record on which side of its kinks every input of a layer with kinks lies: one up for each reached, one for each passed.
 
         A second forward pass inside the block is recorded as ``name#2``, and so on.
         """
@@ -165,7 +156,9 @@ class Side:
             def keep(_module: Any, inputs: tuple) -> None:
                 nonlocal calls
                 calls += 1
-                into[name if calls == 1 else f"{name}#{calls}"] = np.digitize(self.array(inputs[0]), kinks).astype(np.int8)
+                array = self.array(inputs[0])
+                side = np.digitize(array, kinks) + np.digitize(array, kinks, right=True)  # on a kink is a side of its own
+                into[name if calls == 1 else f"{name}#{calls}"] = side.astype(np.int8)
 
             return keep
 
@@ -187,7 +180,8 @@ class RefSide(Side):
 
     def __init__(self, device: str = "cpu", **replaced: dict[str, Any]) -> None:
         super().__init__(mobilenetv3_ref, device, replaced)
-        self.kinks = {torch.nn.ReLU: (0.0,), torch.nn.Hardswish: (-3.0, 3.0), torch.nn.Hardsigmoid: (-3.0, 3.0)}
+        gates = (torch.nn.Hardswish, torch.nn.Hardsigmoid, TorchHardsigmoid)
+        self.kinks = {torch.nn.ReLU: (0.0,), **dict.fromkeys(gates, (-3.0, 3.0))}
         self.torch_device = torch.device("cuda" if device == "gpu" else "cpu")
         if device == "gpu":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -223,12 +217,6 @@ class RefSide(Side):
     def hook(self, module: torch.nn.Module, before: Callable | None = None, after: Callable | None = None) -> Any:
         return module.register_forward_pre_hook(before) if before else module.register_forward_hook(after)
 
-    def set_module(self, model: torch.nn.Module, name: str, module: torch.nn.Module) -> None:
-        model.set_submodule(name, module)
-
-    def shared_dropout(self, dropout: torch.nn.Dropout, uniform: Callable) -> torch.nn.Module:
-        return _TorchSharedDropout(dropout.p, uniform)
-
     def is_dropout(self, module: Any) -> bool:
         return isinstance(module, torch.nn.Dropout)
 
@@ -258,7 +246,7 @@ class PaddleSide(Side):
         paddle.set_device(device)
         from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
-        gates = (paddle.nn.Hardswish, paddle.nn.Hardsigmoid, Hardsigmoid)
+        gates = (paddle.nn.Hardswish, paddle.nn.Hardsigmoid, Hardsigmoid, PaddleHardsigmoid)
         self.kinks = {paddle.nn.ReLU: (0.0,), **dict.fromkeys(gates, (-3.0, 3.0))}
 
     def tensor(self, array: np.ndarray) -> paddle.Tensor:
@@ -293,13 +281,6 @@ class PaddleSide(Side):
     def hook(self, module: paddle.nn.Layer, before: Callable | None = None, after: Callable | None = None) -> Any:
         return module.register_forward_pre_hook(before) if before else module.register_forward_post_hook(after)
 
-    def set_module(self, model: paddle.nn.Layer, name: str, module: paddle.nn.Layer) -> None:
-        parent, _, child = name.rpartition(".")
-        setattr(self.named_modules(model)[parent], child, module)
-
-    def shared_dropout(self, dropout: paddle.nn.Dropout, uniform: Callable) -> paddle.nn.Layer:
-        return _PaddleSharedDropout(dropout.p, uniform)
-
     def is_dropout(self, module: Any) -> bool:
         return isinstance(module, paddle.nn.Dropout)
 
@@ -317,27 +298,3 @@ class PaddleSide(Side):
 
     def learning_rate(self, optimizer: paddle.optimizer.Optimizer) -> float:
         return float(optimizer.get_lr())
-
-
-class _TorchSharedDropout(torch.nn.Module):
-    def __init__(self, p: float, uniform: Callable) -> None:
-        super().__init__()
-        self.p, self.uniform = p, uniform
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0:
-            return input
-        kept = torch.from_numpy(self.uniform(tuple(input.shape)) >= self.p).to(input)
-        return input * kept / (1.0 - self.p)
-
-
-class _PaddleSharedDropout(paddle.nn.Layer):
-    def __init__(self, p: float, uniform: Callable) -> None:
-        super().__init__()
-        self.p, self.uniform = p, uniform
-
-    def forward(self, input: paddle.Tensor) -> paddle.Tensor:
-        if not self.training or self.p == 0:
-            return input
-        kept = paddle.to_tensor(self.uniform(tuple(input.shape)) >= self.p)
-        return input * kept.astype(input.dtype) / (1.0 - self.p)

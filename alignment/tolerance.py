@@ -41,4 +41,4 @@ NOISE_SHARE = 1e-3
 GUIDE_THRESHOLDS = {"forward": 1e-5, "data": 0.0, "metric": 0.0, "loss": 1e-5, "backward": 1e-5}
 
 # No vacuous check: logits of the photographs must have a standard deviation within these bounds.
-LOGITS_STD = (0.5, 5.0)
+LOGITS_STD = (0.25, 5.0)

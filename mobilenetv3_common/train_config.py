@@ -153,8 +153,9 @@ class TrainConfig:
     # run
     seed: int = option(0, "of order, augmentation, dropout and fresh weights, 0 or more")
     output_dir: str = option("output", "checkpoints, logs and the effective config go here", metavar="DIR")
-    resume: str | None = option(None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one",
-                                metavar="DIR|auto")
+    resume: str | None = option(
+        None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one", metavar="DIR|auto"
+    )
     print_every: int = option(10, "updates between log lines")
     save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none")
     keep: int = option(3, "checkpoints kept besides latest and best")

@@ -56,9 +56,7 @@ def _turned(name: str, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.T) if array.ndim == 2 and name.endswith("weight") else array
 
 
-def check_fit(
-    shapes: Mapping[str, tuple], expected: Mapping[str, tuple], source: str, allowed: Collection[str] = ()
-) -> None:
+def check_fit(shapes: Mapping[str, tuple], expected: Mapping[str, tuple], source: str, allowed: Collection[str] = ()) -> None:
     """Equal keys and equal shapes, or nothing.
 
     Args:

@@ -15,8 +15,8 @@ from alignment import cli
 from alignment.cli import main, parse_steps
 from alignment.record import load_record
 from alignment.steps import NAMES
-from mobilenetv3_common.weights import write_state
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import write_state
 from tests.conftest import LARGE, ROOT, SMALL, run_command
 
 

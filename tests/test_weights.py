@@ -15,8 +15,8 @@ import torch
 from alignment import reference_weights
 from alignment.reference_weights import calibrated_state, fetch_published
 from alignment.weights import NameMap, load_torch_state
-from mobilenetv3_common.weights import read_state, write_state
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import read_state, write_state
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_ref.models import MODELS as REF_MODELS
 from tests.conftest import LARGE, SMALL, run_command

@@ -14,11 +14,11 @@ from alignment.compare import Quantity
 from alignment.reference_weights import LITE_DATA, obtain_state
 from alignment.sides import PaddleSide, RefSide, Side
 from alignment.weights import NameMap
-from mobilenetv3_common.weights import State
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.weights import State
 
 ULP_SEED = 20
 

@@ -49,7 +49,9 @@ class BatchNorm2D(nn.BatchNorm2D):
         else:
             # With momentum 0 the kernel overwrites these two with the statistics of this batch.
             mean, biased_variance = paddle.zeros_like(self._mean), paddle.zeros_like(self._variance)
-            output = F.batch_norm(input, mean, biased_variance, self.weight, self.bias, training=True, momentum=0.0, epsilon=self.eps)
+            output = F.batch_norm(
+                input, mean, biased_variance, self.weight, self.bias, training=True, momentum=0.0, epsilon=self.eps
+            )
         with paddle.no_grad():
             keep, take = 1.0 - self.momentum, self.momentum
             self._mean.set_value(self._mean * keep + mean * take)

@@ -30,9 +30,8 @@ class Precision:
             )
         self.level, self.dtype = level, dtype
         self.enabled = level != "O0"
-        self.scaler = paddle.amp.GradScaler(
-            enable=self.enabled and dtype == "float16", init_loss_scaling=2.0**16, incr_every_n_steps=2000, decr_every_n_nan_or_inf=1
-        )
+        scales = self.enabled and dtype == "float16"
+        self.scaler = paddle.amp.GradScaler(scales, 2.0**16, incr_every_n_steps=2000, decr_every_n_nan_or_inf=1)
 
     @property
     def scales(self) -> bool:

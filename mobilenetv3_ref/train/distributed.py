@@ -66,10 +66,8 @@ def started(device: str = "auto") -> Iterator[Ranks]:
     if chosen == "gpu":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if chosen == "gpu" else "gloo")
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
-    finally:
-        dist.destroy_process_group()
+    yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+    dist.destroy_process_group()  # after an error it would wait for the others, who wait for this rank
 
 
 def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:

@@ -61,7 +61,7 @@ class Meter:
 
 @dataclass
 class Run:
-    """Everything that a run holds; ``epoch``, ``iteration`` and ``update`` say where it stands."""
+    """Everything that a run holds; ``epoch``, ``iteration`` and ``update`` say where it stands, ``rate`` its last lr."""
 
     config: TrainConfig
     ranks: Ranks
@@ -80,6 +80,7 @@ class Run:
     iteration: int = 0
     best: float = -1.0
     skipped: int = 0
+    rate: float = 0.0
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -296,11 +297,12 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
     loss = accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
     if run.update % config.check_every == 0 and not guard.healthy(run.model, gradients=not run.precision.scales):
         begin(0)
+        place = first_offender(run.model, lambda: run.model(batches[0][0]))
         raise UserError(
-            f"training diverged at epoch {run.epoch}, iter {run.iteration + 1} (update {run.update + 1}, lr {run.learning_rate():g}): "
-            f"first not finite is {first_offender(run.model, lambda: run.model(batches[0][0]))}; the last good checkpoint in "
-            f"{config.output_dir} is kept: lower --lr, or add --clip-norm or --warmup-epochs"
+            f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
+            f"{place}; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm or --warmup-epochs"
         )
+    run.rate = run.learning_rate()
     apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
     run.iteration += 1
     if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:
@@ -322,7 +324,7 @@ def figures(run: Run, watch: Stopwatch) -> dict[str, float]:
     return {
         "top1": right1 / samples,
         "top5": right5 / samples,
-        "lr": run.learning_rate(),
+        "lr": run.rate,
         "loss": loss / meter.updates / run.ranks.world_size,
         "avg_reader_cost": reader,
         "avg_batch_cost": batch,
@@ -340,7 +342,9 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool) -> None:
     checkpoint = checkpoint_of(run)
     spoilt = [name for name, array in checkpoint.arrays.items() if not np.isfinite(array).all()]
     if spoilt:
-        raise UserError(f"training diverged before update {run.update}: {spoilt[0]} is not finite; the last good checkpoint is kept")
+        raise UserError(
+            f"training diverged before update {run.update}: {spoilt[0]} is not finite; the last good checkpoint is kept"
+        )
     folder.save(checkpoint, best)
 
 
