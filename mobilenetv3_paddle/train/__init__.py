@@ -2,9 +2,10 @@
 
 from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_paddle.train.ema import MovingAverage
-from mobilenetv3_paddle.train.engine import Run, build_model, build_run, train
+from mobilenetv3_paddle.train.engine import Run, build_model, build_run, evaluate_config, micro_batches, train, update
 from mobilenetv3_paddle.train.evaluate import Evaluation, evaluate
 from mobilenetv3_paddle.train.guard import Guard, first_offender
+from mobilenetv3_paddle.train.lr_range import find_learning_rates
 from mobilenetv3_paddle.train.optimizer import RMSProp, build_optimizer
 from mobilenetv3_paddle.train.precision import Precision
 from mobilenetv3_paddle.train.schedule import build_schedule
@@ -27,11 +28,15 @@ __all__ = [
     "build_run",
     "build_schedule",
     "evaluate",
+    "evaluate_config",
+    "find_learning_rates",
     "first_offender",
     "load_model_arrays",
     "load_pretrained",
+    "micro_batches",
     "model_arrays",
     "started",
     "train",
     "train_step",
+    "update",
 ]

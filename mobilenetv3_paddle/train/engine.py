@@ -366,7 +366,29 @@ def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
 
 def evaluation_loader(run: Run) -> Any:
     """This rank's share of the validation pictures."""
-    config = run.config
-    dataset = ImageDataset(run.val_index, config.eval_preset, config.seed, config.image_backend, config.on_bad_image)
-    plan = BatchPlan(len(run.val_index), config.batch_size, rank=run.ranks.rank, world_size=run.ranks.world_size)
+    return _validation(run.config, run.val_index, run.ranks)
+
+
+def _validation(config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Any:
+    dataset = ImageDataset(index, config.eval_preset, config.seed, config.image_backend, config.on_bad_image)
+    plan = BatchPlan(len(index), config.batch_size, rank=ranks.rank, world_size=ranks.world_size)
     return build_loader(dataset, plan, config.workers)
+
+
+def evaluate_config(config: TrainConfig, ranks: Ranks) -> tuple[Evaluation, tuple[str, ...]]:
+    """Evaluate ``config.pretrained`` on the validation pictures; the classes are those of the data, or ``num_classes``.
+
+    Returns:
+        The counts over all ranks, and the classes' names.
+
+    Raises:
+        UserError: the data or the weights cannot be used.
+    """
+    index = index_dataset(config.data_path, "val", config.num_classes)
+    index = index.with_classes(config.num_classes or index.num_classes)
+    precision = Precision(config.amp_level, config.amp_dtype, ranks.device)
+    model = build_model(config, index.num_classes)
+    result = evaluate(model, _validation(config, index, ranks), index.num_classes, ranks, precision)
+    if result.samples == 0:
+        raise UserError(f"no validation picture in {config.data_path} can be read")
+    return result, index.classes

@@ -2,9 +2,10 @@
 
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
-from mobilenetv3_ref.train.engine import Run, build_model, build_run, train
+from mobilenetv3_ref.train.engine import Run, build_model, build_run, evaluate_config, micro_batches, train, update
 from mobilenetv3_ref.train.evaluate import Evaluation, evaluate
 from mobilenetv3_ref.train.guard import Guard, first_offender
+from mobilenetv3_ref.train.lr_range import find_learning_rates
 from mobilenetv3_ref.train.optimizer import build_optimizer
 from mobilenetv3_ref.train.precision import Precision
 from mobilenetv3_ref.train.schedule import build_schedule
@@ -26,11 +27,15 @@ __all__ = [
     "build_run",
     "build_schedule",
     "evaluate",
+    "evaluate_config",
+    "find_learning_rates",
     "first_offender",
     "load_model_arrays",
     "load_pretrained",
+    "micro_batches",
     "model_arrays",
     "started",
     "train",
     "train_step",
+    "update",
 ]
