@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
         "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used."
     )
     p.add_argument("--model", choices=MODELS, default="mobilenet_v3_small")
-    p.add_argument("--steps", default=None, metavar="1-5", help="e.g. 1-5, 3 or 1,4 (default: all)")
+    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
     p.add_argument(
         "--data-path",
         type=Path,
@@ -54,7 +54,7 @@ def parse_steps(text: str | None, known: list[int]) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if match is None:
-            raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-5 or 1,4")
+            raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-6 or 1,4")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last or first not in known or last not in known:
             raise UserError(f"--steps {text!r}: the steps are {known[0]} to {known[-1]}")

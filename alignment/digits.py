@@ -13,12 +13,12 @@ SIZE = 32
 EVERY = 5  # each fifth picture of a class is for validation
 
 
-def write_digits(folder: str | Path, train_per_class: int | None = None) -> Path:
+def write_digits(folder: str | Path, train_per_class: int | None = None, val_per_class: int | None = None) -> Path:
     """Write the 1797 digits (Alpaydin and Kaynak 1998, 8 x 8 grey levels) as RGB PNG files of 32 x 32 pixels.
 
     Args:
         folder: gets ``train/digit_0 .. digit_9`` and ``val/digit_0 .. digit_9``: 1434 and 363 pictures.
-        train_per_class: keep only so many training pictures a class.
+        train_per_class, val_per_class: keep only so many pictures a class.
 
     Returns:
         The folder, for ``--data-path``.
@@ -35,7 +35,8 @@ def write_digits(folder: str | Path, train_per_class: int | None = None) -> Path
         number = seen[int(label)]
         seen[int(label)] += 1
         split = "val" if number % EVERY == 0 else "train"
-        if split == "train" and train_per_class is not None and number - number // EVERY - 1 >= train_per_class:
+        place, limit = (number // EVERY, val_per_class) if split == "val" else (number - number // EVERY - 1, train_per_class)
+        if limit is not None and place >= limit:
             continue
         grey = Image.fromarray(np.round(levels * (255 / 16)).astype(np.uint8))
         target = root / split / f"digit_{label}"

@@ -150,6 +150,7 @@ def _headline(result: StepResult) -> float | None:
         "metric": lambda q: q.name.startswith("acc_"),
         "loss": lambda q: q.name == "model.loss",
         "backward": lambda q: q.name.startswith("sgd.eval.") and q.name.endswith(".loss"),
+        "train": lambda q: q.name == "final_top1",
     }.get(result.name, lambda q: True)
     return worst([q for q in result.quantities if wanted(q)], "mean_abs_diff")
 
@@ -177,7 +178,7 @@ def explanation(results: list[StepResult]) -> list[str]:
 
 
 def plot(path: Path, model: str, results: list[StepResult]) -> bool:
-    """Draw error, noise floor and exact-mode difference of every block (step 1) and gradient (step 5).
+    """Draw error, noise floor and exact-mode difference of every block (step 1) and gradient (step 5), and step 6's curves.
 
     Returns:
         Whether there was anything to draw.
@@ -195,10 +196,14 @@ def plot(path: Path, model: str, results: list[StepResult]) -> bool:
         if chosen and prefix:
             title = "Step 1: output of every block" if result.name == "forward" else "Step 5: gradient of every parameter"
             panels.append((title, [(q.name.removeprefix(prefix), q) for q in chosen]))
-    if not panels:
+    curves = next((result.curves for result in results if result.curves), None)
+    count = len(panels) + (2 if curves else 0)
+    if not count:
         return False
-    figure, axes = plt.subplots(len(panels), 1, figsize=(9, 3.6 * len(panels)), squeeze=False, layout="constrained")
-    for axis, (title, rows) in zip(axes[:, 0], panels, strict=True):
+    figure, axes = plt.subplots(count, 1, figsize=(9, 3.6 * count), squeeze=False, layout="constrained")
+    if curves:
+        _draw_curves(axes[-2, 0], axes[-1, 0], curves, model)
+    for axis, (title, rows) in zip(axes[: len(panels), 0], panels, strict=True):
         places = range(len(rows))
         axis.semilogy(places, [q.paddle_error for _, q in rows], "o-", ms=3, lw=1, label="Paddle float32 against the truth")
         axis.semilogy(places, [q.ref_error for _, q in rows], "s--", ms=3, lw=1, label="noise floor of the reference")
@@ -209,8 +214,27 @@ def plot(path: Path, model: str, results: list[StepResult]) -> bool:
         shown = [i for i in places if len(rows) <= 40 or i % 10 == 0]
         axis.set_xticks(shown, [rows[i][0] for i in shown], rotation=40, ha="right", fontsize=7)
         axis.grid(alpha=0.3)
-    axes[0, 0].legend(fontsize=8)
+    if panels:
+        axes[0, 0].legend(fontsize=8)
     with atomic_open(path) as file:
         figure.savefig(file, format="png", dpi=110)
     plt.close(figure)
     return True
+
+
+def _draw_curves(losses: Any, differences: Any, curves: dict[str, dict[str, Any]], model: str) -> None:
+    """Both frameworks' losses, and how far they part beside how far the reference parts from itself."""
+    losses.plot(curves["ref"]["float32"], color="C1", lw=3, alpha=0.5, label="torch")
+    losses.plot(curves["paddle"]["float32"], color="C0", lw=1, label="Paddle")
+    losses.set(title=f"Step 6: training loss on digits, {model}", ylabel="loss, float32")
+    for bits, colour in (("float32", "C0"), ("float64", "C2")):
+        theirs = curves["ref"][bits]
+        parted = abs(curves["paddle"][bits] - theirs) / abs(theirs)
+        name = "float32" if bits == "float32" else "exact mode"
+        differences.semilogy(parted.clip(1e-17), color=colour, lw=1, label=f"Paddle against torch, {name}")
+        floor = curves["envelope"][bits].clip(1e-17)
+        differences.semilogy(floor, color=colour, ls="--", lw=1, label=f"torch against itself, one ulp apart, {name}")
+    differences.set(xlabel="update", ylabel="relative difference of the loss")
+    for axis in (losses, differences):
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)

@@ -144,6 +144,7 @@ class TrainConfig:
     ema_decay: float = option(0.0, "decay of the moving average of the weights, 0 for none")
     ema_every: int = option(1, "updates between steps of the moving average")
     sync_bn: bool = option(False, "BatchNorm over all ranks' samples")
+    bn_momentum: float | None = option(None, "share of each batch in BatchNorm's statistics; by default the model's 0.01")
     freeze_bn: bool = option(False, "BatchNorm keeps its statistics and does not train")
     # precision and device
     device: str = option("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
@@ -177,6 +178,7 @@ class TrainConfig:
         _require(self.scale_lr_from is None or self.scale_lr_from >= 1, "scale_lr_from must be at least 1", self.scale_lr_from)
         _require(self.warmup_epochs < self.epochs, f"warmup_epochs must be below epochs ({self.epochs})", self.warmup_epochs)
         _require(not (self.sync_bn and self.freeze_bn), "sync_bn and freeze_bn exclude each other: leave one out", "both")
+        _require(self.bn_momentum is None or 0 < self.bn_momentum <= 1, "bn_momentum must be above 0, at most 1", self.bn_momentum)
         _require(self.mix_group is None or self.mix_group >= 1, "mix_group must be at least 1", self.mix_group)
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0

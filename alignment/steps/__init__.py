@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from alignment.steps import backward, data, forward, loss, metric
+from alignment.steps import backward, data, forward, loss, metric, train
 from alignment.steps.context import Context, StepResult
 
 STEPS: dict[int, Callable[[Context], StepResult]] = {
@@ -14,8 +14,9 @@ STEPS: dict[int, Callable[[Context], StepResult]] = {
     3: metric.run,
     4: loss.run,
     5: backward.run,
+    6: train.run,
 }
-NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward"}
+NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
 
 
 def run_step(number: int, context: Context) -> StepResult:

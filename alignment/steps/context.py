@@ -29,11 +29,12 @@ class StepResult:
 
     Attributes:
         step: its number in the guide.
-        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"`` or ``"backward"``.
+        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"``, ``"backward"`` or ``"train"``.
         quantities: one row a comparison, in the order of computation: the first that fails is the first to diverge.
         evidence: what shows that there was something to compare.
         problems: evidence that is missing; any makes the step fail.
         paddle, ref: arrays for the two records.
+        curves: of step 6, for its picture: losses by side and precision, and the reference's envelope.
         seconds: wall time.
     """
 
@@ -44,6 +45,7 @@ class StepResult:
     problems: list[str] = field(default_factory=list)
     paddle: dict[str, np.ndarray] = field(default_factory=dict)
     ref: dict[str, np.ndarray] = field(default_factory=dict)
+    curves: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
@@ -130,9 +132,9 @@ class Context:
         """Standard normal pictures, float32 (count, 3, size, size), a pure function of the seed."""
         return np.random.default_rng([self.seed, count, size]).standard_normal((count, 3, size, size)).astype(np.float32)
 
-    def ulp_changed(self, arrays: dict[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
+    def ulp_changed(self, arrays: dict[str, np.ndarray], dtype: str, draw: int = 0) -> dict[str, np.ndarray]:
         """Arrays with every element moved by one unit in the last place of ``dtype``, up or down at random."""
-        rng = np.random.default_rng([self.seed, ULP_SEED])
+        rng = np.random.default_rng([self.seed, ULP_SEED, *([draw] if draw else [])])
         changed = {}
         for name, array in arrays.items():
             direction = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(dtype)

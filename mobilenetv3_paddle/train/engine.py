@@ -115,6 +115,7 @@ def build_model(config: TrainConfig, num_classes: int) -> nn.Layer:
     for layer in model.sublayers():
         if isinstance(layer, BatchNorm2D):
             layer.synchronized = config.sync_bn
+            layer.momentum = config.bn_momentum or layer.momentum
             for parameter in layer.parameters(include_sublayers=False):
                 if config.freeze_bn:
                     parameter.stop_gradient = True

@@ -29,8 +29,8 @@ class Guard:
 
 def gradient_norm(model: nn.Layer) -> paddle.Tensor:
     """L2 norm of all gradients together, a float32 scalar; NaN or infinite where any element is."""
-    gradients = [p.grad for p in model.parameters() if not p.stop_gradient and p.grad is not None]
-    return paddle.stack([paddle.linalg.norm(g.astype("float32")) for g in gradients]).norm()
+    flat = [p.grad.astype("float32").reshape([-1]) for p in model.parameters() if not p.stop_gradient and p.grad is not None]
+    return paddle.stack([paddle.dot(g, g) for g in flat]).sum().sqrt()  # linalg.norm takes ten times as long
 
 
 def first_offender(model: nn.Layer, forward: Callable[[], object]) -> str:

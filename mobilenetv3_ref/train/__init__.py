@@ -2,7 +2,17 @@
 
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
-from mobilenetv3_ref.train.engine import Run, build_model, build_run, evaluate_config, micro_batches, train, update
+from mobilenetv3_ref.train.engine import (
+    Run,
+    build_model,
+    build_run,
+    evaluate_config,
+    evaluate_run,
+    evaluation_loader,
+    micro_batches,
+    train,
+    update,
+)
 from mobilenetv3_ref.train.evaluate import Evaluation, evaluate
 from mobilenetv3_ref.train.guard import Guard, first_offender
 from mobilenetv3_ref.train.lr_range import find_learning_rates
@@ -28,6 +38,8 @@ __all__ = [
     "build_schedule",
     "evaluate",
     "evaluate_config",
+    "evaluate_run",
+    "evaluation_loader",
     "find_learning_rates",
     "first_offender",
     "load_model_arrays",

@@ -115,6 +115,7 @@ def build_model(config: TrainConfig, num_classes: int) -> nn.Module:
         load_pretrained(model, config.pretrained, config.reset_classifier)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = config.bn_momentum or layer.momentum
             for parameter in layer.parameters(recurse=False):
                 if config.freeze_bn:
                     parameter.requires_grad = False

@@ -1,0 +1,267 @@
+"""Step 6, training: both frameworks' engines train on real pictures, and their curves are held against the reference's noise.
+
+A curve parts from itself: change one bit of one weight, and some updates later the loss is another. So the reference is
+run again from weights moved by one ulp, several times, and Paddle has to stay within a multiple of the envelope of those
+curves, in float32 and in exact mode. Final accuracies are compared over several seeds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from alignment import tolerance
+from alignment.compare import Quantity, judge_equal, relative
+from alignment.digits import write_digits
+from alignment.sides import Side
+from alignment.steps.context import Context, StepResult
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import State
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often.
+
+    Attributes:
+        iterations: updates of each curve.
+        draws: curves of the reference from weights moved by one ulp, in each precision.
+        seeds: whole trainings in each framework, for the final accuracy.
+        epochs: of each whole training.
+        train_per_class, val_per_class: pictures a digit; all of them where None.
+    """
+
+    iterations: int = 100
+    draws: int = 3
+    seeds: int = 3
+    epochs: int = 2
+    train_per_class: int | None = 60
+    val_per_class: int | None = None
+
+
+# Numbers that float32 holds exactly, so that both frameworks' kernels have the same; an eps above the gradients'
+# rounding, which Adam would otherwise turn into full-size steps; and statistics that follow a run of a few hundred updates.
+RECIPE = TrainConfig(
+    num_classes=10,
+    resize_size=32,
+    crop_size=32,
+    min_crop_scale=0.75,
+    hflip_prob=0.0,
+    random_erase=0.25,
+    batch_size=8,
+    workers=0,
+    optimizer="adamw",
+    lr=2.0**-9,
+    beta1=0.875,
+    beta2=0.96875,
+    eps=2.0**-10,
+    weight_decay=2.0**-7,
+    bn_momentum=0.125,
+    label_smoothing=0.125,
+    clip_norm=2.0,
+    dropout=0.25,
+)
+
+Curve = np.ndarray
+
+
+def run(context: Context, plan: Plan | None = None) -> StepResult:
+    """Train on the digits on both sides, the reference in a thread beside Paddle."""
+    plan = plan or Plan()
+    result = StepResult(6, "train")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as beside:
+            write_digits(folder, plan.train_per_class, plan.val_per_class)
+            trial = Trial(context, plan, folder)
+            theirs = beside.submit(trial.reference)
+            ours = trial.paddle()
+            judge(result, plan, ours, theirs.result())
+    finally:
+        torch.set_num_threads(threads)
+    return result
+
+
+@dataclass
+class Outcome:
+    """What one side's runs gave.
+
+    Attributes:
+        curves: losses of each lane, ``"32"``, ``"64"``, and ``"ulp32.0"`` and so on for the reference.
+        rates: learning rates of the float32 curve.
+        batches: pictures and labels of the first updates, as the side's own loader made them.
+        accuracies: final top-1 of each seed.
+        start: top-1 before training, of the first seed.
+        whole: losses of the first whole training.
+    """
+
+    curves: dict[str, Curve]
+    rates: Curve
+    batches: tuple[np.ndarray, np.ndarray]
+    accuracies: list[float]
+    start: float
+    whole: Curve
+
+
+class Trial:
+    """The runs of both sides on one folder of digits.
+
+    Args:
+        context: the two sides, and the model's name.
+        plan: how long and how often.
+        folder: from :func:`alignment.digits.write_digits`.
+    """
+
+    def __init__(self, context: Context, plan: Plan, folder: str) -> None:
+        self.context, self.plan = context, plan
+        self.config = replace(RECIPE, data_path=folder, model=context.model, epochs=plan.epochs)
+        self.start = [self.begin(seed) for seed in range(plan.seeds)]
+
+    def begin(self, seed: int) -> State:
+        """The reference's fresh weights of a seed, for both sides."""
+        config = replace(self.config, seed=seed)
+        with self.context.ref.default_dtype("float32"):
+            return self.context.ref.state(self.context.ref.train.build_model(config, 10))
+
+    def paddle(self) -> Outcome:
+        return self._outcome(self.context.paddle, ulps=0)
+
+    def reference(self) -> Outcome:
+        return self._outcome(self.context.ref, ulps=self.plan.draws)
+
+    def _outcome(self, side: Side, ulps: int) -> Outcome:
+        weights = self.start[0]
+        curves: dict[str, Curve] = {}
+        for bits in ("64", "32"):
+            curves[bits], rates, batches = self._curve(side, weights, bits)
+            for draw in range(ulps):
+                moved = self.context.ulp_changed(weights, f"float{bits}", draw)
+                curves[f"ulp{bits}.{draw}"] = self._curve(side, moved, bits)[0]
+        wholes = [self._whole(side, seed) for seed in range(self.plan.seeds)]
+        return Outcome(curves, rates, batches, [w[0] for w in wholes], wholes[0][1], wholes[0][2])
+
+    def _run(self, side: Side, weights: State, config: TrainConfig, bits: str) -> Any:
+        config = replace(config, framework=side.name)
+        dtype = f"float{bits}"
+        with side.default_dtype(dtype):
+            run = side.train.build_run(config, side.train.Ranks(device=self.context.device))
+        if bits == "64":
+            side.make_exact(run.model)
+        side.load(run.model, {name: array.astype(dtype) for name, array in weights.items()})
+        run.train_mode()
+        return run
+
+    def _curve(self, side: Side, weights: State, bits: str) -> tuple[Curve, Curve, tuple[np.ndarray, np.ndarray]]:
+        run = self._run(side, weights, self.config, bits)
+        losses, rates, images, labels = [], [], [], []
+        for (pixels, targets), _ in side.train.micro_batches(run):
+            if len(losses) < 3:
+                images.append(side.array(pixels))
+                labels.append(side.array(targets))
+            with side.default_dtype(f"float{bits}"):
+                side.train.update(run, [((side.tensor(side.array(pixels).astype(f"float{bits}")), targets), 0)])
+            losses.append(float(side.array(run.meter.loss)))
+            rates.append(run.rate)
+            run.meter = type(run.meter)()
+            if len(losses) == self.plan.iterations:
+                break
+            self._next_epoch(run)
+        return np.array(losses), np.array(rates), (np.stack(images), np.stack(labels))
+
+    def _whole(self, side: Side, seed: int) -> tuple[float, float, Curve]:
+        run = self._run(side, self.start[seed], replace(self.config, seed=seed), "32")
+        loader = side.train.evaluation_loader(run)
+        before = side.train.evaluate_run(run, loader).top1 if seed == 0 else 0.0
+        run.train_mode()
+        losses = []
+        for batch in side.train.micro_batches(run):
+            side.train.update(run, [batch])
+            losses.append(float(side.array(run.meter.loss)))
+            run.meter = type(run.meter)()
+            self._next_epoch(run)
+        return side.train.evaluate_run(run, loader).top1, before, np.array(losses)
+
+    @staticmethod
+    def _next_epoch(run: Any) -> None:
+        if run.iteration == run.updates_per_epoch:
+            run.epoch, run.iteration = run.epoch + 1, 0
+
+
+def judge(result: StepResult, plan: Plan, ours: Outcome, theirs: Outcome) -> None:
+    for name, own, other in zip(("images", "labels"), ours.batches, theirs.batches, strict=True):
+        result.quantities.append(judge_equal(f"batches.{name}", own, other))
+    rates = Quantity("learning_rates", [plan.iterations], max_abs_diff=float(np.abs(ours.rates - theirs.rates).max()))
+    rates.float64_diff = relative(rates.max_abs_diff or 0.0, float(theirs.rates.max()))
+    if not rates.float64_diff <= tolerance.EXACT_RTOL:
+        first = int(np.argmax(ours.rates != theirs.rates))
+        rates.fail(f"the learning rates part at iteration {first}")
+    result.quantities.append(rates)
+    for bits in ("32", "64"):
+        draws = [curve for name, curve in theirs.curves.items() if name.startswith(f"ulp{bits}.")]
+        judge_curve(result, f"curve.float{bits}", ours.curves[bits], theirs.curves[bits], draws, exact=bits == "64")
+    _judge_accuracies(result, ours.accuracies, theirs.accuracies)
+    loss = theirs.whole
+    fallen = float(loss[-20:].mean() / loss[:20].mean())
+    result.require("loss_fell_to", round(fallen, 3), fallen < 0.8, "below 0.8 of the first updates' mean")
+    gained = float(np.mean(theirs.accuracies)) - theirs.start
+    result.require("accuracy_gained", round(gained, 3), gained > 0.3, "above 0.3")
+    result.require("learning_rate_values", len(set(theirs.rates)), len(set(theirs.rates)) > 1, "more than 1")
+    for side, outcome, records in (("paddle", ours, result.paddle), ("ref", theirs, result.ref)):
+        records["losses_float32"] = outcome.curves["32"].astype(np.float32)
+        records["losses_whole"] = outcome.whole.astype(np.float32)
+        records["accuracies"] = np.array(outcome.accuracies)
+        result.evidence[f"top1.{side}"] = [round(value, 4) for value in outcome.accuracies]
+        result.curves[side] = {"float32": outcome.curves["32"], "float64": outcome.curves["64"]}
+    for bits in ("32", "64"):
+        draws = [curve for name, curve in theirs.curves.items() if name.startswith(f"ulp{bits}.")]
+        result.curves.setdefault("envelope", {})[f"float{bits}"] = envelope(theirs.curves[bits], draws)
+
+
+def envelope(curve: Curve, draws: list[Curve]) -> Curve:
+    """How far the reference parts from itself by each iteration: the largest relative difference of any draw so far."""
+    return np.maximum.accumulate(np.max([np.abs(draw - curve) for draw in draws], axis=0) / np.abs(curve))
+
+
+def judge_curve(result: StepResult, name: str, ours: Curve, theirs: Curve, draws: list[Curve], exact: bool) -> None:
+    """Hold a curve of losses against the reference's envelope, iteration by iteration.
+
+    In exact mode the first ``EXACT_CURVE[0]`` iterations must agree to ``EXACT_CURVE[1]`` besides.
+    """
+    quantity = Quantity(name, [len(theirs)])
+    result.quantities.append(quantity)
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()) or ours.shape != theirs.shape:
+        quantity.fail(f"{ours.size} and {theirs.size} losses, not all finite")
+        return
+    difference = np.abs(ours - theirs) / np.abs(theirs)
+    floor = np.maximum(envelope(theirs, draws), tolerance.EXACT_RTOL if exact else tolerance.BASE_FLOOR_32)
+    quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(np.abs(ours - theirs))) for f in (np.mean, np.max))
+    ratio = difference / floor
+    worst = int(np.argmax(ratio))
+    if exact:
+        count, bound = tolerance.EXACT_CURVE
+        quantity.float64_diff = float(difference[:count].max())
+        if not quantity.float64_diff <= bound:
+            quantity.fail(f"exact mode differs by {quantity.float64_diff:.1e} within {count} iterations (bound {bound:.0e})")
+    else:
+        quantity.paddle_error, quantity.ref_error = float(difference[worst]), float(floor[worst])
+    if not ratio[worst] <= tolerance.CURVE_FACTOR:
+        first = int(np.argmax(ratio > tolerance.CURVE_FACTOR))
+        quantity.fail(f"the curve leaves {tolerance.CURVE_FACTOR:g} x the reference's own envelope at iteration {first}")
+    result.evidence[f"{name}.largest_multiple_of_the_envelope"] = round(float(ratio[worst]), 2)
+
+
+def _judge_accuracies(result: StepResult, ours: list[float], theirs: list[float]) -> None:
+    """Mean final accuracies within ACCURACY_DIFFERENCE, or within what the seeds themselves spread."""
+    gap = abs(float(np.mean(ours)) - float(np.mean(theirs)))
+    spread = float(np.ptp(ours) + np.ptp(theirs))
+    quantity = Quantity("final_top1", [len(theirs)], mean_abs_diff=gap, max_abs_diff=float(np.abs(np.subtract(ours, theirs)).max()))
+    if not gap <= max(tolerance.ACCURACY_DIFFERENCE, spread):
+        quantity.fail(f"mean top-1 {np.mean(ours):.4f} in paddle, {np.mean(theirs):.4f} in ref; the seeds spread by {spread:.4f}")
+    result.evidence["top1_spread"] = round(spread, 4)
+    result.quantities.append(quantity)
