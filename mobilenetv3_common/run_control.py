@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -28,9 +29,12 @@ class StopRequest:
 def shield_worker() -> None:
     """In a loader worker: leave stopping to the training process.
 
-    Ctrl-C, and a job's end, reach every process of a group; a worker in a group of its own ends when its parent ends it.
+    Ctrl-C, and a job's end, reach every process of a group; a worker in a group of its own ends when its parent ends it,
+    or (on Linux, by ``PR_SET_PDEATHSIG``) when its parent is killed: Paddle's would go on waiting for it for ever.
     """
     os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -170,7 +170,7 @@ REFUSED = {
     "no GPU": (["--device", "gpu"], "--device gpu: this Paddle finds no GPU"),
     "another device": (["--device", "tpu"], "unknown device 'tpu'"),
     "negative seed": (["--seed", "-1"], "--seed must be 0 or more"),
-    "no such step": (["--steps", "7"], "the steps are 1 to 5"),
+    "no such step": (["--steps", "7"], "the steps are 1 to 6"),
 }
 
 
