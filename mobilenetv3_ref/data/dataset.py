@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.image import decode_image
+from mobilenetv3_common.image import decode_image, decode_pixels
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
 from mobilenetv3_ref.data.transforms import eval_transform, train_transform
@@ -56,7 +59,7 @@ class ImageDataset(torch.utils.data.Dataset):
         for number in range(len(self)):
             sample = (key.sample + number) % len(self)
             try:
-                image = decode_image(self.index.path(sample), self.backend)
+                image = self._decode(self.index.path(sample))
                 break
             except UserError as error:
                 if self.on_bad_image != "skip":
@@ -68,5 +71,12 @@ class ImageDataset(torch.utils.data.Dataset):
         shown = key if number == 0 else key._replace(sample=~key.sample)
         if isinstance(self.preset, EvalPreset):
             return eval_transform(image, self.preset), label, shown
-        params = sample_params(self.preset, self.seed, key, image.height, image.width)
+        height, width = image.shape[:2] if isinstance(image, np.ndarray) else (image.height, image.width)
+        params = sample_params(self.preset, self.seed, key, height, width)
         return train_transform(image, self.preset, params), label, shown
+
+    def _decode(self, path: Path) -> Image.Image | np.ndarray:
+        """OpenCV's pixels stay an array in training, where OpenCV crops and scales them too."""
+        if self.backend == "cv2" and isinstance(self.preset, TrainPreset):
+            return decode_pixels(path)
+        return decode_image(path, self.backend)

@@ -41,10 +41,9 @@ def collate(
     return images, labels, numbers
 
 
-def _start_worker(worker_id: int, backend: str) -> None:
+def _start_worker(worker_id: int) -> None:
     shield_worker()
-    if backend == "cv2":
-        quiet_opencv()
+    quiet_opencv()
 
 
 def build_loader(
@@ -59,12 +58,11 @@ def build_loader(
         mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
             batch gives when both use the same group.
     """
-    if dataset.backend == "cv2":
-        quiet_opencv()
+    quiet_opencv()
     return torch.utils.data.DataLoader(
         dataset,
         batch_sampler=plan,
         num_workers=num_workers,
         collate_fn=functools.partial(collate, dataset=dataset, mix_group=mix_group or plan.batch_size),
-        worker_init_fn=functools.partial(_start_worker, backend=dataset.backend),
+        worker_init_fn=_start_worker,
     )

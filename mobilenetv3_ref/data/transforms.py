@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from torchvision.transforms.autoaugment import _apply_op
 
+from mobilenetv3_common.image import crop_and_resize
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleParams
 
@@ -27,18 +29,22 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
     return normalize(image, preset)
 
 
-def train_transform(image: Image.Image, preset: TrainPreset, params: SampleParams) -> torch.Tensor:
+def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> torch.Tensor:
     """Apply drawn parameters: crop and resize, flip, automatic augmentation, normalise, erase.
 
     Args:
-        image: an RGB picture; ``params`` were drawn for its size.
+        image: an RGB picture, or its pixels, uint8 (H, W, 3), which OpenCV then crops and scales; ``params`` were drawn for
+            its size.
         preset: sizes, mean and standard deviation.
         params: what to do, from :func:`mobilenetv3_common.sampling.sample_params`.
 
     Returns:
         float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.
     """
-    image = F.resized_crop(image, *params.crop, [preset.crop_size, preset.crop_size], InterpolationMode.BILINEAR)
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(crop_and_resize(image, params.crop, preset.crop_size))
+    else:
+        image = F.resized_crop(image, *params.crop, [preset.crop_size, preset.crop_size], InterpolationMode.BILINEAR)
     if params.flip:
         image = F.hflip(image)
     for name, magnitude in params.ops:
