@@ -23,6 +23,7 @@ def dtype(request):
 
 def twins(dtype):
     """The same small network in both frameworks."""
+    torch.manual_seed(0)
     reference = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).to(getattr(torch, dtype))
     port = paddle.nn.Sequential(paddle.nn.Conv2D(3, 8, 3), paddle.nn.BatchNorm2D(8))
     for name, parameter in reference.named_parameters():
@@ -58,7 +59,7 @@ def test_paddles_kernels_hold_float32_hyperparameters():
     paddle.set_default_dtype("float64")
     try:
         config = OptimizerConfig("sgd", lr=0.01, weight_decay=0.01)
-        assert 1e-12 < updated(*twins("float64"), config) < 1e-7
+        assert 1e-12 < updated(*twins("float64"), config) < 1e-6
     finally:
         paddle.set_default_dtype("float32")
 

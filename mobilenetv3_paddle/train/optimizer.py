@@ -25,24 +25,31 @@ class RMSProp(paddle.optimizer.Optimizer):
         super().__init__(learning_rate, parameters=parameters, weight_decay=weight_decay)
         self.type = "rmsprop_torch"
         self._alpha, self._epsilon, self._momentum = alpha, epsilon, momentum
+        self._multi_precision = False  # paddle.amp.decorate turns it on: half-precision weights then have float32 masters
 
     def _create_accumulators(self, block, parameters) -> None:
         for parameter in parameters["params"] if isinstance(parameters, dict) else parameters:
             if parameter.name not in self._already_create_accumulator:
-                self._add_accumulator("mean_square", parameter)
-                self._add_accumulator("velocity", parameter)
+                half = self._multi_precision and self._is_dtype_fp16_or_bf16(parameter.dtype)
+                own = self._create_master_weight(parameter) if half else parameter
+                self._add_accumulator("mean_square", own)
+                self._add_accumulator("velocity", own)
                 self._already_create_accumulator.add(parameter.name)
 
     def _append_optimize_op(self, block, param_and_grad) -> None:
         if isinstance(param_and_grad, dict):
             param_and_grad = self._update_param_group(param_and_grad)
         parameter, gradient = param_and_grad
-        mean_square = self._get_accumulator("mean_square", parameter)
-        velocity = self._get_accumulator("velocity", parameter)
-        lr = self._create_param_lr(param_and_grad).astype(parameter.dtype)
+        mean_square = self._get_accumulator_master("mean_square", parameter)
+        velocity = self._get_accumulator_master("velocity", parameter)
+        own = self._master_weights.get(parameter.name, parameter)
+        gradient = gradient.astype(own.dtype)
+        lr = self._create_param_lr(param_and_grad).astype(own.dtype)
         mean_square.scale_(self._alpha).add_(gradient * gradient * (1.0 - self._alpha))
         velocity.scale_(self._momentum).add_(gradient / (mean_square.sqrt() + self._epsilon))
-        parameter.subtract_(velocity * lr)
+        own.subtract_(velocity * lr)
+        if own is not parameter:
+            parameter.set_value(own.astype(parameter.dtype))
 
     def _update_param_group(self, parameters):
         return parameters.get("params")

@@ -61,7 +61,7 @@ def load_pretrained(model: nn.Layer, path: str, reset_classifier: bool = False) 
 
 def optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer) -> Arrays:
     """The optimizer's state as ``accumulator/parameter`` and ``master/parameter``."""
-    names = {parameter.name: name for name, parameter in model.named_parameters()}
+    names = _names(model, optimizer)
     found = {
         f"{kind}/{names[own]}": array_of(tensor)
         for kind, tensors in optimizer._accumulators.items()
@@ -78,13 +78,19 @@ def load_optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer
     """
     if not arrays:
         return
-    names = {parameter.name: name for name, parameter in model.named_parameters()}
     block = paddle.static.default_main_program().global_block()
     for group in optimizer._param_groups:
         optimizer._create_accumulators(block, group["params"])
+    names = _names(model, optimizer)
     expected = {f"{kind}/{names[own]}": t for kind, ts in optimizer._accumulators.items() for own, t in ts.items()}
     expected |= {f"master/{names[own]}": tensor for own, tensor in optimizer._master_weights.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     check_fit({k: v.shape for k, v in arrays.items()}, shapes, "the checkpoint's optimizer state")
     for name, tensor in expected.items():
         tensor.set_value(arrays[name])
+
+
+def _names(model: nn.Layer, optimizer: paddle.optimizer.Optimizer) -> dict[str, str]:
+    """Paddle's own name of a parameter, or of its master -> the name in the model."""
+    names = {parameter.name: name for name, parameter in model.named_parameters()}
+    return names | {master.name: names[own] for own, master in optimizer._master_weights.items()}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Train on several machines; the same command on each, with its own NODE_RANK:
+#   MASTER=10.0.0.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist.sh CONFIG DATA_PATH [flags of tools/train.py]
+# When a rank dies the launcher ends the others and names the log; the run then starts again from its last checkpoint, at
+# most MAX_RESTARTS times (default 3). The output folder has to be one that every machine sees.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+if [ $# -lt 2 ] || [ -z "${MASTER:-}" ] || [ -z "${NNODES:-}" ] || [ -z "${NODE_RANK:-}" ]; then
+    echo "usage: MASTER=IP:PORT NNODES=N NODE_RANK=I [NPROC=1] [MAX_RESTARTS=3] scripts/train_dist.sh CONFIG DATA_PATH [flags]" >&2
+    exit 2
+fi
+config=$1 data=$2
+shift 2
+logs=${LOG_DIR:-output/log}
+for ((try = 0; ; try++)); do
+    "${PYTHON:-python}" -m paddle.distributed.launch --master "$MASTER" --nnodes "$NNODES" --rank "$NODE_RANK" \
+        --nproc_per_node "${NPROC:-1}" --log_dir "$logs" \
+        tools/train.py --config "$config" --data-path "$data" --resume auto "$@"
+    status=$?
+    # 0: done. 130 and 143: somebody asked it to stop.
+    if [ $status -eq 0 ] || [ $status -eq 130 ] || [ $status -eq 143 ]; then
+        exit $status
+    fi
+    if [ $try -ge "${MAX_RESTARTS:-3}" ]; then
+        echo "given up after $try restart(s), exit status $status; logs: $logs/workerlog.*" >&2
+        exit $status
+    fi
+    echo "exit status $status, logs: $logs/workerlog.*; restart $((try + 1)) from the last checkpoint" >&2
+    sleep "${RESTART_DELAY:-5}"
+done
