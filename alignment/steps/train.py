@@ -159,7 +159,10 @@ class Trial:
 
     def _curve(self, side: Side, weights: State, bits: str) -> tuple[Curve, Curve, tuple[np.ndarray, np.ndarray]]:
         run = self._run(side, weights, self.config, bits)
-        losses, rates, images, labels = [], [], [], []
+        losses: list[float] = []
+        rates: list[float] = []
+        images: list[np.ndarray] = []
+        labels: list[np.ndarray] = []
         for (pixels, targets), _ in side.train.micro_batches(run):
             if len(losses) < 3:
                 images.append(side.array(pixels))
@@ -179,7 +182,7 @@ class Trial:
         loader = side.train.evaluation_loader(run)
         before = side.train.evaluate_run(run, loader).top1 if seed == 0 else 0.0
         run.train_mode()
-        losses = []
+        losses: list[float] = []
         for batch in side.train.micro_batches(run):
             side.train.update(run, [batch])
             losses.append(float(side.array(run.meter.loss)))

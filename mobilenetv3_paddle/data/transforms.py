@@ -47,14 +47,14 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
         float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.
     """
     if isinstance(image, np.ndarray):
-        image = Image.fromarray(crop_and_resize(image, params.crop, preset.crop_size))
+        picture = Image.fromarray(crop_and_resize(image, params.crop, preset.crop_size))
     else:
-        image = F.resize(F.crop(image, *params.crop), (preset.crop_size, preset.crop_size), "bilinear")
+        picture = F.resize(F.crop(image, *params.crop), (preset.crop_size, preset.crop_size), "bilinear")
     if params.flip:
-        image = F.hflip(image)
+        picture = F.hflip(picture)
     for name, magnitude in params.ops:
-        image = apply_op(image, name, magnitude)
-    pixels = normalize(image, preset)
+        picture = apply_op(picture, name, magnitude)
+    pixels = normalize(picture, preset)
     if params.erase is not None:
         top, left, height, width = params.erase
         pixels[:, top : top + height, left : left + width] = 0.0

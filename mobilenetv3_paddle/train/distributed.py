@@ -34,7 +34,7 @@ class Ranks:
         """The tensor on this rank's device."""
         return tensor.cuda(blocking=False) if self.device == "gpu" else tensor
 
-    def sum(self, values: Sequence[float]) -> np.ndarray:
+    def sum(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Sum numbers over all ranks, in float64."""
         array = np.asarray(values, dtype=np.float64)
         if self.world_size > 1:

@@ -70,6 +70,7 @@ class ImageDataset(torch.utils.data.Dataset):
         label = self.index.labels[sample]
         shown = key if number == 0 else key._replace(sample=~key.sample)
         if isinstance(self.preset, EvalPreset):
+            assert isinstance(image, Image.Image)
             return eval_transform(image, self.preset), label, shown
         height, width = image.shape[:2] if isinstance(image, np.ndarray) else (image.height, image.width)
         params = sample_params(self.preset, self.seed, key, height, width)

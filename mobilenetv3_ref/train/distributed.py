@@ -39,7 +39,7 @@ class Ranks:
         """The tensor on this rank's device."""
         return tensor.to(self.torch_device, non_blocking=True)
 
-    def sum(self, values: Sequence[float]) -> np.ndarray:
+    def sum(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Sum numbers over all ranks, in float64."""
         array = np.asarray(values, dtype=np.float64)
         if self.world_size > 1:

@@ -1,0 +1,78 @@
+"""scripts/train.sh and scripts/train_dist.sh by real shells and launchers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from mobilenetv3_common.train_log import read_json_lines
+from tests.conftest import ROOT
+from tests.test_train_ranks import free_port
+from tests.training import QUICK
+
+FLAGS = [*QUICK[2:], "--crop-size", "32", "--resize-size", "32", "--save-every", "1"]
+
+
+def environment(tmp_path, **more):
+    return {**os.environ, "PYTHON": sys.executable, "LOG_DIR": str(tmp_path / "log"), "RESTART_DELAY": "0", **more}
+
+
+def test_train_sh_trains_and_goes_on(tmp_path):
+    command = ["scripts/train.sh", "configs/lite.yaml", "lite_data", *FLAGS, "--output-dir", str(tmp_path)]
+    for _ in range(2):  # the second time it finds the run done
+        run = subprocess.run(command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False)
+        assert run.returncode == 0, run.stderr
+    assert "resumed at update 8" in run.stdout
+    assert [entry["update"] for entry in read_json_lines(tmp_path)] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("script", ["train.sh", "train_dist.sh"])
+def test_the_scripts_say_how_they_are_called(script):
+    run = subprocess.run([f"scripts/{script}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and run.stderr.startswith("usage: ")
+
+
+def test_train_dist_sh_resumes_after_a_rank_was_killed(tmp_path):
+    cluster = {"MASTER": f"127.0.0.1:{free_port()}", "NNODES": "1", "NODE_RANK": "0", "NPROC": "2"}
+    command = [
+        "scripts/train_dist.sh",
+        "configs/lite.yaml",
+        "lite_data",
+        *FLAGS,
+        "--output-dir",
+        str(tmp_path),
+        "--batch-size",
+        "2",
+    ]
+    command += ["--epochs", "4"]
+    with open(tmp_path / "told", "w+") as told:
+        run = subprocess.Popen(command, cwd=ROOT, env=environment(tmp_path, **cluster), stdout=told, stderr=told)
+        log = tmp_path / "train.log"
+        deadline = time.time() + 90
+        while not (log.exists() and "iter: 2]" in log.read_text()) and time.time() < deadline:
+            time.sleep(0.05)
+        ranks = [p for p in psutil.Process(run.pid).children(recursive=True) if "tools/train.py" in p.cmdline()[1:4]]
+        ranks = [p for p in ranks if p.environ().get("PADDLE_TRAINER_ID") == "1"]
+        assert len(ranks) == 1
+        ranks[0].send_signal(signal.SIGKILL)
+        assert run.wait(timeout=150) == 0
+        told.seek(0)
+        text = told.read()
+    assert "restart 1 from the last checkpoint" in text and "workerlog.1" in text
+    assert [entry["update"] for entry in read_json_lines(tmp_path)] == list(range(1, 17))
+    assert "resumed at update" in log.read_text()
+
+
+def test_train_dist_sh_gives_up_and_names_the_logs(tmp_path):
+    cluster = {"MASTER": f"127.0.0.1:{free_port()}", "NNODES": "1", "NODE_RANK": "0", "MAX_RESTARTS": "1"}
+    command = ["scripts/train_dist.sh", "configs/lite.yaml", "nowhere", "--output-dir", str(tmp_path)]
+    run = subprocess.run(
+        command, cwd=ROOT, env=environment(tmp_path, **cluster), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode not in (0, 130, 143)
+    assert "given up after 1 restart(s)" in run.stderr and "workerlog" in run.stderr
+    assert "data path nowhere is not a folder" in "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))

@@ -1,0 +1,210 @@
+"""The engine's parts by themselves: precision, averages, guard, stopwatch, plans, dropout."""
+
+import copy
+import dataclasses
+import itertools
+import time
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+import mobilenetv3_paddle.models
+import mobilenetv3_paddle.train as ours
+import mobilenetv3_ref.train as theirs
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.lr_range import RangeTest, growing_rates
+from mobilenetv3_common.sampling import BatchPlan, DropoutStream, RunPlan
+from mobilenetv3_common.train_config import OptimizerConfig, TrainConfig
+from mobilenetv3_common.train_log import Stopwatch
+from mobilenetv3_paddle.models import BatchNorm2D
+from tests.conftest import relative_l2
+from tests.test_train import twins
+
+
+def test_paddles_autocast_does_nothing_on_a_cpu():
+    """... but warn; so mixed precision is refused there, and not quietly left out."""
+    layer, x = paddle.nn.Linear(8, 4), paddle.rand([2, 8])
+    with pytest.warns(UserWarning, match="makes no effect"), paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+        assert layer(x).dtype == paddle.float32, "Paddle has it now: allow bfloat16 on a CPU"
+    with pytest.raises(UserError, match="needs a GPU"):
+        ours.Precision("O1", "bfloat16", "cpu")
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_the_reference_trains_in_bfloat16_on_a_cpu(level):
+    _, model = twins("float32")
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32))
+    target = torch.ones(4, 8, 6, 6)
+    precision = theirs.Precision(level, "bfloat16")
+    optimizer = theirs.build_optimizer(model, OptimizerConfig(lr=0.02))
+    precision.prepare(model, optimizer)
+    assert (model[0].weight.dtype == torch.bfloat16) == (level == "O2") and model[1].weight.dtype == torch.float32
+    losses, kinds = [], []
+    for _ in range(30):
+        loss = theirs.accumulate_gradients(
+            model, lambda o, t: ((o - t) ** 2).mean(), [(images, target)], precision, watch=lambda o, _: kinds.append(o.dtype)
+        )
+        theirs.apply_update(model, optimizer, 10.0, precision)
+        losses.append(float(loss))
+    assert set(kinds) == {torch.float32} and losses[-1] < 0.7 * losses[0]
+    if level == "O2":
+        (weight, master), *_ = precision.masters
+        assert master.dtype == torch.float32 and torch.equal(master.to(torch.bfloat16), weight)
+        assert not torch.equal(master, weight.float()), "the master keeps what bfloat16 cannot"
+
+
+def test_rmsprop_keeps_float32_masters_of_half_precision_weights():
+    config = OptimizerConfig("rmsprop", lr=1e-3, eps=0.0316, weight_decay=0.0)
+    port = paddle.nn.Linear(8, 4)
+    twin = paddle.nn.Linear(8, 4)
+    port.to(dtype="bfloat16")
+    for name, parameter in twin.named_parameters():
+        parameter.set_value(dict(port.named_parameters())[name].astype("float32"))
+    optimizers = [ours.build_optimizer(m, config) for m in (port, twin)]
+    optimizers[0]._multi_precision = True  # as paddle.amp.decorate does on a GPU
+    for _ in range(20):
+        for model, optimizer in zip((port, twin), optimizers, strict=True):
+            for parameter in model.parameters():
+                (parameter.astype("float32") * 0.5).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+    masters = optimizers[0]._master_weights
+    assert len(masters) == 2
+    for name, parameter in port.named_parameters():
+        truth = dict(twin.named_parameters())[name].numpy()
+        assert relative_l2(masters[parameter.name].numpy(), truth) < 1e-6
+        assert relative_l2(parameter.astype("float32").numpy(), truth) < 1e-2
+
+
+@pytest.mark.parametrize("package", [ours, theirs])
+def test_the_moving_average_is_the_formulas_and_is_taken_back(package):
+    port, reference = twins("float32")
+    model = port if package is ours else reference
+    average = package.MovingAverage(model, 0.75)
+    weight = model[0].weight
+    values = []
+    for _ in range(4):
+        values.append(np.array(weight.detach().numpy()))
+        average.update()
+        with paddle.no_grad(), torch.no_grad():
+            weight.set_value(weight + 1.0) if package is ours else weight.add_(1.0)
+    expected = values[0]
+    for value in values[1:]:
+        expected = 0.75 * expected + 0.25 * value
+    before = np.array(weight.detach().numpy())
+    with average.applied():
+        assert np.allclose(weight.detach().numpy(), expected, atol=1e-6)
+    assert np.array_equal(weight.detach().numpy(), before)
+    off = package.MovingAverage(model, 0.0)
+    off.update()
+    assert off.shadow == {}
+
+
+@pytest.mark.parametrize(("package", "framework"), [(ours, paddle), (theirs, torch)])
+def test_the_guard_names_the_first_place(package, framework):
+    port, reference = twins("float32")
+    model = port if package is ours else reference
+    x = framework.ones([2, 3, 8, 8])
+    assert package.first_offender(model, lambda: model(x)).startswith("nothing")
+    assert package.first_offender(model, lambda: model(x * float("inf"))) == "input of layer 0"
+    model(x).sum().backward()
+    guard = package.Guard()
+    assert guard.healthy(model)
+    guard.watch(framework.to_tensor([1.0, float("nan")]) if package is ours else torch.tensor([1.0, float("nan")]))
+    assert not guard.healthy(model, gradients=False)
+    gradient = dict(model.named_parameters())["0.bias"].grad
+    gradient.set_value(gradient * float("inf")) if package is ours else gradient.fill_(float("inf"))
+    assert not package.Guard().healthy(model)
+    assert package.first_offender(model, lambda: model(x)) == "gradient of 0.bias"
+    weight = model[0].weight
+    with paddle.no_grad(), torch.no_grad():
+        weight.set_value(weight * float("nan")) if package is ours else weight.fill_(float("nan"))
+    assert package.first_offender(model, lambda: model(x)) == "weight 0.weight"
+
+
+def test_the_stopwatch_counts_neither_logging_nor_the_device_as_reading():
+    watch = Stopwatch()
+    for _ in range(2):
+        watch.start()
+        time.sleep(0.02)  # the loader
+        watch.data_ready()
+        time.sleep(0.05)  # the update
+        watch.done()
+        time.sleep(0.2)  # logging, evaluation, saving
+    reader, batch = watch.averages()
+    assert 0.02 <= reader < 0.05 and 0.07 <= batch < 0.15
+    assert watch.updates == 0
+
+
+def test_a_run_plan_is_the_epochs_one_after_the_other_and_begins_anywhere():
+    def plan():
+        return BatchPlan(20, 4, seed=3, shuffle=True, drop_last=True)
+
+    whole = list(RunPlan(plan(), epochs=3))
+    expected = []
+    for epoch in range(3):
+        one = plan()
+        one.set_epoch(epoch)
+        expected += list(one)
+    assert whole == expected and len(RunPlan(plan(), epochs=3)) == 15
+    for epoch, batch in itertools.product(range(3), range(5)):
+        rest = RunPlan(plan(), 3, epoch, batch)
+        assert list(rest) == whole[epoch * 5 + batch :] and len(rest) == 15 - epoch * 5 - batch
+    cut = RunPlan(plan(), 2, 0, 2, batches=4)
+    assert list(cut) == whole[2:4] + whole[5:9] and len(cut) == 6
+
+
+def test_dropout_is_a_function_of_the_samples_place():
+    stream = DropoutStream(5)
+    stream.at(1, 0)
+    whole = stream((8, 3))
+    for first, count in ((0, 4), (4, 4), (2, 5)):
+        stream.at(1, first)
+        assert np.array_equal(stream((count, 3)), whole[first : first + count])
+    stream.at(2, 0)
+    assert not np.array_equal(stream((8, 3)), whole)
+    assert whole.min() >= 0 and whole.max() < 1
+    model = mobilenetv3_paddle.models.mobilenet_v3_small(num_classes=2, dropout=0.4)
+    assert mobilenetv3_paddle.models.share_dropout(model, stream) == 1
+    model.classifier[2].train()
+    out = model.classifier[2](paddle.ones([64, 100])).numpy()
+    assert set(np.unique(out.round(4))) == {0.0, np.float32(1 / 0.6).round(4)} and abs((out == 0).mean() - 0.4) < 0.03
+
+
+def test_config_makes_the_parts_it_says():
+    config = TrainConfig(
+        lr=0.8, scale_lr_from=2048, batch_size=64, epochs=10, warmup_epochs=2, lr_schedule="exponential", lr_gamma=0.5
+    )
+    assert config.optimizer_config(512).lr == pytest.approx(0.2)
+    schedule = config.schedule_config(100)
+    assert schedule.gamma**100 == pytest.approx(0.5) and schedule.warmup == 200 and schedule.total == 1000
+    by_epoch = dataclasses.replace(config, lr_unit="epoch").schedule_config(100)
+    assert by_epoch.gamma == 0.5 and by_epoch.warmup == 2
+    with pytest.raises(UserError, match="dropout must be from 0 to below 1"):
+        TrainConfig(dropout=float("nan"))
+
+
+def test_freezing_keeps_batch_norm_as_it_was(tmp_path):
+    config = TrainConfig(
+        data_path="lite_data", freeze_bn=True, crop_size=32, resize_size=32, batch_size=4, workers=0, width_mult=0.5
+    )
+    run = ours.build_run(config, ours.Ranks())
+    norms = {f"{name}." for name, layer in run.model.named_sublayers() if isinstance(layer, BatchNorm2D)}
+    before = copy.deepcopy(ours.model_arrays(run.model))
+    run.train_mode()
+    ours.update(run, [next(ours.micro_batches(run))])
+    after = ours.model_arrays(run.model)
+    for name, array in before.items():
+        assert np.array_equal(array, after[name]) == (name.rpartition(".")[0] + "." in norms), name
+
+
+def test_the_range_test_finds_the_rise():
+    rates = growing_rates(1e-4, 1.0, 100)
+    position = np.log10(rates)
+    accuracy = np.where(position < -3, 0.1, np.where(position < -1, 0.1 + 0.4 * (position + 3), 0.9 - 0.3 * (position + 1)))
+    low, high = RangeTest(rates, np.ones(100), accuracy, False).interval()
+    assert 5e-4 < low < 4e-3 and 3e-2 < high < 0.4
+    with pytest.raises(UserError, match="did not rise"):
+        RangeTest(rates, np.ones(100), np.full(100, 0.1), False).interval()
