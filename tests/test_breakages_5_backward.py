@@ -8,11 +8,12 @@ import paddle
 import pytest
 from paddle import nn
 
-from alignment.sides import PaddleSide
+from alignment.sides import PaddleSide, RefSide
 from alignment.steps import backward
 from mobilenetv3_paddle.models import BatchNorm2D
 from mobilenetv3_paddle.train import accumulate_gradients, build_optimizer, build_schedule
 from tests.breaking import broken_model, dropout_missing, replace_all, without
+from tests.conftest import SMALL
 
 FIRST_RUNS = {run.name: dataclasses.replace(run, iterations=4, float32_iterations=2) for run in backward.RUNS}
 
@@ -95,6 +96,12 @@ def stock_batch_norm(model):
     replace_all(model, BatchNorm2D, lambda layer: nn.BatchNorm2D(layer._num_features, epsilon=0.001, momentum=0.99))
 
 
+def bfloat16_inside(model):
+    """In float32 alone: exact mode does not have it, and the kink inputs that it moves are no rounding."""
+    if model.features[0][0].weight.dtype == paddle.float32:
+        model.features[0].register_forward_post_hook(lambda layer, inputs, out: out.astype("bfloat16").astype(out.dtype))
+
+
 BACKWARD = {
     "eps inside the root": ("rmsprop.train", eps_inside_the_root),
     "rmsprop alpha": ("rmsprop.eval", optimizer_with(alpha=0.99)),
@@ -114,6 +121,7 @@ BACKWARD = {
     "parameters shared by mistake": ("sgd.eval", lambda: broken_model(shared)),
     "stock BatchNorm statistics": ("sgd.train", lambda: broken_model(stock_batch_norm)),
     "dropout missing": ("sgd.train", lambda: broken_model(dropout_missing)),
+    "bfloat16 inside": ("sgd.eval", lambda: broken_model(bfloat16_inside)),
     "smoothing forgotten": ("sgd.eval", without(label_smoothing=0.0)),
 }
 
@@ -134,3 +142,25 @@ def test_step_5_refuses_a_constant_learning_rate(context):
     constant = dataclasses.replace(FIRST_RUNS["sgd.eval"].schedule, name="constant")
     result = backward.run(context(), (dataclasses.replace(FIRST_RUNS["sgd.eval"], schedule=constant),))
     assert not result.passed and "learning_rate_values" in result.problems[0]
+
+
+def test_an_input_exactly_at_a_kink_is_on_a_side_of_its_own():
+    """There the two frameworks' derivatives may differ, as they do across the kink."""
+    side = PaddleSide()
+    kinks = {}
+    network = nn.Sequential(nn.ReLU())
+    with side.traced_kinks(network, kinks):
+        network(paddle.to_tensor([-1e-30, 0.0, 1e-30]))
+        network(paddle.to_tensor([2.0]))
+    assert kinks["0"].tolist() == [0, 1, 2] and kinks["0#2"].tolist() == [2]
+
+
+@pytest.mark.parametrize("side", [PaddleSide, RefSide])
+def test_exact_mode_has_the_kinks_of_float32(side, small_state):
+    """Replaced gates still count, or their flips would go unseen."""
+    side = side()
+    counts = []
+    for exact in (False, True):
+        network = side.build(SMALL, small_state, exact=exact, width_mult=0.5)
+        counts.append(sum(type(module) in side.kinks for module in side.named_modules(network).values()))
+    assert counts[0] == counts[1] > 30
