@@ -27,7 +27,8 @@ class OptimizerConfig:
         beta1, beta2: of adamw, 0..1.
         eps: of rmsprop and adamw, above 0.
         weight_decay: L2 penalty added to the gradient (sgd, rmsprop), decoupled for adamw.
-        norm_weight_decay: the same for BatchNorm weights and biases; ``weight_decay`` where None.
+        norm_weight_decay: the same for BatchNorm's weights and biases; ``weight_decay`` where None.
+        bias_weight_decay: the same for the biases of all other layers.
     """
 
     name: str = "sgd"
@@ -39,12 +40,14 @@ class OptimizerConfig:
     eps: float = 1e-8
     weight_decay: float = 1e-4
     norm_weight_decay: float | None = None
+    bias_weight_decay: float | None = None
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
             raise UserError(f"unknown optimizer {self.name!r}: use one of {', '.join(OPTIMIZERS)}")
-        if not self.lr > 0 or not self.eps > 0 or self.weight_decay < 0:
-            raise UserError(f"lr and eps must be above 0 and weight_decay not negative, found {self}")
+        decays = (self.weight_decay, self.norm_weight_decay or 0.0, self.bias_weight_decay or 0.0)
+        if not self.lr > 0 or not self.eps > 0 or not min(decays) >= 0:
+            raise UserError(f"lr and eps must be above 0 and weight decays not negative, found {self}")
 
     def in_float32(self) -> OptimizerConfig:
         """Every number rounded to float32: what Paddle's kernels hold, whatever the type of the parameters."""
@@ -131,7 +134,8 @@ class TrainConfig:
     beta2: float = option(0.999, "of adamw")
     eps: float = option(1e-8, "of rmsprop and adamw")
     weight_decay: float = option(1e-4, "L2 penalty, decoupled for adamw")
-    norm_weight_decay: float | None = option(None, "the same for BatchNorm and biases; by default like all others")
+    norm_weight_decay: float | None = option(None, "the same for BatchNorm; by default like all others")
+    bias_weight_decay: float | None = option(None, "the same for the biases of other layers; by default like all others")
     lr_schedule: str = option("cosine", "how the learning rate moves", SCHEDULES)
     lr_unit: str = option("update", "what the schedule moves by", ("update", "epoch"))
     lr_step_epochs: int = option(30, "step schedule: epochs between steps")
@@ -200,6 +204,7 @@ class TrainConfig:
             eps=self.eps,
             weight_decay=self.weight_decay,
             norm_weight_decay=self.norm_weight_decay,
+            bias_weight_decay=self.bias_weight_decay,
         )
 
     def schedule_config(self, updates_per_epoch: int) -> ScheduleConfig:

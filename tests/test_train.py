@@ -10,7 +10,7 @@ import torch
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig
+from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.conftest import relative_l2
 
 
@@ -48,9 +48,9 @@ def updated(port, reference, config, updates=10):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("norm_weight_decay", [None, 0.0])
-def test_optimizers_update_as_torchs(name, norm_weight_decay, dtype):
-    config = OptimizerConfig(name, lr=0.01, eps=0.0316, weight_decay=0.01, norm_weight_decay=norm_weight_decay).in_float32()
+@pytest.mark.parametrize("apart", [{}, {"norm_weight_decay": 0.0}, {"norm_weight_decay": 0.0, "bias_weight_decay": 0.002}])
+def test_optimizers_update_as_torchs(name, apart, dtype):
+    config = OptimizerConfig(name, lr=0.01, eps=0.0316, weight_decay=0.01, **apart).in_float32()
     assert updated(*twins(dtype), config) < (1e-5 if dtype == "float32" else 1e-13)
 
 
@@ -152,3 +152,13 @@ def test_float32_rounding_covers_every_number():
         value = getattr(config.in_float32(), field.name)
         if isinstance(value, float):
             assert value == float(np.float32(getattr(config, field.name)))
+
+
+@pytest.mark.parametrize("package", [ours, theirs])
+def test_weight_decay_can_leave_out_norm_and_bias(package):
+    model = package.build_model(TrainConfig(), 3)
+    config = OptimizerConfig(weight_decay=0.5, norm_weight_decay=0.0, bias_weight_decay=0.0)
+    groups = {group["weight_decay"]: group["params"] for group in package.optimizer.parameter_groups(model, config)}
+    assert set(groups) == {0.5, 0.0}
+    assert {p.ndim for p in groups[0.5]} == {2, 4} and {p.ndim for p in groups[0.0]} == {1}
+    assert len(groups[0.5]) + len(groups[0.0]) == 142

@@ -58,7 +58,7 @@ class RMSProp(paddle.optimizer.Optimizer):
 def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimizer.Optimizer:
     """The optimizer for a model's trainable parameters.
 
-    BatchNorm's weights and biases form a group of their own where ``config.norm_weight_decay`` is given.
+    BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
     """
     groups = parameter_groups(model, config)
     if config.name == "sgd":
@@ -83,17 +83,21 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
 
 
 def parameter_groups(model: nn.Layer, config: OptimizerConfig) -> list[dict]:
-    """Parameters with their weight decay: all in one group, or BatchNorm's apart."""
+    """Parameters by their weight decay, one group for each that differs."""
     trainable = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
     for parameter in trainable:
         # Paddle's optimizers leave a group's weight decay on the parameter itself, where the next optimizer would
         # add it to its own.
         parameter.regularizer = None
-    if config.norm_weight_decay is None:
-        return [{"params": trainable, "weight_decay": config.weight_decay}]
     layers = [layer for layer in model.sublayers() if isinstance(layer, nn.BatchNorm2D)]
     norm = {id(parameter) for layer in layers for parameter in layer.parameters(include_sublayers=False)}
-    return [
-        {"params": [p for p in trainable if id(p) not in norm], "weight_decay": config.weight_decay},
-        {"params": [p for p in trainable if id(p) in norm], "weight_decay": config.norm_weight_decay},
-    ]
+    bias = {id(parameter) for name, parameter in model.named_parameters() if name.endswith("bias")} - norm
+    decays = {
+        "norm": config.weight_decay if config.norm_weight_decay is None else config.norm_weight_decay,
+        "bias": config.weight_decay if config.bias_weight_decay is None else config.bias_weight_decay,
+    }
+    groups: dict[float, list] = {}
+    for parameter in trainable:
+        decay = decays["norm"] if id(parameter) in norm else decays["bias"] if id(parameter) in bias else config.weight_decay
+        groups.setdefault(decay, []).append(parameter)
+    return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]

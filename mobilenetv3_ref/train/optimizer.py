@@ -11,7 +11,7 @@ from mobilenetv3_common.train_config import OptimizerConfig
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer for a model's trainable parameters.
 
-    BatchNorm's weights and biases form a group of their own where ``config.norm_weight_decay`` is given.
+    BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
     """
     groups = parameter_groups(model, config)
     if config.name == "sgd":
@@ -22,13 +22,17 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
-    """Parameters with their weight decay: all in one group, or BatchNorm's apart."""
+    """Parameters by their weight decay, one group for each that differs."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if config.norm_weight_decay is None:
-        return [{"params": trainable, "weight_decay": config.weight_decay}]
     layers = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
     norm = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
-    return [
-        {"params": [p for p in trainable if id(p) not in norm], "weight_decay": config.weight_decay},
-        {"params": [p for p in trainable if id(p) in norm], "weight_decay": config.norm_weight_decay},
-    ]
+    bias = {id(parameter) for name, parameter in model.named_parameters() if name.endswith("bias")} - norm
+    decays = {
+        "norm": config.weight_decay if config.norm_weight_decay is None else config.norm_weight_decay,
+        "bias": config.weight_decay if config.bias_weight_decay is None else config.bias_weight_decay,
+    }
+    groups: dict[float, list] = {}
+    for parameter in trainable:
+        decay = decays["norm"] if id(parameter) in norm else decays["bias"] if id(parameter) in bias else config.weight_decay
+        groups.setdefault(decay, []).append(parameter)
+    return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]
