@@ -28,13 +28,24 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(main)
     def wrapped(*args, **kwargs) -> int:
         try:
-            return main(*args, **kwargs)
+            status = main(*args, **kwargs)
         except UserError as error:
             print(f"error: {error.line}", file=sys.stderr)
-            return 2
+            status = 2
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            status = 1
+        if _one_of_several():
+            # An orderly exit takes leave of the other ranks, and can wait for one that has gone already.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        return status
 
     return wrapped
+
+
+def _one_of_several() -> bool:
+    """Whether a launcher (torchrun, paddle.distributed.launch) started this process among others."""
+    return any(os.environ.get(name, "1") not in ("", "1") for name in ("WORLD_SIZE", "PADDLE_TRAINERS_NUM"))

@@ -1,7 +1,14 @@
 """tools/train.py, eval.py and lr_find.py as a user runs them: log, refusals, guards, skipped pictures."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 
 import numpy as np
 import pytest
@@ -44,6 +51,26 @@ def test_the_log_is_the_guides(finished):
         assert e["avg_ips"] == pytest.approx(e["avg_samples"] / e["avg_batch_cost"])
     assert entries[0]["lr"] == 0.001 and entries[-1]["lr"] < 0.001, "the rate of the update, not of the one after"
     assert read_json_lines(folder, "eval")[0]["samples"] == 16
+
+
+def test_a_terminal_gets_a_progress_bar(tmp_path):
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    command = [sys.executable, "tools/train.py", *QUICK, *ONE_EPOCH, "--output-dir", str(tmp_path)]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 4096)
+        except OSError:  # the other end is closed
+            break
+        shown += part
+        if not part:
+            break
+    assert run.wait(timeout=60) == 0
+    os.close(main)
+    assert "4/4" in shown.decode() and "update/s" in shown.decode()
 
 
 def test_scalars_are_written_for_visualdl_and_tensorboard(finished):

@@ -67,7 +67,7 @@ def started(device: str = "auto") -> Iterator[Ranks]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if chosen == "gpu" else "gloo")
     yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
-    dist.destroy_process_group()  # after an error it would wait for the others, who wait for this rank
+    dist.barrier()  # nobody leaves before all are done; the command then ends without destructors (exit_on_user_error)
 
 
 def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:
