@@ -29,7 +29,7 @@ def runs(model: str, width: float, seed: int, steps: tuple[int, ...]) -> Iterato
     options = {"width_mult": width}
     context = Context(model=model, given_state=calibrated_state(model, seed, PICTURE_SIZE, **options), options=options, seed=seed)
     if 1 in steps:
-        photos, _ = context.photographs(8, PICTURE_SIZE)
+        photos, _ = context.photographs(16, PICTURE_SIZE)  # all that calibration scaled the logits on
         fake = context.fake_data(3, PICTURE_SIZE)
         cases = [("eval.photos", photos, False), ("eval.fake", fake, False), ("train.photos", photos, True)]
         yield forward.run(context, [forward.Case(*case) for case in cases])

@@ -20,10 +20,10 @@ BASE_FLOOR_32 = 4 * 2.0**-24
 # Relative L2 agreement of the two frameworks in exact mode. A correct port gives 2e-14 or better.
 EXACT_RTOL = 1e-12
 
-# Over several updates rounding grows at the network's own pace: exact mode must stay within EXACT_RTOL, or within this
-# many times the reference's change when everything it is given moves by one float64 ulp. The floor alone would be too
-# strict where it is far below EXACT_RTOL: Paddle adds up a reduction in another order than torch, which one-ulp changes
-# do not imitate (seen in 2 of 160 runs: 3e-13 against a floor of 1.5e-14).
+# Over several updates rounding grows at the network's own pace: exact mode must stay within this many times the
+# reference's change when everything it is given moves by one float64 ulp, the largest of several draws. All gradients
+# together, and all weights and statistics together, are held to it strictly; one tensor may also lie within EXACT_RTOL,
+# since Paddle adds up a reduction in another order than torch, which one-ulp changes do not imitate.
 TRAJECTORY_FACTOR = 10.0
 
 # One kink input on the other side of its kink changes all float32 gradients together by up to this relative L2 in a
@@ -51,4 +51,4 @@ ACCURACY_DIFFERENCE = 0.0015
 GUIDE_THRESHOLDS = {"forward": 1e-5, "data": 0.0, "metric": 0.0, "loss": 1e-5, "backward": 1e-5, "train": 0.0015}
 
 # No vacuous check: logits of the photographs must have a standard deviation within these bounds.
-LOGITS_STD = (0.25, 5.0)
+LOGITS_STD = (0.5, 5.0)

@@ -23,7 +23,8 @@ from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
 PADDLE_LANES = ("paddle64", "paddle32")
-REF_LANES = ("ref64", "ulp64", "ref32", "ulp32")
+ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
+REF_LANES = ("ref64", *ULP_DRAWS, "ref32", "ulp32")
 BATCH_SIZE = 4
 PICTURE_SIZE = 48
 LABEL_SMOOTHING = 0.1
@@ -155,7 +156,7 @@ def _compare_run(
         return {name: next(iterators[name]) for name in REF_LANES if takes_part(name, number)}
 
     def takes_part(name: str, number: int) -> bool:
-        return name.endswith("64") or number < (1 if name == "ulp32" else run.float32_iterations)
+        return "64" in name or number < (1 if name == "ulp32" else run.float32_iterations)
 
     ahead = beside.submit(reference, 0)
     for number in range(run.iterations):
@@ -197,7 +198,7 @@ def _judge_loss(result: StepResult, run: Run, number: int, now: dict[str, Iterat
         pooled64=history.pooled64["gradients"],
         float32=history.flips == 0 or number == 0,
     )
-    lanes = Lanes(**{lane: iteration.loss for lane, iteration in now.items()})
+    lanes = Lanes(**{lane: iteration.loss for lane, iteration in now.items() if "#" not in lane})
     quantity = judge_measured(f"{run.name}.iter{number}.loss", lanes, leeway)
     if "paddle32" in now and not leeway.float32:
         quantity.reason = (quantity.reason + "; " if quantity.reason else "") + (
@@ -210,8 +211,9 @@ def _judge_tensors(
     result: StepResult, run: Run, number: int, now: dict[str, Iteration], kind: str, flips: int, history: History
 ) -> None:
     """Gradients or state after the update: tensor by tensor, and all together against the one-ulp floor."""
-    tensors = {lane: getattr(iteration, kind) for lane, iteration in now.items()}
-    changes = _changes(now["ulp64"], now["ref64"], kind)
+    tensors = {lane: getattr(iteration, kind) for lane, iteration in now.items() if "#" not in lane}
+    draws = [_changes(now[lane], now["ref64"], kind) for lane in ULP_DRAWS]
+    changes = {name: max(draw[name] for draw in draws) for name in draws[0]}
     # Rounding that has crept in does not leave again; and one draw of one-ulp changes can spare a small tensor by luck.
     noisy = float(np.quantile(_relative(changes) or [0.0], 0.95))
     history.pooled64[kind] = max(history.pooled64.get(kind, 0.0), noisy)
@@ -232,20 +234,20 @@ def _judge_tensors(
         if number == 0 and kind == "gradients" and row.passed:
             result.quantities.append(row)
     result.extend(group.rows())
-    together = _judge_together(f"{group.name}.together", error**0.5, changes, kind, history)
+    together = _judge_together(f"{group.name}.together", error**0.5, draws, kind, history)
     if number == 0:
         _judge_together_in_float32(together, now, kind, flips)
     result.quantities.append(together)
 
 
-def _judge_together(name: str, error: float, changes: dict[str, Change], kind: str, history: History) -> Quantity:
-    """All tensors of a kind as one vector: exact, or within TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
-    scale = sum(change.scale**2 for change in changes.values()) ** 0.5
-    floor = relative(sum(change.distance**2 for change in changes.values()) ** 0.5, scale)
+def _judge_together(name: str, error: float, draws: list[dict[str, Change]], kind: str, history: History) -> Quantity:
+    """All tensors of a kind as one vector, within TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
+    scale = sum(change.scale**2 for change in draws[0].values()) ** 0.5
+    floor = max(relative(sum(change.distance**2 for change in draw.values()) ** 0.5, scale) for draw in draws)
     history.together64[kind] = floor = max(history.together64.get(kind, 0.0), floor)
     difference = relative(error, scale)
-    quantity = Quantity(name, [len(changes)], float64_diff=difference)
-    if not difference <= max(tolerance.EXACT_RTOL, tolerance.TRAJECTORY_FACTOR * floor):
+    quantity = Quantity(name, [len(draws[0])], float64_diff=difference)
+    if not difference <= tolerance.TRAJECTORY_FACTOR * floor:
         quantity.fail(f"exact mode differs by {difference:.1e}, one-ulp changes by {floor:.1e}")
     return quantity
 

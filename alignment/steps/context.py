@@ -150,18 +150,20 @@ class Lane:
 
     Args:
         context: the model and weights.
-        name: a field of :class:`alignment.compare.Lanes`, e.g. ``"paddle64"``.
+        name: a field of :class:`alignment.compare.Lanes`, e.g. ``"paddle64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
         share_dropout: whether dropout takes its masks from the context's seed and this lane's ``iteration``.
     """
 
     def __init__(self, context: Context, name: str, share_dropout: bool = True) -> None:
         self.context = context
         self.name = name
-        self.exact = name.endswith("64")
+        kind, _, draw = name.partition("#")
+        self.exact = kind.endswith("64")
         self.dtype = "float64" if self.exact else "float32"
         self.side: Side = context.paddle if name.startswith("paddle") else context.ref
         self.changed = name.startswith("ulp")
-        self.state = context.ulp_changed(context.state, self.dtype) if self.changed else context.state
+        self.draw = int(draw or 0)
+        self.state = context.ulp_changed(context.state, self.dtype, self.draw) if self.changed else context.state
         self.network = self.side.build(context.model, context.state, exact=self.exact, **context.options)
         self.iteration = 0
         self.dropouts = 0
@@ -175,7 +177,7 @@ class Lane:
     def images(self, images: np.ndarray) -> np.ndarray:
         """Pictures in this lane's precision, moved by one ulp where the lane's weights are."""
         if self.changed:
-            return self.context.ulp_changed({"images": images}, self.dtype)["images"]
+            return self.context.ulp_changed({"images": images}, self.dtype, self.draw)["images"]
         return images.astype(self.dtype)
 
     def reset(self) -> None:
