@@ -25,7 +25,6 @@ from mobilenetv3_common.weights import State
 PADDLE_LANES = ("paddle64", "paddle32")
 ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
 REF_LANES = ("ref64", *ULP_DRAWS, "ref32", "ulp32")
-BATCH_SIZE = 4
 PICTURE_SIZE = 48
 LABEL_SMOOTHING = 0.1
 
@@ -46,6 +45,7 @@ class Run:
     iterations: int = 10
     float32_iterations: int = 2
     accumulate: int = 1
+    batch_size: int = 4
     clip_norm: float | None = None
     schedule: ScheduleConfig = HALVE_EVERY_3
 
@@ -131,7 +131,7 @@ def iterate(lane: Lane, run: Run, images: np.ndarray, labels: np.ndarray) -> Ite
         lane.iteration = number
         batches = []
         for part in range(run.accumulate):
-            chosen = (np.arange(BATCH_SIZE) + (number * run.accumulate + part) * BATCH_SIZE) % len(images)
+            chosen = (np.arange(run.batch_size) + (number * run.accumulate + part) * run.batch_size) % len(images)
             batches.append((side.tensor(lane.images(images[chosen])), side.tensor(labels[chosen])))
         kinks: Trace = {}
         with side.default_dtype(lane.dtype):
@@ -214,8 +214,9 @@ def _judge_tensors(
     tensors = {lane: getattr(iteration, kind) for lane, iteration in now.items() if "#" not in lane}
     draws = [_changes(now[lane], now["ref64"], kind) for lane in ULP_DRAWS]
     changes = {name: max(draw[name] for draw in draws) for name in draws[0]}
-    # Rounding that has crept in does not leave again; and one draw of one-ulp changes can spare a small tensor by luck.
-    noisy = float(np.quantile(_relative(changes) or [0.0], 0.95))
+    # Rounding that has crept in does not leave again; and one draw of one-ulp changes can spare a small tensor by luck: in
+    # 800,000 tensors one lay 12 x above the largest of its three draws. After an update it may lie as far as its siblings.
+    noisy = float(np.quantile(_relative(changes) or [0.0], 0.95 if number == 0 else 1.0))
     history.pooled64[kind] = max(history.pooled64.get(kind, 0.0), noisy)
     # One flip in a squeeze-excitation's ReLU takes a sample out of a gradient's row: exact mode judges each tensor then.
     leeway = Leeway(flips=flips, pooled64=history.pooled64[kind], float32=flips == 0)
