@@ -1,4 +1,3 @@
 """Proof that the Paddle model is the PyTorch model: records, comparison, tolerances, weights and the steps."""
 
 import mobilenetv3_paddle  # noqa: F401  (quiets a warning of Paddle's import)
-import mobilenetv3_ref  # noqa: F401  (makes torchvision importable beside a CPU torch)

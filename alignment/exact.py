@@ -22,6 +22,7 @@ import numpy as np
 import paddle
 import torch
 
+import mobilenetv3_ref  # noqa: F401  (makes torchvision importable beside a CPU torch)
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
 

@@ -92,6 +92,10 @@ class Side:
     def gradients(self, model: Any) -> State:
         raise NotImplementedError
 
+    def add_gradients(self, model: Any, gradients: State) -> None:
+        """Add given gradients, by torch's names, to those of the model's trainable parameters, by a backward pass."""
+        raise NotImplementedError
+
     def named_modules(self, model: Any) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -211,6 +215,10 @@ class RefSide(Side):
     def gradients(self, model: torch.nn.Module) -> State:
         return {k: self.array(p.grad) for k, p in model.named_parameters() if p.grad is not None}
 
+    def add_gradients(self, model: torch.nn.Module, gradients: State) -> None:
+        trained = [(p, gradients[k]) for k, p in model.named_parameters() if p.requires_grad and k in gradients]
+        torch.stack([(p * self.tensor(g)).sum() for p, g in trained]).sum().backward()
+
     def named_modules(self, model: torch.nn.Module) -> dict[str, torch.nn.Module]:
         return dict(model.named_modules())
 
@@ -274,6 +282,16 @@ class PaddleSide(Side):
         found = {k: p.grad for k, p in model.named_parameters() if not p.stop_gradient and p.grad is not None}
         turned = {k: self.array(g).T if entries[k].transposed else self.array(g) for k, g in found.items()}
         return {entries[k].torch_name: g for k, g in turned.items()}
+
+    def add_gradients(self, model: paddle.nn.Layer, gradients: State) -> None:
+        entries = {entry.paddle_name: entry for entry in NameMap(model).entries}
+        products = []
+        for name, parameter in model.named_parameters():
+            gradient = None if parameter.stop_gradient else gradients.get(entries[name].torch_name)
+            if gradient is not None:
+                turned = np.ascontiguousarray(gradient.T) if entries[name].transposed else gradient
+                products.append((parameter * self.tensor(turned)).sum())
+        paddle.stack(products).sum().backward()
 
     def named_modules(self, model: paddle.nn.Layer) -> dict[str, paddle.nn.Layer]:
         return dict(model.named_sublayers(include_self=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 
 from alignment.steps import backward, data, forward, loss, metric, train
@@ -22,6 +23,15 @@ NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "tra
 def run_step(number: int, context: Context) -> StepResult:
     """Run one step and time it."""
     start = time.perf_counter()
-    result = STEPS[number](context)
+    result = guarded(number, lambda: STEPS[number](context))
     result.seconds = time.perf_counter() - start
     return result
+
+
+def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
+    """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
+    try:
+        return step()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        return StepResult(number, NAMES[number], problems=[problem], evidence={"traceback": traceback.format_exc()})

@@ -50,10 +50,10 @@ def _start_worker(worker_id: int) -> None:
 
 
 class _Guarded(paddle.io.Dataset):
-    """A dataset that hands a bad picture's error over as a sample.
+    """A dataset that hands an error over as a sample.
 
     Paddle raises a worker's exception in a thread of its own, and the loop over the loader then sees only "Blocking
-    queue is killed"; torch re-raises it where the loop is.
+    queue is killed", or waits for ever; torch re-raises it where the loop is.
     """
 
     def __init__(self, dataset: ImageDataset) -> None:
@@ -62,22 +62,30 @@ class _Guarded(paddle.io.Dataset):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, key: SampleKey) -> tuple[np.ndarray, int, SampleKey] | UserError:
+    def __getitem__(self, key: SampleKey) -> tuple[np.ndarray, int, SampleKey] | Exception:
         try:
             return self.dataset[key]
-        except UserError as error:
+        except Exception as error:
             return error
 
 
 def _collate_guarded(samples: list, dataset: ImageDataset, mix_group: int) -> tuple[np.ndarray, ...]:
-    errors = [sample for sample in samples if isinstance(sample, UserError)]
-    if errors:
-        return (np.frombuffer(errors[0].line.encode(), dtype=np.uint8),)
-    return collate(samples, dataset, mix_group)
+    errors = [sample for sample in samples if isinstance(sample, Exception)]
+    try:
+        if errors:
+            raise errors[0]
+        return collate(samples, dataset, mix_group)
+    except UserError as error:
+        return (np.frombuffer(b"U" + error.line.encode(), dtype=np.uint8),)
+    except Exception as error:
+        return (np.frombuffer(b"E" + f"{type(error).__name__}: {error}".encode(), dtype=np.uint8),)
 
 
 class Loader:
-    """Batches of one epoch each time it is iterated; raises a bad picture's :class:`UserError` in the loop."""
+    """Batches of one epoch each time it is iterated.
+
+    Raises, in the loop, a bad picture's :class:`UserError`, and RuntimeError for anything else that went wrong in a worker.
+    """
 
     def __init__(self, batches: paddle.io.DataLoader) -> None:
         self._batches = batches
@@ -88,7 +96,8 @@ class Loader:
     def __iter__(self) -> Iterator[list[paddle.Tensor]]:
         for batch in self._batches:
             if len(batch) == 1:
-                raise UserError(batch[0].numpy().tobytes().decode())
+                text = batch[0].numpy().tobytes().decode()
+                raise UserError(text[1:]) if text[0] == "U" else RuntimeError(f"in a loader's worker: {text[1:]}")
             yield batch
 
 

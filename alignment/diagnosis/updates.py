@@ -1,0 +1,307 @@
+"""What happens between a gradient and the next weights: accumulation, clipping, the optimizer, the schedule.
+
+Both optimizers are given the same gradients, the reference's, and before each update the port's weights are set to the
+reference's: what then differs is the update's own mistake. The hint comes from making the update again on the reference
+with one known mistake at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import distance, norm, relative
+from alignment.diagnosis.models import reference_gradients
+from alignment.localize.finding import Finding
+from alignment.localize.hints import close
+from alignment.sides import Side
+from alignment.steps.backward import RUNS, Run
+from alignment.steps.context import Context, Lane
+from mobilenetv3_common.train_config import ScheduleConfig
+from mobilenetv3_common.weights import State
+
+UPDATES = 3
+RTOL = 1e-9
+SCHEDULES = (
+    ScheduleConfig("step", step_size=3, gamma=0.5),
+    ScheduleConfig("exponential", gamma=0.9),
+    ScheduleConfig("cosine", total=12),
+    ScheduleConfig("cosine", total=12, warmup=3),
+    ScheduleConfig("constant"),
+)
+
+
+# --- accumulation ----------------------------------------------------------------------------------------------------------
+
+
+def accumulation(context: Context) -> Finding | None:
+    """Gradients of one micro-batch, and of two."""
+    images, labels = context.photographs(8, 48)
+    found: dict[tuple[str, int], State] = {}
+    for name in ("paddle64", "ref64"):
+        lane = Lane(context, name)
+        side = lane.side
+        criterion = side.loss.CrossEntropyLoss(0.1)
+        for parts in (1, 2):
+            lane.reset()
+            chosen = [slice(4 * part, 4 * part + 4) for part in range(parts)]
+            batches = [(side.tensor(lane.images(images[c])), side.tensor(labels[c])) for c in chosen]
+            with side.default_dtype(lane.dtype):
+                side.train.accumulate_gradients(lane.network, criterion, batches)
+            found[side.name, parts] = side.gradients(lane.network)
+            _clear(lane)
+    for parts in (1, 2):
+        ours, theirs = found["paddle", parts], found["ref", parts]
+        for name in theirs:
+            if name in ours and not distance(ours[name], theirs[name]) <= 1e-7 * max(norm(theirs[name]), _largest(theirs) * 1e-6):
+                ratio = _share(ours, theirs)
+                kind, words = "", ""
+                if ratio is not None:
+                    kind, words = "gradient_scaled", f"every gradient is {ratio:.4g} times the reference's"
+                    if parts == 2 and abs(ratio - 2) < 1e-6:
+                        kind, words = "sum_for_mean", "gradients of micro-batches are summed, expected their mean"
+                measured = (
+                    f"{name}: relative L2 {relative(distance(ours[name], theirs[name]), norm(theirs[name])):.1e}, {parts} batch(es)"
+                )
+                return Finding("backward", "accumulate_gradients", kind, words, measured)
+    return None
+
+
+def _clear(lane: Lane) -> None:
+    for parameter in lane.network.parameters():
+        parameter.clear_gradient() if hasattr(parameter, "clear_gradient") else setattr(parameter, "grad", None)
+
+
+def _largest(state: State) -> float:
+    return max(norm(array) for array in state.values())
+
+
+def _share(ours: State, theirs: State) -> float | None:
+    names = [n for n in theirs if n in ours]
+    a, b = (np.concatenate([side[n].ravel() for n in names]) for side in (ours, theirs))
+    ratio = float(a @ b / (b @ b))
+    return ratio if close(a, ratio * b, 1e-5) else None
+
+
+# --- schedule --------------------------------------------------------------------------------------------------------------
+
+
+def schedule(context: Context) -> Finding | None:
+    """Learning rates of every schedule over fourteen steps."""
+    for config in SCHEDULES:
+        rates = {}
+        for name in ("paddle32", "ref32"):
+            lane = Lane(context, name, share_dropout=False)
+            optimizer = lane.side.train.build_optimizer(lane.network, RUNS[0].optimizer.in_float32())
+            plan = lane.side.train.build_schedule(optimizer, config)
+            rates[lane.side.name] = rates_of(lane.side, optimizer, plan.step)
+        if finding := rate_finding("schedule", f"build_schedule({config.name})", rates["paddle"], rates["ref"]):
+            return finding
+    return None
+
+
+def rates_of(side: Side, optimizer: Any, step: Callable[[], None], count: int = 14) -> np.ndarray:
+    rates = []
+    for _ in range(count):
+        rates.append(side.learning_rate(optimizer))
+        if hasattr(optimizer, "_opt_called"):
+            optimizer._opt_called = True  # torch warns of a schedule whose optimizer never stepped; none shall here
+        step()
+    return np.array(rates)
+
+
+def rate_finding(stage: str, location: str, ours: np.ndarray, theirs: np.ndarray) -> Finding | None:
+    """Two sequences of learning rates, and how they are related."""
+    wrong = np.abs(ours - theirs) > tolerance.EXACT_RTOL * 1e3 * theirs.max()
+    if not wrong.any():
+        return None
+    first = int(np.argmax(wrong))
+    measured = f"update {first}: {ours[first]:.6g}, expected {theirs[first]:.6g}"
+    kind, words = "", ""
+    ratio = ours / theirs
+    if np.ptp(ours) == 0 and np.ptp(theirs) > 0:
+        kind, words = "schedule_never_stepped", "the learning rate never moves: the schedule is not stepped"
+    elif np.allclose(ours[1:], theirs[:-1], rtol=1e-9):
+        kind, words = "schedule_off_by_one", "schedule off by one step: each rate comes one step late"
+    elif np.allclose(ours[:-1], theirs[1:], rtol=1e-9):
+        kind, words = "schedule_off_by_one", "schedule off by one step: each rate comes one step early"
+    elif np.ptp(ratio) < 1e-9 * ratio[0]:
+        kind, words = "lr_scaled", f"the learning rate is {ratio[0]:.6g} times the reference's"
+    else:
+        drops = [np.flatnonzero(np.diff(rates) != 0) for rates in (ours, theirs)]
+        if drops[0].size and drops[1].size and np.array_equal(drops[0], drops[1]):
+            factors = [rates[d[0] + 1] / rates[d[0]] for rates, d in zip((ours, theirs), drops, strict=True)]
+            if factors[0] != factors[1]:
+                kind, words = "schedule_factor", f"it falls by the factor {factors[0]:.4g}, expected {factors[1]:.4g}"
+        elif drops[0].size and drops[1].size and drops[0][0] + 1 == drops[1][0]:
+            kind, words = (
+                "schedule_off_by_one",
+                f"schedule off by one step: first change after {drops[0][0] + 1} steps, expected {drops[1][0] + 1}",
+            )
+        elif drops[0].size and drops[1].size:
+            kind, words = "schedule_period", f"it first changes after {drops[0][0] + 1} steps, expected {drops[1][0] + 1}"
+    return Finding(stage, location, kind, words, measured)
+
+
+# --- update ----------------------------------------------------------------------------------------------------------------
+
+
+def optimizers(context: Context) -> Finding | None:
+    """Every optimizer of step 5, each fed with the reference's gradients."""
+    gradients = reference_gradients(context, UPDATES)
+    seen = set()
+    for run in RUNS:
+        key = (run.optimizer, run.clip_norm)
+        if key in seen:
+            continue
+        seen.add(key)
+        ours = _updated(context.paddle, context, run, gradients)
+        theirs = _updated(context.ref, context, run, gradients)
+        if finding := _compare(context, run, gradients, ours, theirs):
+            return finding
+    return None
+
+
+def _updated(side: Side, context: Context, run: Run, gradients: list[State]) -> list[State]:
+    """States after each update; weights are set back to where the run began before each, the optimizer's own state goes on."""
+    lane = Lane(context, f"{side.name}64", share_dropout=False)
+    lane.network.train()
+    with side.default_dtype("float64"):
+        optimizer = side.train.build_optimizer(lane.network, run.optimizer.in_float32())
+        side.train.build_schedule(optimizer, ScheduleConfig("constant"))
+    states = []
+    for gradient in gradients:
+        lane.reset()
+        with side.default_dtype("float64"):
+            side.add_gradients(lane.network, gradient)
+            side.train.apply_update(lane.network, optimizer, run.clip_norm)
+        states.append({name: value for name, value in side.state(lane.network).items() if name in gradient})
+    return states
+
+
+def _compare(context: Context, run: Run, gradients: list[State], ours: list[State], theirs: list[State]) -> Finding | None:
+    start = {name: array.astype(np.float64) for name, array in context.state.items()}
+    for number in range(len(theirs)):
+        wrong = [n for n in theirs[number] if not _same_move(ours[number].get(n), theirs[number][n], start[n])]
+        if not wrong:
+            continue
+        for (location, kind, words), made in _mistakes(context, run, gradients):
+            if all(_same_move(ours[i].get(n), made[i][n], start[n], 1e-6) for i in range(len(ours)) for n in made[i]):
+                place = location if len(wrong) > 0.9 * len(theirs[number]) or "." not in location else f"{location}: {wrong[0]}"
+                return Finding("update", place, kind, words, _moved(run, number, wrong, ours, theirs, start))
+        place = f"optimizer.{run.optimizer.name}"
+        if len(wrong) <= 0.9 * len(theirs[number]):
+            place += f": {wrong[0]}"
+        return Finding("update", place, "", "", _moved(run, number, wrong, ours, theirs, start))
+    return None
+
+
+def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray, rtol: float = RTOL * 100) -> bool:
+    if ours is None or ours.shape != theirs.shape:
+        return False
+    move = norm(theirs - start)
+    return distance(ours, theirs) <= rtol * move + 1e-15 * norm(start)
+
+
+def _moved(run: Run, number: int, wrong: list[str], ours: list[State], theirs: list[State], start: State) -> str:
+    name = wrong[0]
+    sizes = [norm(side[number][name] - start[name]) if name in side[number] else 0.0 for side in (ours, theirs)]
+    return (
+        f"{run.optimizer.name}, update {number}: {len(wrong)} of {len(theirs[number])} tensors, first {name} moves by "
+        f"{sizes[0]:.7g}, expected {sizes[1]:.7g}"
+    )
+
+
+def _mistakes(context: Context, run: Run, gradients: list[State]) -> Iterator[tuple[tuple[str, str, str], list[State]]]:
+    """What the reference gives with one mistake in it: (location, kind, words) and the states after each update."""
+    config = run.optimizer
+    place = f"optimizer.{config.name}"
+
+    def made(feed: list[State] = gradients, clip: float | None = run.clip_norm, **changes: Any) -> list[State]:
+        return _updated(context.ref, context, replace(run, clip_norm=clip, optimizer=replace(config, **changes)), feed)
+
+    sums = [{n: np.sum([g[n] for g in gradients[: i + 1]], axis=0) for n in gradients[0]} for i in range(len(gradients))]
+    yield (
+        ("apply_update", "gradient_not_cleared", "gradients are not cleared: each update takes those of all before it too"),
+        made(sums),
+    )
+    still = {n: np.asarray(a, np.float64) for n, a in context.state.items() if n in gradients[0]}
+    yield ("apply_update", "never_updated", "the weights are not updated"), [still] * len(gradients)
+    if run.clip_norm is not None:
+        yield ("apply_update", "clipping_missing", "gradients are not clipped"), made(clip=None)
+        yield (
+            ("apply_update", "clipped_by_value", "gradients are clipped by value, expected by their global norm"),
+            made([{n: np.clip(g, -run.clip_norm, run.clip_norm) for n, g in one.items()} for one in gradients], None),
+        )
+        each = [{n: g * min(1.0, run.clip_norm / max(norm(g), 1e-30)) for n, g in one.items()} for one in gradients]
+        yield (
+            ("apply_update", "clipped_by_tensor", "each gradient is clipped by its own norm, expected the global norm"),
+            made(each, None),
+        )
+    yield (place, "weight_decay_missing", "weight decay is left out"), made(weight_decay=0.0)
+    yield (place, "norm_weight_decay", "weight decay on norm layers is left out"), made(norm_weight_decay=0.0)
+    yield (place, "bias_weight_decay", "weight decay on biases is left out"), made(bias_weight_decay=0.0)
+    yield (
+        (place, "norm_and_bias_weight_decay", "weight decay on norm layers and biases is left out"),
+        made(norm_weight_decay=0.0, bias_weight_decay=0.0),
+    )
+    for factor in (0.1, 10.0, 0.5, 2.0):
+        yield (place, "lr_scaled", f"the learning rate is {factor:g} times the reference's"), made(lr=config.lr * factor)
+    if config.name in ("sgd", "rmsprop"):
+        yield (place, "momentum_missing", "momentum is 0"), made(momentum=0.0)
+        yield (
+            (place, "momentum", f"momentum {1 - config.momentum:.3g}, expected {config.momentum:g}"),
+            made(momentum=1 - config.momentum),
+        )
+    if config.name == "sgd":
+        yield (place, "nesterov", "Nesterov momentum, expected plain momentum"), list(_nesterov(context, run, gradients))
+    if config.name == "rmsprop":
+        yield (
+            (place, "eps_inside_root", "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
+            list(_rmsprop_inside(context, run, gradients)),
+        )
+        for alpha in (0.99, 0.95, 0.999, 1 - config.alpha):
+            yield (place, "alpha", f"alpha (rho) {alpha:g}, expected {config.alpha:g}"), made(alpha=alpha)
+    if config.name in ("rmsprop", "adamw"):
+        for eps in (1e-8, 1e-10, 1e-7, 1e-6, 1e-3):
+            yield (place, "optimizer_eps", f"eps {eps:g}, expected {config.eps:g}"), made(eps=eps)
+    if config.name == "adamw":
+        yield (place, "betas_swapped", "beta1 and beta2 are swapped"), made(beta1=config.beta2, beta2=config.beta1)
+        yield (place, "betas", "beta1 and beta2 are 0.9 and 0.999"), made(beta1=0.9, beta2=0.999)
+        decayed = [{n: g[n] + config.weight_decay * still[n] for n in g} for g in gradients]
+        yield (
+            (place, "l2_for_decoupled", "Adam with an L2 penalty, expected AdamW's decoupled weight decay"),
+            made(decayed, weight_decay=0.0),
+        )
+
+
+def _rmsprop_inside(context: Context, run: Run, gradients: list[State]) -> Iterator[State]:
+    c = run.optimizer.in_float32()
+    square: State = {}
+    velocity: State = {}
+    for gradient in gradients:
+        state = {}
+        for name, given in gradient.items():
+            weight = context.state[name].astype(np.float64)
+            g = given + c.weight_decay * weight
+            square[name] = c.alpha * square.get(name, 0.0) + (1 - c.alpha) * g * g
+            velocity[name] = c.momentum * velocity.get(name, 0.0) + c.lr * g / np.sqrt(square[name] + c.eps)
+            state[name] = weight - velocity[name]
+        yield state
+
+
+def _nesterov(context: Context, run: Run, gradients: list[State]) -> Iterator[State]:
+    c = run.optimizer.in_float32()
+    velocity: State = {}
+    for gradient in gradients:
+        state = {}
+        for name, given in gradient.items():
+            weight = context.state[name].astype(np.float64)
+            g = given + c.weight_decay * weight
+            velocity[name] = c.momentum * velocity.get(name, 0.0) + g
+            state[name] = weight - c.lr * (g + c.momentum * velocity[name])
+        yield state

@@ -1,0 +1,92 @@
+"""What localisation says: the place, the mistake it looks like, and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from alignment.compare import relative
+
+
+@dataclass
+class LayerRow:
+    """One module in the table over all modules.
+
+    Attributes:
+        name: module path in the reference, ``""`` for the whole model.
+        kind: class of the reference's module.
+        phase: ``"forward"`` (its output) or ``"backward"`` (the gradient of its output).
+        difference: relative L2 between the frameworks as each ran through the whole model.
+        cosine: of the two tensors.
+        max_abs: largest absolute difference.
+        floor: relative L2 that one-ulp changes of everything cause in the reference.
+        own: relative L2 of Paddle's module fed with the reference's own input; None where that was not tried.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    difference: float
+    cosine: float
+    max_abs: float
+    floor: float
+    own: float | None = None
+
+
+@dataclass
+class Finding:
+    """The first place where the port diverges by its own mistake.
+
+    Attributes:
+        stage: ``"structure"``, ``"weights"``, ``"forward"``, ``"backward"``, ``"update"``, ``"schedule"``, ``"data"``,
+            ``"metric"``, ``"loss"`` or ``"train"``.
+        location: module path, parameter, transform or function.
+        kind: a slug for what the mistake looks like, e.g. ``"batch_norm_eps"``; empty where nothing known fits.
+        hint: the same in words, with what was measured.
+        measured: the size of the difference in words.
+    """
+
+    stage: str
+    location: str
+    kind: str = ""
+    hint: str = ""
+    measured: str = ""
+
+    def line(self) -> str:
+        """One line for a person."""
+        likely = self.hint or "no known mistake has this shape"
+        return f"{self.stage}: {self.location}: {likely} ({self.measured})"
+
+
+@dataclass
+class Localization:
+    """The outcome: the first finding, or None, and the table over all modules."""
+
+    first: Finding | None = None
+    layers: list[LayerRow] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of ``localization`` in alignment.json."""
+        return {
+            "first": vars(self.first) if self.first else None,
+            "seconds": round(self.seconds, 2),
+            "layers": [vars(row) for row in self.layers],
+        }
+
+    def table(self, only: str | None = None) -> str:
+        """The layers as text, one line each, in the order of computation."""
+        lines = [f"{'':8}  {'module':34} {'kind':24} {'rel. L2':>9} {'cosine':>10} {'max':>9} {'floor':>9} {'own':>9}"]
+        for row in self.layers:
+            if only in (None, row.phase):
+                own = "-" if row.own is None else f"{row.own:.1e}"
+                lines.append(
+                    f"{row.phase:8}  {row.name or '(model)':34} {row.kind:24} {row.difference:9.1e} {row.cosine:10.7f} "
+                    f"{row.max_abs:9.1e} {row.floor:9.1e} {own:>9}"
+                )
+        return "\n".join(lines)
+
+
+def percent(error: float, scale: float) -> str:
+    """A relative difference in words."""
+    return f"relative L2 {relative(error, scale):.1e}"
