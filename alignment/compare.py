@@ -257,3 +257,11 @@ class Group:
         elif self.quantity.shape[0] == 0:
             self.quantity.fail("nothing to compare")
         return [self.quantity, *self.failed]
+
+
+if __name__ == "__main__":
+    import sys
+
+    from alignment.record_diff import main
+
+    sys.exit(main())

@@ -36,22 +36,22 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_ALLOWED = {
+ALLOWED = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("_codecs", "encode"): _encode,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-    _ALLOWED[_module, "_reconstruct"] = _reconstruct
-    _ALLOWED[_module, "scalar"] = _scalar
+    ALLOWED[_module, "_reconstruct"] = _reconstruct
+    ALLOWED[_module, "scalar"] = _scalar
 
 
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which could run code")
-        return _ALLOWED[module, name]
+        return ALLOWED[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError("it refers to data outside the file")
