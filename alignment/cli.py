@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
@@ -39,6 +40,19 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
     p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
     p.add_argument("--result-dir", type=Path, default=ROOT / "result", metavar="DIR", help="where results go (default: result)")
+    p.add_argument(
+        "--localize",
+        action="store_true",
+        help="make the table over all modules even where every step passes (a failure is always localised)",
+    )
+    p.add_argument("--inject", metavar="NAME", help="break the port by one known fault first ('list' names them), to see it found")
+    p.add_argument("--bench-faults", action="store_true", help="inject every known fault in turn and count what is found")
+    p.add_argument(
+        "--padiff",
+        type=Path,
+        metavar="DIR",
+        help="with --bench-faults: ask PaDiff too, from where pip install --no-deps --target DIR padiff==0.2.0 pyyaml put it",
+    )
     return p
 
 
@@ -66,17 +80,32 @@ def parse_steps(text: str | None, known: list[int]) -> list[int]:
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     # Both frameworks are imported only now, so that --help and a wrong flag answer at once.
-    from alignment import report
-    from alignment.sides import PaddleSide, RefSide
-    from alignment.steps import NAMES, STEPS, run_step
-    from alignment.steps.context import Context, require_device
-    from alignment.steps.data import check_pictures
+    from alignment.faults import FAULTS, injected
+    from alignment.steps import STEPS
+    from alignment.steps.context import require_device
 
+    if args.inject == "list":
+        print("\n".join(f"{fault.name:32} {fault.area:11} step {fault.step}  {fault.location}" for fault in FAULTS.values()))
+        return 0
     steps = parse_steps(args.steps, sorted(STEPS))
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     require_device(args.device)
     ensure_writable_dir(args.result_dir)
+    if args.bench_faults:
+        return _bench(args)
+    with injected(args.inject) as side:
+        return _align(args, steps, side, sys.argv[1:] if argv is None else argv)
+
+
+def _align(args: argparse.Namespace, steps: list[int], paddle: Any, flags: list[str]) -> int:
+    from alignment import report
+    from alignment.diagnosis import diagnose
+    from alignment.sides import PaddleSide, RefSide
+    from alignment.steps import NAMES, STEPS, run_step
+    from alignment.steps.context import Context
+    from alignment.steps.data import check_pictures
+
     context = Context(
         model=args.model,
         data_path=args.data_path,
@@ -84,28 +113,66 @@ def main(argv: list[str] | None = None) -> int:
         seed=args.seed,
         device=args.device,
         image_backend=args.image_backend,
-        paddle=PaddleSide(args.device),
+        paddle=paddle if args.inject else PaddleSide(args.device),
         ref=RefSide(args.device),
     )
     check_pictures(context, splits=("train", "val") if 2 in steps else ("val",))
     parameters = sum(v.size for k, v in context.state.items() if not k.endswith(("running_mean", "running_var")))
     data_path = _shown(args.data_path)
     print(f"{args.model}, {parameters:,} parameters, {context.weights_name} weights, data {data_path}, {args.device}")
+    if args.inject:
+        print(f"injected on purpose: {args.inject}")
     results = []
     for number in steps:
         print(f"step {number} {NAMES[number]} ...", end="", flush=True)
         results.append(run_step(number, context))
         print(f" {'passed' if results[-1].passed else 'FAILED'} in {results[-1].seconds:.1f} s", flush=True)
-    report.write_results(args.result_dir, context, results)
-    drawn = report.plot(args.result_dir / "alignment.png", args.model, results)
     passed = all(result.passed for result in results)
+    if not passed:
+        print("localising ...", end="", flush=True)
+    localization = diagnose(context, results, always=args.localize)
+    if not passed:
+        print(f" {localization.seconds:.1f} s")
+    report.write_results(args.result_dir, context, results, localization, flags)
+    drawn = report.plot(args.result_dir / "alignment.png", args.model, results)
     print(f"\n{report.table(results)}\n")
+    if args.localize and localization.layers:
+        print(f"{localization.table()}\n")
     proven = f"The Paddle {args.model} is the PyTorch {args.model}."
     partly = f"Passed, as far as step(s) {', '.join(map(str, steps))} can tell; the others were not run."
-    print("\n".join(report.explanation(results) or [proven if steps == sorted(STEPS) else partly]))
+    print("\n".join(report.explanation(results, localization) or [proven if steps == sorted(STEPS) else partly]))
     picture = ", picture alignment.png" if drawn else ""
-    print(f"results: {_shown(args.result_dir / 'alignment.json')}, records and logs beside it{picture}")
+    print(f"results: {_shown(args.result_dir / 'report.html')}, alignment.json, records and logs beside it{picture}")
     return 0 if passed else 1
+
+
+def _bench(args: argparse.Namespace) -> int:
+    """Every fault; exit status 0 where all are detected, 95 % located and 80 % named."""
+    import json
+
+    from alignment import fault_bench
+    from alignment.faults import FAULTS
+    from mobilenetv3_common.files import atomic_open
+
+    known = [args.inject] if args.inject else list(FAULTS)
+    if unknown := [name for name in known if name not in FAULTS]:
+        raise UserError(f"--inject {unknown[0]}: no such fault; --inject list names them")
+    done = 0
+
+    def progress(outcome: Any) -> None:
+        nonlocal done
+        done += 1
+        found = outcome.found.line() if outcome.found else "not detected"
+        print(f"{done:3}/{len(known)} {outcome.fault.name}: {found}", flush=True)
+
+    outcomes = fault_bench.run_all(known, progress, args.padiff)
+    with atomic_open(args.result_dir / "faults.json", "w") as file:
+        json.dump([outcome.as_json() for outcome in outcomes], file, indent=1)
+        file.write("\n")
+    print(f"\n{fault_bench.table(outcomes)}\nresults: {_shown(args.result_dir / 'faults.json')}")
+    count = len(outcomes)
+    enough = all(o.detected for o in outcomes) and sum(o.located for o in outcomes) >= 0.95 * count
+    return 0 if enough and sum(o.hinted for o in outcomes) >= 0.8 * count else 1
 
 
 def _shown(path: Path) -> str:

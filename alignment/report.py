@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from alignment import tolerance
+from alignment import report_html, tolerance
 from alignment.compare import ZERO_BUT_FOR_ROUNDING, Quantity
+from alignment.localize.finding import Localization
 from alignment.record import save_record
 from alignment.steps.context import Context, StepResult
 from mobilenetv3_common.files import atomic_open
@@ -39,18 +41,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def first_divergence(results: list[StepResult]) -> dict[str, str] | None:
-    """The first quantity that failed, in the order of computation; None where all passed."""
-    for result in results:
-        for quantity in result.quantities:
-            if not quantity.passed:
-                return {"stage": result.name, "location": quantity.name, "hint": quantity.reason}
-        if result.problems:
-            return {"stage": result.name, "location": "evidence", "hint": result.problems[0]}
-    return None
+def first_divergence(localization: Localization) -> dict[str, str] | None:
+    """Stage, place and hint of the first mistake; None where all passed."""
+    first = localization.first
+    if first is None:
+        return None
+    return {"stage": first.stage, "location": first.location, "hint": f"{first.hint or 'no known mistake'} ({first.measured})"}
 
 
-def summary(context: Context, results: list[StepResult]) -> dict[str, Any]:
+def summary(context: Context, results: list[StepResult], localization: Localization) -> dict[str, Any]:
     """The content of alignment.json."""
     return {
         "passed": all(result.passed for result in results),
@@ -70,12 +69,15 @@ def summary(context: Context, results: list[StepResult]) -> dict[str, Any]:
             }
             for result in results
         ],
-        "first_divergence": first_divergence(results),
+        "first_divergence": first_divergence(localization),
+        "localization": localization.as_json(),
     }
 
 
-def write_results(directory: Path, context: Context, results: list[StepResult]) -> None:
-    """Write alignment.json, both records and the log of every step; each file whole or not at all."""
+def write_results(
+    directory: Path, context: Context, results: list[StepResult], localization: Localization, flags: Sequence[str] = ()
+) -> None:
+    """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all."""
     (directory / "log").mkdir(parents=True, exist_ok=True)
     for result in results:
         name = RECORD_NAMES.get(result.name, result.name)
@@ -84,8 +86,11 @@ def write_results(directory: Path, context: Context, results: list[StepResult]) 
         with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
             file.write(diff_log(result))
     with atomic_open(directory / "alignment.json", "w") as file:
-        json.dump(summary(context, results), file, indent=1, allow_nan=True)
+        json.dump(summary(context, results, localization), file, indent=1, allow_nan=True)
         file.write("\n")
+    about = {"flags": " ".join(flags) or "(none)", "weights": context.weights_name, "device": context.device, "seed": context.seed}
+    with atomic_open(directory / "report.html", "w") as file:
+        file.write(report_html.render(context.model, about | versions(), results, localization))
 
 
 def diff_log(result: StepResult) -> str:
@@ -165,12 +170,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
-def explanation(results: list[StepResult]) -> list[str]:
-    """What failed, one line each, the first divergence first; empty where all passed."""
+def explanation(results: list[StepResult], localization: Localization) -> list[str]:
+    """What failed, one line each, the place of the first mistake first; empty where all passed."""
     lines = []
-    first = first_divergence(results)
-    if first is not None:
-        lines.append(f"first divergence: step {first['stage']}, {first['location']}: {first['hint']}")
+    if localization.first is not None:
+        lines.append(f"first divergence: {localization.first.line()}")
     for result in results:
         failed = [q for q in result.quantities if not q.passed]
         lines += [f"  {q.name}: {q.reason}" for q in failed[:5]]

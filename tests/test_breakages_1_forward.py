@@ -1,136 +1,16 @@
-"""A check that cannot fail is a defect: breakages of what step 1 compares, each of which must fail the step."""
+"""A check that cannot fail is a defect: faults of what step 1 compares, each of which must fail the step and be found."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import paddle
-import paddle.nn.functional as F
 import pytest
-from paddle import nn
 
-from alignment.sides import PaddleSide
-from alignment.steps import forward
+from alignment.diagnosis import diagnose
+from alignment.faults import broken_model
+from alignment.steps import forward, run_step
 from alignment.steps.context import Context
-from mobilenetv3_paddle.models import BatchNorm2D
-from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid, InvertedResidual, SqueezeExcitation
-from tests.breaking import broken_model, dropout_missing, each, replace_all
-
-
-class Scaled(nn.Layer):
-    def __init__(self, inner, scale):
-        super().__init__()
-        self.inner, self.scale = [inner], scale
-
-    def forward(self, x):
-        return self.inner[0](x) * self.scale
-
-
-def wrong_eps(model):
-    for layer in each(model, BatchNorm2D):
-        layer.eps = 1e-5
-
-
-def relu_for_hardswish(model):
-    replace_all(model, nn.Hardswish, lambda _: nn.ReLU())
-
-
-def sigmoid_gate(model):
-    replace_all(model, Hardsigmoid, lambda _: nn.Sigmoid())
-
-
-def no_residual(model):
-    for layer in each(model, InvertedResidual):
-        layer.use_res_connect = False
-
-
-def no_squeeze_excitation(model):
-    for layer in each(model, SqueezeExcitation):
-        layer.forward = lambda x: x
-
-
-def max_for_average_pool(model):
-    model.avgpool = nn.AdaptiveMaxPool2D(1)
-
-
-def padding_off_by_one(model):
-    first = model.features[0][0]
-    first._padding = [2, 2]
-    first._updated_padding = [2, 2]
-
-
-def classes_permuted(model):
-    model.register_forward_post_hook(lambda layer, inputs, output: output.flip([1]))
-
-
-def output_zero(model):
-    model.register_forward_post_hook(lambda layer, inputs, output: output * 0)
-
-
-def output_nan(model):
-    model.register_forward_post_hook(lambda layer, inputs, output: output * float("nan"))
-
-
-def one_logit_off(model):
-    model.register_forward_post_hook(lambda layer, inputs, output: output + F.one_hot(paddle.to_tensor([7]), 1000) * 1e-3)
-
-
-def momentum_inverted(model):
-    for layer in each(model, BatchNorm2D):
-        layer.momentum = 0.99
-
-
-def biased_variance(model):
-    def make(layer):
-        stock = nn.BatchNorm2D(layer._num_features, epsilon=0.001, momentum=0.99)
-        return stock
-
-    replace_all(model, BatchNorm2D, make)
-
-
-def dropout_rate(model):
-    replace_all(model, nn.Dropout, lambda _: nn.Dropout(0.5))
-
-
-def dropout_downscaled(model):
-    replace_all(model, nn.Dropout, lambda layer: nn.Dropout(layer.p, mode="downscale_in_infer"))
-
-
-class NothingLoaded(PaddleSide):
-    def load(self, model, state):
-        pass
-
-
-class SquareWeightsNotTransposed(PaddleSide):
-    def load(self, model, state):
-        super().load(model, state)
-        weight = model.classifier[3].weight
-        square = min(weight.shape)
-        turned = weight.numpy()
-        turned[:square, :square] = turned[:square, :square].T
-        weight.set_value(turned)
-
-
-FORWARD = {
-    "BatchNorm eps 1e-5": lambda: broken_model(wrong_eps),
-    "ReLU for Hardswish": lambda: broken_model(relu_for_hardswish),
-    "sigmoid for hardsigmoid": lambda: broken_model(sigmoid_gate),
-    "residual removed": lambda: broken_model(no_residual),
-    "squeeze-excitation removed": lambda: broken_model(no_squeeze_excitation),
-    "max for average pooling": lambda: broken_model(max_for_average_pool),
-    "padding off by one": lambda: broken_model(padding_off_by_one),
-    "classes permuted": lambda: broken_model(classes_permuted),
-    "output times 0": lambda: broken_model(output_zero),
-    "output NaN": lambda: broken_model(output_nan),
-    "one logit of 1000 off by 1e-3": lambda: broken_model(one_logit_off),
-    "BatchNorm momentum inverted": lambda: broken_model(momentum_inverted),
-    "biased running variance": lambda: broken_model(biased_variance),
-    "dropout rate": lambda: broken_model(dropout_rate),
-    "dropout scaled at inference": lambda: broken_model(dropout_downscaled),
-    "dropout missing": lambda: broken_model(dropout_missing),
-    "weights never loaded": NothingLoaded,
-    "linear weight not transposed": SquareWeightsNotTransposed,
-}
+from tests.breaking import faults_of, found_where_it_is
 
 
 def forward_cases(context: Context) -> list[forward.Case]:
@@ -143,10 +23,22 @@ def test_step_1_passes(context):
     assert forward.run(sound, forward_cases(sound)).passed
 
 
-@pytest.mark.parametrize("breakage", FORWARD)
-def test_step_1_fails(context, breakage):
-    broken = context(FORWARD[breakage]())
-    assert not forward.run(broken, forward_cases(broken)).passed
+@pytest.mark.parametrize("name", faults_of(1))
+def test_step_1_fails(context, name):
+    found_where_it_is(name, context, lambda broken: forward.run(broken, forward_cases(broken)))
+
+
+def test_step_1_fails_on_a_port_that_breaks_down(context):
+    """An exception of the port is a failed step with a place, not a traceback."""
+
+    def without_classifier(model):
+        del model.classifier
+
+    broken = context(broken_model(without_classifier))
+    result = run_step(1, broken)
+    assert not result.passed and "UserError" in result.problems[0]
+    first = diagnose(broken, [result]).first
+    assert (first.stage, first.location, first.kind) == ("structure", "classifier", "layer_missing")
 
 
 def test_step_1_refuses_vacuous_weights(context, small_state):

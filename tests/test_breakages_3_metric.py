@@ -1,4 +1,4 @@
-"""A check that cannot fail is a defect: breakages of what step 3 compares, each of which must fail the step."""
+"""A check that cannot fail is a defect: faults of what step 3 compares, each of which must fail the step and be found."""
 
 from __future__ import annotations
 
@@ -7,44 +7,14 @@ import dataclasses
 import paddle
 import pytest
 
+from alignment.diagnosis import diagnose
+from alignment.faults import correct_by, earlier, rank_by
 from alignment.sides import PaddleSide
 from alignment.steps import metric
 from alignment.steps.context import Context
 from mobilenetv3_paddle.metric import TopKAccuracy, top_k_correct
+from tests.breaking import faults_of, found_where_it_is
 from tests.conftest import SMALL
-
-
-def correct_by(function):
-    """A Paddle side whose accuracy uses another rule for right answers."""
-
-    class Accuracy(TopKAccuracy):
-        def update(self, logits, labels, mask=None):
-            right = function(logits, labels, self.ks)
-            right = right & mask.unsqueeze(1) if mask is not None else right
-            counts = right.astype("int64").sum(axis=0).tolist()
-            self.correct = [total + new for total, new in zip(self.correct, counts, strict=True)]
-            self.count += int(mask.astype("int64").sum()) if mask is not None else labels.shape[0]
-
-    return lambda: PaddleSide(metric={"top_k_correct": function, "TopKAccuracy": Accuracy})
-
-
-def rank_by(ahead, nan_is_wrong=True):
-    def function(logits, labels, ks):
-        own = paddle.take_along_axis(logits, labels.unsqueeze(1), axis=1)
-        rank = ahead(logits, own, labels).astype("int64").sum(axis=1)
-        valid = ~paddle.isnan(logits).any(axis=1) if nan_is_wrong else paddle.ones([len(labels)], "bool")
-        return paddle.stack([(rank < k) & valid for k in ks], axis=1)
-
-    return correct_by(function)
-
-
-def earlier(logits, labels):
-    return paddle.arange(logits.shape[1]).unsqueeze(0) < labels.unsqueeze(1)
-
-
-class IgnoresMask(TopKAccuracy):
-    def update(self, logits, labels, mask=None):
-        super().update(logits, labels)
 
 
 class ForgetsTheShortBatch(TopKAccuracy):
@@ -54,27 +24,33 @@ class ForgetsTheShortBatch(TopKAccuracy):
             super().update(logits, labels, mask)
 
 
-class MergesRightAnswersOnly(TopKAccuracy):
-    def merge(self, other):
-        count = self.count
-        super().merge(other)
-        self.count = max(count, other.count)
+def all_alike(make):
+    return correct_by(lambda logits, labels, ks: make(top_k_correct(logits, labels, ks)))
 
 
-METRIC = {
-    "always 0": correct_by(lambda logits, labels, ks: paddle.zeros_like(top_k_correct(logits, labels, ks))),
-    "always 1": correct_by(lambda logits, labels, ks: paddle.ones_like(top_k_correct(logits, labels, ks))),
-    "ties count as right": rank_by(lambda logits, own, labels: logits > own),
-    "ties count as wrong": rank_by(
-        lambda logits, own, labels: (logits >= own) & (paddle.arange(logits.shape[1]) != labels.unsqueeze(1))
+def shifted(logits, labels, ks):
+    return top_k_correct(logits, (labels + 1) % logits.shape[1], ks)
+
+
+OTHERS = {
+    "always 0": (
+        lambda: correct_by(lambda x, y, ks: paddle.zeros_like(top_k_correct(x, y, ks))),
+        ("top_k_correct", "always_wrong"),
     ),
-    "NaN counts as right": rank_by(lambda logits, own, labels: (logits > own) | ((logits == own) & earlier(logits, labels)), False),
-    "smallest logits": rank_by(lambda logits, own, labels: (logits < own) | ((logits == own) & earlier(logits, labels))),
-    "top-5 is top-4": correct_by(lambda logits, labels, ks: top_k_correct(logits, labels, [1 if k == 1 else k - 1 for k in ks])),
-    "labels off by one": correct_by(lambda logits, labels, ks: top_k_correct(logits, (labels + 1) % logits.shape[1], ks)),
-    "padding counted": lambda: PaddleSide(metric={"TopKAccuracy": IgnoresMask}),
-    "short last batch forgotten": lambda: PaddleSide(metric={"TopKAccuracy": ForgetsTheShortBatch}),
-    "ranks' samples not added up": lambda: PaddleSide(metric={"TopKAccuracy": MergesRightAnswersOnly}),
+    "always 1": (lambda: correct_by(lambda x, y, ks: paddle.ones_like(top_k_correct(x, y, ks))), ("top_k_correct", "always_right")),
+    "ties count as wrong": (
+        lambda: rank_by(lambda x, own, y: (x >= own) & (paddle.arange(x.shape[1]) != y.unsqueeze(1))),
+        ("top_k_correct", "ties_wrong"),
+    ),
+    "smallest logits": (
+        lambda: rank_by(lambda x, own, y: (x < own) | ((x == own) & earlier(x, y))),
+        ("top_k_correct", "smallest"),
+    ),
+    "labels off by one": (lambda: correct_by(shifted), ("top_k_correct", "label_off_by_one")),
+    "short last batch forgotten": (
+        lambda: PaddleSide(metric={"TopKAccuracy": ForgetsTheShortBatch}),
+        ("TopKAccuracy.update", "last_batch_forgotten"),
+    ),
 }
 
 
@@ -88,9 +64,19 @@ def test_step_3_passes(metric_context):
     assert metric.run(metric_context()).passed
 
 
-@pytest.mark.parametrize("breakage", METRIC)
-def test_step_3_fails(metric_context, breakage):
-    assert not metric.run(metric_context(METRIC[breakage]())).passed
+@pytest.mark.parametrize("name", faults_of(3))
+def test_step_3_fails(metric_context, name):
+    found_where_it_is(name, metric_context, metric.run)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_step_3_fails_too(metric_context, name):
+    make, expected = OTHERS[name]
+    broken = metric_context(make())
+    result = metric.run(broken)
+    assert not result.passed
+    first = diagnose(broken, [result]).first
+    assert (first.location, first.kind) == expected, first.line()
 
 
 def test_step_3_refuses_accuracies_that_show_nothing(metric_context, small_state):

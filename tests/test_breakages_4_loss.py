@@ -1,40 +1,32 @@
-"""A check that cannot fail is a defect: breakages of what step 4 compares, each of which must fail the step."""
+"""A check that cannot fail is a defect: faults of what step 4 compares, each of which must fail the step and be found."""
 
 from __future__ import annotations
 
-import paddle.nn.functional as F
 import pytest
 
+from alignment.diagnosis import diagnose
+from alignment.faults import loss_of
 from alignment.steps import loss
 from mobilenetv3_paddle.loss import CrossEntropyLoss
-from tests.breaking import loss_of, without
+from tests.breaking import faults_of, found_where_it_is
+
+plain = CrossEntropyLoss.forward
 
 
-def paddles_own(self, logits, labels):
-    if self.label_smoothing > 0 and labels.ndim == 1 and (labels < 0).any():
-        return CrossEntropyLoss.forward(self, logits, labels)  # Paddle's own raises here
-    return F.cross_entropy(
-        logits, labels, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, soft_label=labels.ndim == 2
-    )
+def over_ignored(self, x, y):
+    return plain(self, x, y) * ((y != self.ignore_index).astype(x.dtype).mean() if y.ndim == 1 else 1.0)
 
 
-LOSS = {
-    "Paddle's own, which saturates": loss_of(paddles_own),
-    "summed": loss_of(lambda self, x, y: CrossEntropyLoss.forward(self, x, y) * x.shape[0]),
-    "smoothing forgotten": without(label_smoothing=0.0),
-    "ignored index counted": without(ignore_index=-1000),
-    "soft labels hardened": loss_of(lambda self, x, y: CrossEntropyLoss.forward(self, x, y.argmax(1) if y.ndim == 2 else y)),
-    "mean over all samples, ignored ones too": loss_of(
-        lambda self, x, y: (
-            CrossEntropyLoss.forward(self, x, y) * ((y != self.ignore_index).astype(x.dtype).mean() if y.ndim == 1 else 1.0)
-        )
-    ),
-    "smoothed over the other classes only": loss_of(
-        lambda self, x, y: CrossEntropyLoss(self.label_smoothing * x.shape[1] / (x.shape[1] - 1), self.ignore_index)(x, y)
-    ),
-    "always 0": loss_of(lambda self, x, y: (x * 0).sum()),
-    "no gradient": loss_of(lambda self, x, y: CrossEntropyLoss.forward(self, x.detach(), y) + (x * 0).sum()),
-    "softmax taken twice": loss_of(lambda self, x, y: CrossEntropyLoss.forward(self, F.softmax(x), y)),
+def over_others(self, x, y):
+    return CrossEntropyLoss(self.label_smoothing * x.shape[1] / (x.shape[1] - 1), self.ignore_index)(x, y)
+
+
+OTHERS = {
+    "soft labels hardened": (lambda self, x, y: plain(self, x, y.argmax(1) if y.ndim == 2 else y), "soft_as_hard"),
+    "mean over all samples, ignored ones too": (over_ignored, "mean_over_ignored"),
+    "smoothed over the other classes only": (over_others, "smoothing_over_others"),
+    "always 0": (lambda self, x, y: (x * 0).sum(), ""),
+    "no gradient": (lambda self, x, y: plain(self, x.detach(), y) + (x * 0).sum(), "gradient_scaled"),
 }
 
 
@@ -42,6 +34,16 @@ def test_step_4_passes(context):
     assert loss.run(context()).passed
 
 
-@pytest.mark.parametrize("breakage", LOSS)
-def test_step_4_fails(context, breakage):
-    assert not loss.run(context(LOSS[breakage]())).passed
+@pytest.mark.parametrize("name", faults_of(4))
+def test_step_4_fails(context, name):
+    found_where_it_is(name, context, loss.run)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_step_4_fails_too(context, name):
+    function, kind = OTHERS[name]
+    broken = context(loss_of(function))
+    result = loss.run(broken)
+    assert not result.passed
+    first = diagnose(broken, [result]).first
+    assert (first.location, first.kind) == ("CrossEntropyLoss", kind), first.line()

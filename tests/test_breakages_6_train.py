@@ -2,81 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
-from paddle import nn
 
+from alignment.diagnosis import diagnose
 from alignment.digits import write_digits
+from alignment.faults import FAULTS, bfloat16_inside, built, configured, injected
 from alignment.sides import PaddleSide
 from alignment.steps import train
 from alignment.steps.context import Context, StepResult
-from mobilenetv3_paddle.train import build_run, evaluate_run, micro_batches, update
+from tests.breaking import faults_of
 
 SHORT = train.Plan(iterations=5, draws=2, seeds=1, epochs=1, train_per_class=4, val_per_class=2)
 
 
-def built(change):
-    """A run that is changed after it is built."""
-
-    def build(config, ranks):
-        run = build_run(config, ranks)
-        change(run)
-        return run
-
-    return lambda: PaddleSide(train={"build_run": build})
-
-
-def configured(**changes):
-    return lambda: PaddleSide(train={"build_run": lambda config, ranks: build_run(dataclasses.replace(config, **changes), ranks)})
-
-
-def no_dropout(run):
-    run.model.classifier[2] = nn.Identity()
-
-
-def float32_only(run):
-    """A kernel that rounds to bfloat16: exact mode, in float64, does not have it."""
-    if run.model.features[0][0].weight.dtype.name == "FLOAT32":
-        run.model.features[0].register_forward_post_hook(lambda layer, inputs, output: output.astype("bfloat16").astype("float32"))
-
-
-def gradients_kept():
-    def step(run, gathered):
-        clear = run.optimizer.clear_grad
-        run.optimizer.clear_grad = lambda: None
-        update(run, gathered)
-        run.optimizer.clear_grad = clear
-
-    return PaddleSide(train={"update": step})
-
-
-def order_of_another_seed():
-    def batches(run):
-        run.plan.seed += 1
-        return micro_batches(run)
-
-    return PaddleSide(train={"micro_batches": batches})
-
-
-def evaluated_wrong():
-    return PaddleSide(train={"evaluate_run": lambda run, loader: dataclasses.replace(evaluate_run(run, loader), top1=0.99)})
-
-
-BREAKAGES = {
-    "learning rate": (configured(lr=2.0**-8), "learning_rates"),
-    "schedule by epoch": (configured(lr_unit="epoch"), "learning_rates"),
-    "order of another seed": (order_of_another_seed, "batches.images"),
-    "crop scale": (configured(min_crop_scale=0.7), "batches.images"),
-    "weight decay left out": (configured(weight_decay=0.0), "curve.float64"),
-    "label smoothing": (configured(label_smoothing=0.1), "curve.float32"),
-    "no clipping": (configured(clip_norm=None), "curve.float64"),
-    "no dropout": (built(no_dropout), "curve.float32"),
-    "eps of AdamW": (configured(eps=2.0**-11), "curve.float64"),
-    "gradients not cleared": (gradients_kept, "curve.float32"),
-    "bfloat16 inside": (built(float32_only), "curve.float32"),
-    "evaluation": (evaluated_wrong, "final_top1"),
+# Where the step sees what the faults do, and others.
+WHERE = {
+    "learning_rate_doubled": "learning_rates",
+    "recipe_without_clipping": "curve.float64",
+    "run_without_smoothing": "curve.float32",
+    "run_without_dropout": "curve.float32",
+    "trained_in_evaluation_mode": "curve.float32",
+    "order_of_another_seed": "batches.images",
+    "run_never_steps_its_schedule": "learning_rates",
+    "gradients_kept": "curve.float32",
+    "evaluated_wrong": "final_top1",
+}
+OTHERS = {
+    "schedule by epoch": (lambda: configured(lr_unit="epoch"), "learning_rates"),
+    "crop scale": (lambda: configured(min_crop_scale=0.7), "batches.images"),
+    "weight decay left out": (lambda: configured(weight_decay=0.0), "curve.float64"),
+    "eps of AdamW": (lambda: configured(eps=2.0**-11), "curve.float64"),
+    "bfloat16 inside": (lambda: built(lambda run: bfloat16_inside(run.model)), "curve.float32"),
 }
 
 
@@ -101,9 +58,23 @@ def test_step_6_passes(reference):
     assert any("loss_fell_to" in p for p in result.problems) and any("accuracy_gained" in p for p in result.problems)
 
 
-@pytest.mark.parametrize("name", BREAKAGES)
-def test_step_6_fails(name, reference):
-    side, where = BREAKAGES[name]
+def test_every_fault_has_its_row():
+    assert set(WHERE) == set(faults_of(6))
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_step_6_fails(name, reference, context):
+    fault = FAULTS[name]
+    with injected(name) as side:
+        result = judged(reference, side)
+        assert WHERE[name] in [q.name for q in result.quantities if not q.passed]
+        first = diagnose(context(side), [result]).first
+    assert (first.location, first.kind) == (fault.location, fault.hint), first.line()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_step_6_fails_too(name, reference):
+    side, where = OTHERS[name]
     assert where in [q.name for q in judged(reference, side()).quantities if not q.passed]
 
 

@@ -1,0 +1,207 @@
+"""Localisation of any Paddle layer against any torch module, and no finding in sound ports."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle import nn
+
+from alignment.diagnosis import STAGES, diagnose
+from alignment.localize import localize, match_modules
+from alignment.weights import NameMap
+from mobilenetv3_common.errors import UserError
+
+INPUTS = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)
+
+
+def small_pair():
+    """The same little network in both frameworks, with the same weights."""
+    theirs = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.AvgPool2d(3, 2, 1),
+        torch.nn.Conv2d(8, 8, 3, stride=2, padding=1),
+        torch.nn.GELU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(72, 72),
+    )
+    return build([*range(8)], theirs), theirs
+
+
+def build(kept, theirs=None, extra=None):
+    layers = [
+        nn.Conv2D(3, 8, 3, padding=1),
+        nn.BatchNorm2D(8),
+        nn.ReLU(),
+        nn.AvgPool2D(3, 2, 1, exclusive=False),
+        nn.Conv2D(8, 8, 3, stride=2, padding=1),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(72, 72),
+    ]
+    ours = nn.Sequential(*[layers[i] for i in kept])
+    if extra is not None:
+        ours = nn.Sequential(*list(ours.children())[: extra[0]], extra[1], *list(ours.children())[extra[0] :])
+    if theirs is not None:
+        load(ours, theirs)
+    return ours
+
+
+def load(ours, theirs):
+    arrays = NameMap(ours).to_paddle({n: t.numpy() for n, t in theirs.state_dict().items() if "tracked" not in n})
+    for name, tensor in ours.state_dict().items():
+        tensor.set_value(arrays[name])
+
+
+def test_a_sound_pair_has_no_finding_and_a_whole_table():
+    report = localize(*small_pair(), INPUTS)
+    assert report.first is None
+    assert [row.name for row in report.layers if row.phase == "forward"] == [*map(str, range(8)), ""]
+    assert all(row.difference < 1e-13 and row.cosine > 1 - 1e-12 for row in report.layers)
+    assert next(row.name for row in report.layers if row.phase == "backward") == ""
+    assert "AvgPool2d" in report.table()
+
+
+CHANGES = {
+    "exclusive": (3, nn.AvgPool2D(3, 2, 1), ("3", "pooling")),
+    "activation": (5, nn.GELU(approximate=True), ("5", "activation")),
+    "max pooling": (3, nn.MaxPool2D(3, 2, 1), ("3", "pooling")),
+    "identity": (2, nn.Identity(), ("2", "activation")),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_replaced_layer_is_named(case):
+    place, layer, expected = CHANGES[case]
+    ours, theirs = small_pair()
+    ours[place] = layer
+    first = localize(ours, theirs, INPUTS).first
+    assert (first.location, first.kind) == expected, first.line()
+
+
+def change_stride(ours):
+    ours[4]._stride = [1, 1]
+
+
+def transpose_square(ours):
+    ours[7].weight.set_value(ours[7].weight.T.contiguous())
+
+
+def drop_bias(ours):
+    ours[0].bias.set_value(paddle.zeros_like(ours[0].bias))
+
+
+def stop(ours):
+    ours[4].weight.stop_gradient = True
+
+
+SETTINGS = {
+    "stride": (change_stride, ("forward", "4", "stride")),
+    "square weight": (transpose_square, ("weights", "7.weight", "weight_transposed")),
+    "bias": (drop_bias, ("weights", "0.bias", "weights_not_loaded")),
+    "frozen": (stop, ("backward", "4", "frozen")),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_changed_setting_is_named(case):
+    change, expected = SETTINGS[case]
+    ours, theirs = small_pair()
+    change(ours)
+    first = localize(ours, theirs, INPUTS).first
+    assert (first.stage, first.location, first.kind) == expected, first.line()
+
+
+def test_stock_batch_norm_is_found_in_training_alone():
+    ours, theirs = small_pair()
+    first = localize(ours, theirs, INPUTS, training=True).first
+    assert (first.location, first.kind) == ("1", "biased_variance")
+    assert "n/(n-1) = 576/575" in first.hint
+    assert theirs[1].num_batches_tracked == 0 and float(ours[1]._mean.abs().sum()) == 0, "the models given are left alone"
+
+
+def test_a_missing_layer_is_named_and_does_not_shift_the_others():
+    _, theirs = small_pair()
+    ours = build([0, 1, 2, 3, 5, 6, 7])
+    first = localize(ours, theirs, INPUTS).first
+    assert (first.stage, first.location, first.kind) == ("structure", "4", "layer_missing")
+    assert match_modules(ours, theirs).paths["7"] == "6"
+
+
+def test_an_extra_layer_is_named():
+    _, theirs = small_pair()
+    ours = build(range(8), extra=(4, nn.Conv2D(8, 8, 1)))
+    first = localize(ours, theirs, INPUTS).first
+    assert (first.location, first.kind) == ("4", "layer_extra")
+
+
+def test_a_missing_activation_is_named():
+    """It has no weights, so only the outputs tell."""
+    _, theirs = small_pair()
+    ours = build([0, 1, 3, 4, 5, 6, 7])
+    first = localize(ours, theirs, INPUTS, weights=False).first
+    assert (first.location, first.kind) == ("2", "layer_missing")
+
+
+def test_other_names_are_mapped():
+    class Ours(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.head = nn.Conv2D(3, 4, 3), nn.Linear(4, 5)
+
+        def forward(self, x):
+            return self.head(paddle.nn.functional.relu(self.stem(x)).mean([2, 3]))
+
+    class Theirs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 5)
+
+        def forward(self, x):
+            return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+
+    ours, theirs = Ours(), Theirs()
+    state = {n: t.numpy() for n, t in theirs.state_dict().items()}
+    for mine, other in (("stem", "conv"), ("head", "fc")):
+        getattr(ours, mine).weight.set_value(state[f"{other}.weight"].T if mine == "head" else state[f"{other}.weight"])
+        getattr(ours, mine).bias.set_value(state[f"{other}.bias"])
+    assert localize(ours, theirs, INPUTS).first.kind == "layer_renamed"
+    names = {"stem": "conv", "head": "fc"}
+    assert localize(ours, theirs, INPUTS, names=names).first is None
+    ours.stem._padding = ours.stem._updated_padding = [1, 1]
+    first = localize(ours, theirs, INPUTS, names=names).first
+    assert (first.location, first.kind) == ("conv", "padding")
+
+
+def test_a_reference_that_cannot_run_is_refused():
+    with pytest.raises(UserError, match="the reference cannot run on these inputs"):
+        localize(*small_pair(), INPUTS[:, :2])
+
+
+def test_resnet18_of_both_frameworks():
+    """The worked example of docs/localize.md."""
+    import torchvision
+
+    torch.manual_seed(0)
+    theirs, ours = torchvision.models.resnet18(), paddle.vision.models.resnet18()
+    load(ours, theirs)
+    assert localize(ours, theirs, INPUTS.repeat(4, 2).repeat(4, 3), backward=False).first is None
+    ours.layer3[0].downsample[0]._stride = [1, 1]
+    first = localize(ours, theirs, INPUTS.repeat(4, 2).repeat(4, 3), backward=False).first
+    assert (first.location, first.kind) == ("layer3.0.downsample.0", "stride")
+
+
+@pytest.mark.parametrize("step", STAGES)
+def test_a_sound_port_has_no_finding(context, step):
+    sound = context()
+    for stage in STAGES[step]:
+        found = stage(sound)
+        assert found is None, found.line()
+
+
+def test_the_table_of_a_sound_port(context):
+    layers = diagnose(context(), [], always=True).layers
+    assert len(layers) > 250 and max(row.difference for row in layers) < 1e-11
