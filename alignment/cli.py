@@ -91,6 +91,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     require_device(args.device)
+    if args.padiff and not args.bench_faults:
+        raise UserError("--padiff goes with --bench-faults")
     ensure_writable_dir(args.result_dir)
     if args.bench_faults:
         return _bench(args)
@@ -155,8 +157,8 @@ def _bench(args: argparse.Namespace) -> int:
     from mobilenetv3_common.files import atomic_open
 
     known = [args.inject] if args.inject else list(FAULTS)
-    if unknown := [name for name in known if name not in FAULTS]:
-        raise UserError(f"--inject {unknown[0]}: no such fault; --inject list names them")
+    if args.inject and args.inject not in FAULTS:
+        raise UserError(f"--inject {args.inject}: no such fault; --inject list names them")
     done = 0
 
     def progress(outcome: Any) -> None:

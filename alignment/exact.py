@@ -1,7 +1,7 @@
 """Exact mode: both models in float64, with the float32 constants inside kernels taken out on both sides.
 
-A float64 run is an oracle only then. With stock kernels a correct port agrees to 1e-7 in float64; with these four
-neutralised it agrees to 1e-14:
+A float64 run is an oracle only then. With stock kernels a correct port agrees to 1e-7 in float64; with these neutralised
+it agrees to 1e-14:
 
 =====================================  ==========================================================================
 constant                               what is done
@@ -10,6 +10,7 @@ Paddle's hardsigmoid slope             ``relu6(x + 3) / 6`` on both sides
 torch's hardsigmoid gradient, 1/6      the same
 Paddle's BatchNorm eps                 torch's eps is rounded to float32; Paddle's is left as the port has it
 Paddle's adaptive average pool, 1/N    ``mean([2, 3])`` on the Paddle side
+Paddle's average pool's gradient, 1/N  the mean over unfolded windows on the Paddle side
 optimizers' hyperparameters            rounded to float32 on both sides (``OptimizerConfig.in_float32``)
 =====================================  ==========================================================================
 
@@ -34,6 +35,29 @@ class PaddleHardsigmoid(paddle.nn.Layer):
 class _PaddleGlobalMean(paddle.nn.Layer):
     def forward(self, input: paddle.Tensor) -> paddle.Tensor:
         return input.mean([2, 3], keepdim=True)
+
+
+class _PaddleAvgPool(paddle.nn.AvgPool2D):
+    """Average pooling as the mean over unfolded windows; the stock kernel's gradient has 1/N in float32."""
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        sides = [(n, n) if isinstance(n, int) else tuple(n) for n in (self.ksize, self.stride or self.ksize, self.padding)]
+        (high, wide), strides, padding = sides
+        samples, channels, height, width = x.shape
+
+        def sums(image: paddle.Tensor) -> paddle.Tensor:
+            windows = paddle.nn.functional.unfold(image, [high, wide], list(strides), list(padding))
+            return windows.reshape([image.shape[0], image.shape[1], high * wide, -1]).sum(2)
+
+        counts = sums(paddle.ones([1, 1, height, width], x.dtype)) if self.exclusive else float(high * wide)
+        rows = (height + 2 * padding[0] - high) // strides[0] + 1
+        return (sums(x) / counts).reshape([samples, channels, rows, -1])
+
+
+def _has_plain_windows(pool: paddle.nn.Layer) -> bool:
+    if type(pool) is not paddle.nn.AvgPool2D or pool.ceil_mode or pool.divisor is not None or pool.data_format != "NCHW":
+        return False
+    return isinstance(pool.padding, int) or (len(pool.padding) == 2 and all(isinstance(n, int) for n in pool.padding))
 
 
 class TorchHardsigmoid(torch.nn.Module):
@@ -82,6 +106,8 @@ def exact_paddle(model: paddle.nn.Layer) -> paddle.nn.Layer:
                 setattr(parent, name, PaddleHardsigmoid())
             elif type(child) is paddle.nn.AdaptiveAvgPool2D and child._output_size in (1, (1, 1), [1, 1]):
                 setattr(parent, name, _PaddleGlobalMean())
+            elif _has_plain_windows(child):
+                child.__class__ = _PaddleAvgPool
     # Layer.to keeps BatchNorm's statistics with its parameters; astype on the whole layer covers them all.
     return model.to(dtype="float64")
 

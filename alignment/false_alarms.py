@@ -42,6 +42,22 @@ def runs(model: str, width: float, seed: int, steps: tuple[int, ...]) -> Iterato
         yield backward.run(context, tuple(_shortened(run, size) for run in backward.RUNS))
 
 
+def findings(model: str, width: float, seed: int) -> list[Any]:
+    """What localisation finds in the sound port: alone, in both modes, on a batch of 1 to 8 photographs; and as after a failed
+    step 1, float32 included."""
+    from alignment.diagnosis import STAGES
+    from alignment.localize import localize
+    from alignment.reference_weights import calibrated_state
+    from alignment.steps.context import Context
+
+    options = {"width_mult": width}
+    context = Context(model=model, given_state=calibrated_state(model, seed, PICTURE_SIZE, **options), options=options, seed=seed)
+    photos, _ = context.photographs(BATCH_SIZES[seed % len(BATCH_SIZES)], PICTURE_SIZE)
+    pair = [side.build(model, context.state, **options) for side in (context.paddle, context.ref)]
+    found = [localize(pair[0], pair[1], photos, training=training).first for training in (False, True)]
+    return [finding for finding in (*found, *(stage(context) for stage in STAGES[1])) if finding is not None]
+
+
 def _shortened(run: Any, batch_size: int) -> Any:
     from dataclasses import replace
 
@@ -58,7 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--widths", nargs="+", type=float, default=list(WIDTHS))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--steps", nargs="+", type=int, choices=(1, 4, 5), default=[1, 4, 5])
+    parser.add_argument("--steps", nargs="*", type=int, choices=(1, 4, 5), default=[1, 4, 5])
+    parser.add_argument("--localize", action="store_true", help="look for what localisation finds in the sound port, too")
     args = parser.parse_args(argv)
     from alignment.report import float32_ratio
 
@@ -68,6 +85,12 @@ def main(argv: list[str] | None = None) -> int:
         for width in args.widths:
             worst = 0.0
             for seed in range(args.seeds):
+                if args.localize:
+                    total += 1
+                    found = findings(model, width, seed)
+                    alarms += bool(found)
+                    for finding in found:
+                        print(f"  {model} width {width} seed {seed}: {finding.line()}", flush=True)
                 for result in runs(model, width, seed, tuple(args.steps)):
                     total += 1
                     worst = max(worst, float32_ratio(result.quantities) or 0.0)
@@ -76,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
                     for line in failed[:3]:
                         print(f"  {model} width {width} seed {seed} step {result.step}: {line}", flush=True)
             print(f"{model} width {width}: {args.seeds} seeds, float32 error at most {worst:.1f} x its floor", flush=True)
-    print(f"{alarms} false alarms in {total} step runs, {time.perf_counter() - start:.0f} s")
+    print(f"{alarms} false alarms in {total} runs, {time.perf_counter() - start:.0f} s")
     return 1 if alarms else 0
 
 

@@ -19,6 +19,7 @@ import paddle.nn.functional as F
 from paddle import nn
 from PIL import Image
 
+import mobilenetv3_common.preprocess
 import mobilenetv3_paddle.data.dataset
 import mobilenetv3_paddle.data.loader
 import mobilenetv3_paddle.data.transforms
@@ -42,6 +43,7 @@ from mobilenetv3_paddle.train import (
 
 Make = Callable[[contextlib.ExitStack], PaddleSide]
 transforms: Any = mobilenetv3_paddle.data.transforms
+preprocess: Any = mobilenetv3_common.preprocess
 
 
 @dataclass(frozen=True)
@@ -408,7 +410,7 @@ def levels_fault(hint: str) -> Callable[[Callable], Callable]:
 
     def register(levels: Callable) -> Callable:
         def make(stack):
-            stack.enter_context(replaced(transforms, "_normalized_levels", levels))
+            stack.enter_context(replaced(preprocess, "_normalized_levels", levels))
             return PaddleSide()
 
         fault("data", 2, "normalize", hint, levels.__name__)(make)
@@ -448,14 +450,17 @@ def crop_rounded_down(stack):
         left, top = (image.width - size) // 2, (image.height - size) // 2
         return image.crop((left, top, left + size, top + size))
 
-    stack.enter_context(replaced(transforms.F, "center_crop", center_crop))
+    stack.enter_context(replaced(preprocess, "center_crop", center_crop))
     return PaddleSide()
 
 
 @fault("data", 2, "resize", "interpolation")
 def nearest_resize(stack):
-    resize = transforms.F.resize
-    stack.enter_context(replaced(transforms.F, "resize", lambda image, size, _: resize(image, size, "nearest")))
+    def nearest(image, size):
+        scale = size / min(image.size)
+        return image.resize([int(side * scale) for side in image.size], Image.Resampling.NEAREST)
+
+    stack.enter_context(replaced(preprocess, "resize", nearest))
     return PaddleSide()
 
 
@@ -705,7 +710,7 @@ def nesterov(stack):
     def build(model, config):
         optimizer = build_optimizer(model, config)
         if config.name == "sgd":
-            optimizer._use_nesterov = True
+            optimizer._default_dict["use_nesterov"] = optimizer._use_nesterov = True  # the first is what parameter groups get
         return optimizer
 
     return PaddleSide(train={"build_optimizer": build})

@@ -146,7 +146,7 @@ def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
         try:
             content = _LazyUnpickler(file).load()
         except (pickle.UnpicklingError, EOFError, MemoryError) as error:
-            raise UserError(f"{path} is not read: {error or 'the file ends too early'}") from error
+            raise UserError(f"{path} is not read: {str(error) or 'it ends too early'}") from error
         except Exception as error:  # a damaged pickle can raise almost anything
             raise UserError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     if isinstance(content, _LazyArray) and hasattr(content, "raw"):

@@ -32,9 +32,10 @@ class NameMap:
 
     Args:
         layer: a Paddle layer whose sublayers are named as the torch module's submodules are.
+        names: Paddle path -> torch path of the modules, or whole parts, that are called otherwise.
     """
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, names: Mapping[str, str] | None = None) -> None:
         from paddle import nn
 
         linear, norms = set(), []
@@ -49,8 +50,9 @@ class NameMap:
         for paddle_name, tensor in layer.state_dict().items():
             transposed = paddle_name in linear
             shape = tuple(tensor.shape)[::-1] if transposed else tuple(tensor.shape)
-            self.entries.append(Entry(renamed.get(paddle_name, paddle_name), paddle_name, shape, transposed))
-        self.counters = [f"{prefix}{COUNTER}" for prefix in norms]
+            torch_name = _moved(renamed.get(paddle_name, paddle_name), names or {})
+            self.entries.append(Entry(torch_name, paddle_name, shape, transposed))
+        self.counters = [_moved(f"{prefix}{COUNTER}", names or {}) for prefix in norms]
 
     def to_paddle(self, state: Mapping[str, np.ndarray], source: str = "the weights") -> State:
         """Torch's names and layout to Paddle's.
@@ -80,6 +82,34 @@ class NameMap:
             for e in self.entries
         }
         check_fit(shapes, expected, source, allowed=() if paddle_layout else self.counters)
+
+
+def _moved(name: str, names: Mapping[str, str]) -> str:
+    """A tensor's name with its longest known parent replaced by what the other side calls that."""
+    parent, _, rest = name.rpartition(".")
+    while parent not in names:
+        if not parent:
+            return name
+        parent, _, last = parent.rpartition(".")
+        rest = f"{last}.{rest}"
+    return f"{names[parent]}.{rest}" if names[parent] else rest
+
+
+def copy_to_paddle(module: Any, layer: Any, names: Mapping[str, str] | None = None) -> None:
+    """Give a Paddle layer the weights and statistics of a torch module, in place.
+
+    Args:
+        module: ``torch.nn.Module``.
+        layer: ``paddle.nn.Layer``.
+        names: Paddle path -> torch path of the modules, or whole parts, that are called otherwise.
+
+    Raises:
+        UserError: a tensor is missing on either side, or has another shape.
+    """
+    state = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+    arrays = NameMap(layer, names).to_paddle(state, "the torch module's weights")
+    for name, tensor in layer.state_dict().items():
+        tensor.set_value(arrays[name].astype(tensor.numpy().dtype))
 
 
 def _turned(array: np.ndarray, transposed: bool) -> np.ndarray:

@@ -22,9 +22,10 @@ from tests.conftest import LARGE, ROOT, SMALL, run_command
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """All steps of the small model, as ``make align`` runs them."""
+    """Steps 1 to 5 of the small model as ``make align`` runs them. Step 6, two minutes more, has test_breakages_6_train.py and
+    runs whole in .ci/run."""
     directory = tmp_path_factory.mktemp("result")
-    return run_command("tools/align.py", "--result-dir", directory, timeout=600), directory
+    return run_command("tools/align.py", "--steps", "1-5", "--result-dir", directory, timeout=600), directory
 
 
 def test_all_steps_pass_and_the_table_says_so(whole_run):
@@ -32,8 +33,8 @@ def test_all_steps_pass_and_the_table_says_so(whole_run):
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
     table = [line for line in run.stdout.splitlines() if line.rstrip().endswith(" passed") and "..." not in line]
-    assert [line.split()[1] for line in table] == list(NAMES.values())
-    assert f"The Paddle {SMALL} is the PyTorch {SMALL}." in run.stdout
+    assert [line.split()[1] for line in table] == list(NAMES.values())[:5]
+    assert "Passed, as far as step(s) 1, 2, 3, 4, 5 can tell; the others were not run." in run.stdout
     assert Image.open(directory / "alignment.png").size[0] > 500
 
 
@@ -42,7 +43,7 @@ def test_the_report_holds_figures_and_evidence(whole_run):
     assert report["passed"] is True and report["model"] == SMALL and report["first_divergence"] is None
     assert report["versions"]["paddlepaddle"].startswith("3.")
     steps = {step["name"]: step for step in report["steps"]}
-    assert list(steps) == list(NAMES.values()) and [s["step"] for s in report["steps"]] == [1, 2, 3, 4, 5, 6]
+    assert list(steps) == list(NAMES.values())[:5] and [s["step"] for s in report["steps"]] == [1, 2, 3, 4, 5]
     assert set(steps["forward"]["quantities"][0]) == {
         "name", "shape", "mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error", "float64_diff", "passed", "reason",
     }  # fmt: skip
@@ -69,7 +70,7 @@ def test_the_guides_files_are_there_and_reprod_log_reads_them(whole_run):
         helper.compare_info(*sides)
         for name, array in load_record(directory / f"{record}_ref.npy").items():
             assert array.shape == sides[0][name].shape
-    for name in NAMES.values():
+    for name in list(NAMES.values())[:5]:
         lines = (directory / "log" / f"{name}_diff.log").read_text().splitlines()
         assert "root INFO: " in lines[0] and "\tmean diff: check passed: True, value: " in lines[1]
         assert lines[-1].endswith("diff check passed")
@@ -92,9 +93,10 @@ def test_a_failing_step_exits_1_names_the_place_and_still_writes(tmp_path, monke
     monkeypatch.setattr(mobilenetv3.InvertedResidual, "forward", forward)
     assert main(["--steps", "1", "--result-dir", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "FAILED" in out and "first divergence: step forward, eval.photos.b1.features.7: " in out
+    assert "FAILED" in out and "first divergence: forward: features.7: " in out
     report = json.loads((tmp_path / "alignment.json").read_text())
-    assert report["passed"] is False and report["first_divergence"]["location"] == "eval.photos.b1.features.7"
+    assert report["passed"] is False and report["first_divergence"]["location"] == "features.7"
+    assert report["localization"]["layers"] and (tmp_path / "report.html").stat().st_size > 20_000
     assert (tmp_path / "log" / "forward_diff.log").read_text().rstrip().endswith("diff check failed")
     assert paddle.get_default_dtype() == "float32"
 
@@ -171,6 +173,10 @@ REFUSED = {
     "another device": (["--device", "tpu"], "unknown device 'tpu'"),
     "negative seed": (["--seed", "-1"], "--seed must be 0 or more"),
     "no such step": (["--steps", "7"], "the steps are 1 to 6"),
+    "no such fault": (["--inject", "gremlins"], "--inject gremlins: no such fault"),
+    "no such fault to bench": (["--bench-faults", "--inject", "gremlins"], "--inject gremlins: no such fault"),
+    "no PaDiff there": (["--bench-faults", "--padiff", "docs"], "docs has no PaDiff"),
+    "PaDiff without the benchmark": (["--padiff", "docs"], "--padiff goes with --bench-faults"),
 }
 
 
@@ -185,6 +191,34 @@ def test_bad_arguments_are_refused_in_one_line(case, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ") and captured.err.count("\n") == 1 and message in captured.err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_is_injected_found_and_localised_within_its_time(tmp_path):
+    run = run_command("tools/align.py", "--inject", "biased_variance", "--steps", "1", "--result-dir", tmp_path)
+    assert run.returncode == 1, run.stderr
+    assert "injected on purpose: biased_variance" in run.stdout
+    assert "first divergence: forward: features.0.1: biased variance" in run.stdout
+    report = json.loads((tmp_path / "alignment.json").read_text())
+    assert report["localization"]["first"]["kind"] == "biased_variance"
+    assert report["localization"]["seconds"] <= 30
+
+
+def test_localize_makes_the_table_of_a_sound_port(tmp_path, capsys):
+    assert main(["--localize", "--steps", "4", "--result-dir", str(tmp_path)]) == 0
+    assert "InvertedResidual" in capsys.readouterr().out
+    assert json.loads((tmp_path / "alignment.json").read_text())["localization"]["first"] is None
+
+
+def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
+    assert main(["--inject", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) >= 40 and len({line.split()[1] for line in listed}) >= 8
+    assert main(["--bench-faults", "--inject", "ties_count_as_right", "--result-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "detected 1 of 1 (100 %), located exactly 1 of 1 (100 %), right hint 1 of 1" in out
+    (outcome,) = json.loads((tmp_path / "faults.json").read_text())
+    assert outcome["detected"] and outcome["located"] and outcome["hinted"] and outcome["seconds"] > 0
+    assert outcome["reprod_log"] == "", "no ties on photographs: the guide's files cannot show it"
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, capsys):

@@ -13,7 +13,7 @@ from alignment.steps import data
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from tests.breaking import faults_of, found_where_it_is
 
-FEW_POLICIES = {name: data.POLICIES[name] for name in ("autoaugment", "erasing", "mixup")}
+FEW_POLICIES = {name: data.POLICIES[name] for name in ("autoaugment", "randaugment", "erasing", "mixup")}
 
 
 def changed_pixels(change):

@@ -10,7 +10,7 @@ from paddle import nn
 
 from alignment.diagnosis import STAGES, diagnose
 from alignment.localize import localize, match_modules
-from alignment.weights import NameMap
+from alignment.weights import copy_to_paddle
 from mobilenetv3_common.errors import UserError
 
 INPUTS = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)
@@ -46,14 +46,8 @@ def build(kept, theirs=None, extra=None):
     if extra is not None:
         ours = nn.Sequential(*list(ours.children())[: extra[0]], extra[1], *list(ours.children())[extra[0] :])
     if theirs is not None:
-        load(ours, theirs)
+        copy_to_paddle(theirs, ours)
     return ours
-
-
-def load(ours, theirs):
-    arrays = NameMap(ours).to_paddle({n: t.numpy() for n, t in theirs.state_dict().items() if "tracked" not in n})
-    for name, tensor in ours.state_dict().items():
-        tensor.set_value(arrays[name])
 
 
 def test_a_sound_pair_has_no_finding_and_a_whole_table():
@@ -164,34 +158,50 @@ def test_other_names_are_mapped():
             return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
 
     ours, theirs = Ours(), Theirs()
-    state = {n: t.numpy() for n, t in theirs.state_dict().items()}
-    for mine, other in (("stem", "conv"), ("head", "fc")):
-        getattr(ours, mine).weight.set_value(state[f"{other}.weight"].T if mine == "head" else state[f"{other}.weight"])
-        getattr(ours, mine).bias.set_value(state[f"{other}.bias"])
-    assert localize(ours, theirs, INPUTS).first.kind == "layer_renamed"
     names = {"stem": "conv", "head": "fc"}
+    copy_to_paddle(theirs, ours, names)
+    assert localize(ours, theirs, INPUTS).first.kind == "layer_renamed"
     assert localize(ours, theirs, INPUTS, names=names).first is None
     ours.stem._padding = ours.stem._updated_padding = [1, 1]
     first = localize(ours, theirs, INPUTS, names=names).first
     assert (first.location, first.kind) == ("conv", "padding")
 
 
+def test_a_layer_that_forward_leaves_out_is_named():
+    class Ours(nn.Layer):
+        def __init__(self, used):
+            super().__init__()
+            self.conv, self.act, self.fc, self.used = nn.Conv2D(3, 4, 3), nn.ReLU(), nn.Linear(4, 5), used
+
+        def forward(self, x):
+            x = self.conv(x)
+            if self.used == "twice":
+                x = self.act(x - 0.1)
+            return self.fc((x if self.used == "never" else self.act(x)).mean([2, 3]))
+
+    class Theirs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.act, self.fc = torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Linear(4, 5)
+
+        def forward(self, x):
+            return self.fc(self.act(self.conv(x)).mean((2, 3)))
+
+    theirs = Theirs()
+    for used in ("once", "never", "twice"):
+        ours = Ours(used)
+        copy_to_paddle(theirs, ours)
+        first = localize(ours, theirs, INPUTS).first
+        if used == "once":
+            assert first is None
+        else:
+            assert (first.location, first.kind) == ("Theirs.forward", "layer_not_called"), first.line()
+            assert first.hint == f"act is called {2 if used == 'twice' else 0} times in Paddle's forward, expected 1"
+
+
 def test_a_reference_that_cannot_run_is_refused():
     with pytest.raises(UserError, match="the reference cannot run on these inputs"):
         localize(*small_pair(), INPUTS[:, :2])
-
-
-def test_resnet18_of_both_frameworks():
-    """The worked example of docs/localize.md."""
-    import torchvision
-
-    torch.manual_seed(0)
-    theirs, ours = torchvision.models.resnet18(), paddle.vision.models.resnet18()
-    load(ours, theirs)
-    assert localize(ours, theirs, INPUTS.repeat(4, 2).repeat(4, 3), backward=False).first is None
-    ours.layer3[0].downsample[0]._stride = [1, 1]
-    first = localize(ours, theirs, INPUTS.repeat(4, 2).repeat(4, 3), backward=False).first
-    assert (first.location, first.kind) == ("layer3.0.downsample.0", "stride")
 
 
 @pytest.mark.parametrize("step", STAGES)

@@ -26,7 +26,7 @@ from alignment.localize.hints import tied_names
 from alignment.localize.matching import Matching, match_modules
 from alignment.localize.modules import Pair, locate_in_models, structure_finding, weights_finding
 from alignment.localize.tracing import PaddleNetwork, TorchNetwork, leaves
-from alignment.weights import NameMap
+from alignment.weights import NameMap, copy_to_paddle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import COUNTER, State
 
@@ -77,10 +77,9 @@ def localize(
     if training:
         _share_dropout(ours, theirs)
     if not weights:
-        _copy_weights(ours, theirs)
+        copy_to_paddle(theirs, ours, {own: other for other, own in matching.paths.items()})
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     args = tuple(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in given)
-    matching = match_modules(ours, theirs, names)
     pair = Pair(PaddleNetwork(ours, matching.paths), TorchNetwork(theirs), matching, args, None, training, rtol)
     if backward:
         pair.cotangent = random_cotangent(pair)
@@ -104,31 +103,17 @@ def random_cotangent(pair: Pair) -> np.ndarray:
 
 def compare_states(layer: Any, module: Any, matching: Matching) -> Finding | None:
     """The first weight or statistic in which the port differs from the reference, or that it shares by mistake."""
-    mapped = NameMap(layer)
-    back = {ours: theirs for theirs, ours in matching.paths.items()}
-
-    def torch_name(name: str) -> str:
-        parent, _, last = name.rpartition(".")
-        renamed = back.get(parent, parent)
-        return f"{renamed}.{last}" if renamed else last
-
+    mapped = NameMap(layer, {ours: theirs for theirs, ours in matching.paths.items()})
     state = layer.state_dict()
     ours: State = {}
     for entry in mapped.entries:
         array = state[entry.paddle_name].numpy()
-        ours[torch_name(entry.torch_name)] = array.T if entry.transposed else array
+        ours[entry.torch_name] = array.T if entry.transposed else array
     theirs = {n: t.detach().cpu().numpy() for n, t in module.state_dict().items() if n.rsplit(".", 1)[-1] != COUNTER}
-    groups = tied_names(layer, {e.paddle_name: torch_name(e.torch_name) for e in mapped.entries})
+    groups = tied_names(layer, {e.paddle_name: e.torch_name for e in mapped.entries})
     parameters = dict(module.named_parameters(remove_duplicate=False))
     apart = [g for g in groups if len({id(parameters.get(n)) for n in g}) > 1]
     return weights_finding(ours, theirs, apart)
-
-
-def _copy_weights(layer: Any, module: Any) -> None:
-    state = {n: t.detach().numpy() for n, t in module.state_dict().items()}
-    arrays = NameMap(layer).to_paddle({n: a for n, a in state.items() if not n.endswith(COUNTER)})
-    for name, tensor in layer.state_dict().items():
-        tensor.set_value(arrays[name])
 
 
 def _share_dropout(layer: Any, module: Any) -> None:

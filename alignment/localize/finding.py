@@ -66,6 +66,13 @@ class Localization:
     layers: list[LayerRow] = field(default_factory=list)
     seconds: float = 0.0
 
+    def verdict(self) -> str:
+        """The finding in one line, or that there is none."""
+        if self.first is not None:
+            return self.first.line()
+        compared = len({row.name for row in self.layers})
+        return f"no divergence: {compared} modules agree" if compared else "no divergence"
+
     def as_json(self) -> dict[str, Any]:
         """The content of ``localization`` in alignment.json."""
         return {

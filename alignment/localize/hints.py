@@ -16,7 +16,6 @@ import torch.nn.functional as F
 
 from alignment.compare import distance, norm, relative
 from alignment.localize.tracing import Call, leaves
-from mobilenetv3_common.weights import State
 
 if TYPE_CHECKING:
     from alignment.localize.modules import Blame, Pair
@@ -334,6 +333,17 @@ def _wiring(s: Subject) -> Iterator[Hint]:
             yield "residual_extra", "residual too much: the input is added to the output"
         if close(out, expected * given):
             yield "extra_scaling", "the output is multiplied by the input once more"
+    children = [f"{s.path}.{name}" if s.path else name for name, _ in s.module.named_children()]
+    ours, theirs = (side.called(s.path, s.call, children) for side in (s.pair.paddle, s.pair.ref))
+    for child in children:
+        if ours.count(child) != theirs.count(child):
+            yield (
+                "layer_not_called",
+                f"{child} is called {ours.count(child)} times in Paddle's forward, expected {theirs.count(child)}",
+            )
+    if ours != theirs:
+        place = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+        yield "call_order", f"Paddle's forward calls {ours[place]} where the reference calls {theirs[place]}"
 
 
 def _general(s: Subject) -> Iterator[Hint]:
@@ -441,12 +451,12 @@ def weight_hint(name: str, wrong: list[str], ours: Mapping[str, np.ndarray], the
         return "weight_transposed", "weight transposed: its shape is turned round"
     if len(wrong) >= 0.5 * len(theirs):
         return "weights_not_loaded", f"weights not loaded: {len(wrong)} of {len(theirs)} tensors are not the reference's"
+    if a.shape == b.shape and (a == a.flat[0]).all():
+        return "weights_not_loaded", f"not loaded: all values are {a.flat[0]:g}"
     for other, value in theirs.items():
         if other != name and value.shape == a.shape and np.array_equal(value, a) and not np.array_equal(value, b):
             return "weights_swapped", f"it holds the values of {other}"
     if a.shape == b.shape:
-        if (a == a.flat[0]).all():
-            return "weights_not_loaded", f"not loaded: all values are {a.flat[0]:g}"
         if len({n.rsplit(".", 1)[-1] for n in wrong}) == 1:
             last = name.rsplit(".", 1)[-1]
             same = [n for n in theirs if n.rsplit(".", 1)[-1] == last]
@@ -469,7 +479,7 @@ def _partly_transposed(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a[:n, :n], b[:n, :n].T) and np.array_equal(a[n:], b[n:]) and np.array_equal(a[:, n:], b[:, n:])
 
 
-def tied_names(layer: Any, names: Mapping[str, str], reference: State | None = None) -> list[list[str]]:
+def tied_names(layer: Any, names: Mapping[str, str]) -> list[list[str]]:
     """Groups of torch names whose Paddle parameters are one tensor; ``names``: Paddle name -> torch name."""
     groups: dict[int, list[str]] = {}
     for path, sublayer in layer.named_sublayers(include_self=True):

@@ -81,12 +81,8 @@ class Network:
 
     def below(self, path: str) -> dict[str, str]:
         """Names of the statistics below a module, by their names within it."""
-        prefix = f"{own}." if (own := self.own_path(path)) else ""
+        prefix = f"{path}." if path else ""
         return {name[len(prefix) :]: name for name in self.buffers if name.startswith(prefix)}
-
-    def own_path(self, path: str) -> str:
-        """This side's path of a module of the reference."""
-        return path
 
     def put_back(self, path: str = "") -> None:
         for name in self.below(path).values():
@@ -164,6 +160,21 @@ class Network:
                 handle.remove()
             self.put_back()
         return calls
+
+    def called(self, path: str, call: Call, among: list[str]) -> list[str]:
+        """Which of some modules a call of one calls, in order."""
+        seen: list[str] = []
+
+        def keeper(name: str) -> Callable:
+            return lambda *_: seen.append(name)
+
+        handles = [self.hook(self.modules[name], keeper(name)) for name in among if name in self.modules]
+        try:
+            self.answer(path, call)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return seen
 
     def without_graph(self) -> contextlib.AbstractContextManager:
         raise NotImplementedError
@@ -255,6 +266,13 @@ class TorchNetwork(Network):
         return [None if g is None else self.array(g) for g in found]
 
 
+def _within(path: str, names: dict[str, str]) -> dict[str, str]:
+    """Paddle path -> torch path of the modules below one, both relative to it."""
+    own, other = (f"{p}." if p else "" for p in (names[path], path))
+    below = [(ours, theirs) for theirs, ours in names.items() if ours.startswith(own) and theirs.startswith(other)]
+    return {ours[len(own) :]: theirs[len(other) :] for ours, theirs in below}
+
+
 class PaddleNetwork(Network):
     tensor_type = paddle.Tensor
 
@@ -262,18 +280,14 @@ class PaddleNetwork(Network):
         """``names``: torch path -> Paddle path of matched modules."""
         super().__init__(model)
         own = dict(model.named_sublayers(include_self=True))
-        self.names = names
         self.modules = {theirs: own[ours] for theirs, ours in names.items()}
-        maps = {path: NameMap(module) for path, module in self.modules.items()}
+        maps = {path: NameMap(module, _within(path, names)) for path, module in self.modules.items()}
         self.maps = {path: {e.paddle_name: e for e in names.entries} for path, names in maps.items()}
         state = model.state_dict()
         root = {e.paddle_name: e.torch_name for e in maps[""].entries}
         self.buffers = {root[n]: t for n, t in state.items() if n.rsplit(".", 1)[-1] in ("_mean", "_variance")}
         self.buffers |= {root[n]: t for n, t in model.named_buffers() if n in root and t.is_floating_point()}
         self.remember()
-
-    def own_path(self, path: str) -> str:
-        return self.names[path]
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
         return tensor.numpy()

@@ -12,9 +12,10 @@ from PIL import Image
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image, decode_pixels
+from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
-from mobilenetv3_paddle.data.transforms import eval_transform, train_transform
+from mobilenetv3_paddle.data.transforms import train_transform
 
 
 class ImageDataset(paddle.io.Dataset):

@@ -1,0 +1,58 @@
+"""What a picture goes through before a trained network sees it: one piece of code for evaluation, prediction, every inference
+engine and the service. It needs Pillow, OpenCV's look-up and numpy, and no framework; alignment step 2 holds it pixel for
+pixel against torchvision's."""
+
+from __future__ import annotations
+
+import functools
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from mobilenetv3_common.presets import EvalPreset, TrainPreset
+
+
+def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
+    """Resize, centre crop, scale to 0..1, normalise (torchvision's ``ImageClassification`` preset).
+
+    Args:
+        image: an RGB picture of any size.
+        preset: sizes in pixels, mean and standard deviation a channel.
+
+    Returns:
+        float32, shape (3, crop_size, crop_size), channels red, green, blue.
+    """
+    return normalize(center_crop(resize(image, preset.resize_size), preset.crop_size), preset)
+
+
+def resize(image: Image.Image, size: int) -> Image.Image:
+    """The shorter side to ``size`` pixels, bilinear and antialiased; the longer one in proportion, rounded down."""
+    width, height = image.size
+    short, long = sorted((width, height))
+    if short == size:
+        return image
+    other = int(size * long / short)
+    return image.resize((size, other) if width <= height else (other, size), Image.Resampling.BILINEAR)
+
+
+def center_crop(image: Image.Image, size: int) -> Image.Image:
+    """The middle ``size`` x ``size`` pixels; an odd margin is rounded as torchvision rounds it, half to even."""
+    left, top = (round((side - size) / 2.0) for side in image.size)
+    return image.crop((left, top, left + size, top + size))
+
+
+def normalize(image: Image.Image, preset: EvalPreset | TrainPreset) -> np.ndarray:
+    """An RGB picture as float32 (3, H, W): divided by 255, less the mean, by the standard deviation of each channel."""
+    pixels = np.asarray(image)
+    output = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
+    for levels, channel, plane in zip(_normalized_levels(preset.mean, preset.std), cv2.split(pixels), output, strict=True):
+        cv2.LUT(channel, levels, plane)  # a look-up takes a fifth of the time of the arithmetic, to the same last bit
+    return output
+
+
+@functools.cache
+def _normalized_levels(mean: tuple[float, ...], std: tuple[float, ...]) -> np.ndarray:
+    """What each of the 256 levels of each channel becomes, float32 (3, 256)."""
+    levels = np.arange(256, dtype=np.float32) / np.float32(255)
+    return np.stack([(levels - np.float32(m)) / np.float32(s) for m, s in zip(mean, std, strict=True)])

@@ -1,0 +1,134 @@
+"""What runs an exported model: ONNX Runtime, Paddle Inference with oneDNN, or with Paddle's own kernels.
+
+Every engine takes the same float32 pictures and gives logits; softmax, class names and the rest are the same code for all
+(:mod:`mobilenetv3_paddle.deploy.predictor`). A framework is imported only when an engine of it is made.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle
+
+ENGINES = ("onnxruntime", "onednn", "paddle")
+DEFAULT_ENGINE = ENGINES[0]  # the fastest at batch 1: docs/benchmarks.md
+PRECISIONS = ("fp32", "int8")
+
+
+class Engine(Protocol):
+    """Attributes ``name`` (e.g. ``onnxruntime int8``) and ``version``; called with pictures, it gives logits."""
+
+    name: str
+    version: str
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        """float32 (N, 3, H, W) to float32 (N, classes)."""
+
+
+def cpu_threads() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def create_engine(
+    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu"
+) -> Engine:
+    """Load an exported model.
+
+    Args:
+        bundle: the export.
+        engine: one of :data:`ENGINES`.
+        precision: ``fp32``, or ``int8`` where the export was made with it.
+        threads: of the engine; 0 for every core this process may use.
+        device: ``cpu`` or ``gpu``.
+
+    Raises:
+        UserError: the export lacks the file, or the engine cannot do what is asked.
+    """
+    if engine not in ENGINES:
+        raise UserError(f"unknown engine {engine!r}: use one of {', '.join(ENGINES)}")
+    if precision not in PRECISIONS:
+        raise UserError(f"unknown precision {precision!r}: use one of {', '.join(PRECISIONS)}")
+    if device not in ("cpu", "gpu"):
+        raise UserError(f"unknown device {device!r}: use cpu or gpu")
+    threads = threads or cpu_threads()
+    if engine == "onnxruntime":
+        return OnnxRuntimeEngine(bundle, precision, threads, device)
+    if precision == "int8":
+        raise UserError(f"--engine {engine} has no int8 here: use --engine onnxruntime")
+    if engine == "onednn" and device == "gpu":
+        raise UserError("--engine onednn runs on a CPU: use --engine paddle with --device gpu")
+    return PaddleEngine(bundle, engine == "onednn", threads, device)
+
+
+class OnnxRuntimeEngine:
+    """ONNX Runtime, fp32 or int8."""
+
+    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu") -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UserError("--engine onnxruntime needs the package onnxruntime: pip install '.[deploy]'") from error
+        path = bundle.path(ONNX_INT8 if precision == "int8" else ONNX)
+        provider = "CUDAExecutionProvider" if device == "gpu" else "CPUExecutionProvider"
+        if provider not in onnxruntime.get_available_providers():
+            raise UserError("--device gpu: this ONNX Runtime has no CUDA (install onnxruntime-gpu)")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.name, self.version = f"onnxruntime {precision}", onnxruntime.__version__
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
+        self._input = self._session.get_inputs()[0].name
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return self._session.run(None, {self._input: images})[0]
+
+
+class PaddleEngine:
+    """Paddle Inference, with oneDNN's kernels or Paddle's own."""
+
+    def __init__(self, bundle: Bundle, onednn: bool, threads: int, device: str = "cpu") -> None:
+        import paddle
+        from paddle import inference
+
+        config = inference.Config(str(bundle.path(PADDLE_PROGRAM)), str(bundle.path(PADDLE_WEIGHTS)))
+        config.disable_glog_info()
+        if device == "gpu":
+            if not paddle.device.is_compiled_with_cuda() or paddle.device.cuda.device_count() < 1:
+                raise UserError("--device gpu: this Paddle finds no GPU; use --device cpu")
+            config.enable_use_gpu(256, 0)
+        else:
+            config.disable_gpu()
+            config.set_cpu_math_library_num_threads(threads)
+            # enable_memory_optim() makes create_predictor fail on Paddle 3's .json programs.
+            config.enable_mkldnn() if onednn else config.disable_mkldnn()
+        self.name, self.version = "onednn fp32" if onednn else "paddle fp32", paddle.__version__
+        self._predictor: Any = inference.create_predictor(config)
+        self._input = self._predictor.get_input_handle(self._predictor.get_input_names()[0])
+        self._output = self._predictor.get_output_handle(self._predictor.get_output_names()[0])
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        self._input.reshape(list(images.shape))
+        self._input.copy_from_cpu(np.ascontiguousarray(images))
+        self._predictor.run()
+        return self._output.copy_to_cpu()
+
+
+class DygraphEngine:
+    """The training engine itself: a Paddle layer in evaluation mode."""
+
+    def __init__(self, model: Any) -> None:
+        import paddle
+
+        self.name, self.version = "dygraph fp32", paddle.__version__
+        self._paddle, self._model = paddle, model
+        model.eval()
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        with self._paddle.no_grad():
+            return self._model(self._paddle.to_tensor(images)).numpy()

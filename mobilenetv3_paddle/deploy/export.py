@@ -1,0 +1,101 @@
+"""A trained network to files that inference engines read, checked on the spot against the network it came from."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import paddle
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import ensure_writable_dir
+from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle, read_bundle
+from mobilenetv3_paddle.deploy.engines import DygraphEngine, create_engine
+from mobilenetv3_paddle.deploy.predictor import softmax
+from mobilenetv3_paddle.deploy.trained import Trained
+
+MAX_PROBABILITY_DIFF = 1e-5
+CHECKED_BATCHES = (1, 3, 8)
+FORMATS = ("paddle", "onnx")
+
+
+def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORMATS) -> tuple[Bundle, dict[str, float]]:
+    """Write a network for the engines into a folder, with deploy.json beside it.
+
+    Everything is made and checked in a folder of its own, and moved only then: an export that fails leaves what was there.
+
+    Args:
+        trained: the network and what belongs to it.
+        folder: made if need be.
+        formats: ``paddle`` (Paddle Inference: inference.json and inference.pdiparams) is always made; ``onnx`` from it.
+
+    Returns:
+        The export, and for each engine the largest difference of a probability from the network's.
+
+    Raises:
+        UserError: a package is missing, the folder cannot be written, or an engine does not agree with the network.
+    """
+    folder = ensure_writable_dir(folder)
+    versions = {"paddlepaddle": paddle.__version__}
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as work:
+        bundle = Bundle(
+            trained.model, trained.preset, trained.image_backend, trained.classes, trained.path.name, trained.sha256,
+            versions=versions, folder=Path(work),
+        )  # fmt: skip
+        _save_paddle(trained, bundle)
+        if "onnx" in formats:
+            _save_onnx(bundle)
+        differences = check(bundle, trained.layer)
+        bundle.write()
+        for name in (*bundle.files, DEPLOY_JSON):
+            shutil.move(str(bundle.folder / name), str(folder / name))
+    return read_bundle(folder), differences
+
+
+def _save_paddle(trained: Trained, bundle: Bundle) -> None:
+    size = trained.preset.crop_size
+    spec = paddle.static.InputSpec([None, 3, size, size], "float32", "images")
+    paddle.jit.save(trained.layer, str(bundle.folder / "inference"), input_spec=[spec])
+    for name in (PADDLE_PROGRAM, PADDLE_WEIGHTS):
+        bundle.add(name)
+
+
+def _save_onnx(bundle: Bundle) -> None:
+    try:
+        import onnx
+        import paddle2onnx
+    except ImportError as error:
+        raise UserError(f"ONNX needs the package {error.name}: pip install '.[deploy]', or --formats paddle") from error
+    files = [str(bundle.path(name)) for name in (PADDLE_PROGRAM, PADDLE_WEIGHTS)]
+    target = bundle.folder / ONNX
+    paddle2onnx.export(*files, save_file=str(target), opset_version=17, enable_onnx_checker=True, verbose=False)
+    bundle.versions |= {"paddle2onnx": paddle2onnx.__version__, "onnx": onnx.__version__}
+    bundle.add(ONNX)
+
+
+def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, float]:
+    """Hold every engine that has its file against the network, on random pictures in batches of 1, 3 and 8.
+
+    Returns:
+        Engine -> largest difference of a probability.
+
+    Raises:
+        UserError: a difference above 1e-5, or another likeliest class.
+    """
+    names = ["onednn", "paddle"] + (["onnxruntime"] if ONNX in bundle.files else [])
+    truth = DygraphEngine(layer)
+    size = bundle.preset.crop_size
+    generator = np.random.default_rng(0)
+    found: dict[str, float] = {}
+    inputs = [generator.standard_normal((n, 3, size, size)).astype(np.float32) for n in CHECKED_BATCHES]
+    expected = [softmax(truth(images)) for images in inputs]
+    for name in names:
+        engine = create_engine(bundle, name)
+        for images, right in zip(inputs, expected, strict=True):
+            got = softmax(engine(images))
+            found[name] = max(found.get(name, 0.0), float(np.abs(got - right).max()))
+            if (got.argmax(1) != right.argmax(1)).any() or not found[name] <= MAX_PROBABILITY_DIFF:
+                raise UserError(f"the export is not the network: {name} differs by {found[name]:.1e} in a probability")
+    return found

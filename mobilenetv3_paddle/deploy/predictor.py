@@ -1,0 +1,125 @@
+"""Pictures to class names with probabilities: the same code around every engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import IMAGE_EXTENSIONS, decode_bytes, decode_image
+from mobilenetv3_common.preprocess import eval_transform
+from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_paddle.deploy.engines import Engine
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One class: its number, name and probability (0..1)."""
+
+    index: int
+    name: str
+    probability: float
+
+
+@dataclass
+class Times:
+    """Seconds that the pictures of one batch took."""
+
+    preprocess: float
+    inference: float
+    postprocess: float
+
+
+class Predictor:
+    """An engine with the preprocessing and class names of its model.
+
+    Args:
+        engine: float32 (N, 3, H, W) to logits (N, classes).
+        preset: preprocessing.
+        classes: names, as many as logits.
+        image_backend: ``pil`` or ``cv2``.
+    """
+
+    def __init__(self, engine: Engine, preset: EvalPreset, classes: Sequence[str], image_backend: str = "pil") -> None:
+        self.engine, self.preset, self.classes, self.image_backend = engine, preset, tuple(classes), image_backend
+        self.times: list[Times] = []
+
+    def decode(self, picture: str | Path | bytes) -> Image.Image:
+        """A picture's file, or the bytes of one, to RGB.
+
+        Raises:
+            UserError: it is missing, damaged, or no picture.
+        """
+        if isinstance(picture, bytes):
+            return decode_bytes(picture, "the picture", self.image_backend)
+        return decode_image(picture, self.image_backend)
+
+    def preprocess(self, image: Image.Image) -> np.ndarray:
+        """An RGB picture to the network's input, float32 (3, crop, crop)."""
+        return eval_transform(image, self.preset)
+
+    def predict(self, pictures: Sequence[str | Path | bytes | Image.Image], topk: int = 5) -> list[list[Prediction]]:
+        """The likeliest classes of each picture, in one batch; its times are added to :attr:`times`.
+
+        Raises:
+            UserError: a picture cannot be used.
+        """
+        start = time.perf_counter()
+        images = (picture if isinstance(picture, Image.Image) else self.decode(picture) for picture in pictures)
+        batch = np.stack([self.preprocess(image) for image in images])
+        ready = time.perf_counter()
+        logits = self.engine(batch)
+        known = time.perf_counter()
+        predictions = top_k(softmax(logits), self.classes, topk)
+        self.times.append(Times(ready - start, known - ready, time.perf_counter() - known))
+        return predictions
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities, float64 (N, classes), from logits.
+
+    Raises:
+        UserError: the logits are not finite, which only damaged weights or another model's preprocessing give.
+    """
+    if not np.isfinite(logits).all():
+        raise UserError("the model's output is not finite: its weights are damaged or its training diverged")
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def top_k(probabilities: np.ndarray, classes: Sequence[str], k: int) -> list[list[Prediction]]:
+    """The ``k`` likeliest classes of each row, likeliest first; of equals the one with the smaller number."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+    return [
+        [Prediction(int(i), classes[i], float(row[i])) for i in indices] for row, indices in zip(probabilities, order, strict=True)
+    ]
+
+
+def find_pictures(paths: Iterable[str | Path]) -> list[Path]:
+    """Pictures that are named, and all below the folders that are named, sorted.
+
+    Raises:
+        UserError: there is no such file or folder, or a folder without pictures.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_EXTENSIONS and p.is_file())
+            if not below:
+                raise UserError(f"{path} has no pictures ({', '.join(IMAGE_EXTENSIONS)})")
+            found += below
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"no such picture or folder: {path}")
+    return found
+
+
+def batches(pictures: Sequence[Path], size: int) -> Iterable[Sequence[Path]]:
+    """The pictures in runs of ``size``, the last one shorter."""
+    return (pictures[start : start + size] for start in range(0, len(pictures), size))

@@ -1,0 +1,1 @@
+"""The HTTP service: dynamic batching over concurrent requests, limits, metrics, and a page for people."""

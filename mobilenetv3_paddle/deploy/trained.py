@@ -1,0 +1,89 @@
+"""A file of weights, and everything that prediction needs to know about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
+from mobilenetv3_common.class_names import class_names
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import sha256_of
+from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.weights import as_paddle, read_state
+from mobilenetv3_paddle.models import MODELS
+from mobilenetv3_paddle.train.state import load_model_arrays
+
+LAST_BLOCK = {"features.16.0.weight": "mobilenet_v3_large", "features.12.0.weight": "mobilenet_v3_small"}
+
+
+@dataclass
+class Trained:
+    """A network in evaluation mode with its weights.
+
+    Attributes:
+        layer: the network.
+        model: name of its architecture.
+        preset: preprocessing it was trained for.
+        image_backend: decoder it was trained with.
+        classes: names, in the order of its logits.
+        path, sha256: the file of weights.
+    """
+
+    layer: paddle.nn.Layer
+    model: str
+    preset: EvalPreset
+    image_backend: str
+    classes: tuple[str, ...]
+    path: Path
+    sha256: str
+
+
+def load_trained(
+    path: str | Path,
+    width_mult: float | None = None,
+    classes: str | Path | None = None,
+    image_backend: str | None = None,
+    resize_size: int | None = None,
+    crop_size: int | None = None,
+) -> Trained:
+    """Build the network that weights belong to.
+
+    A checkpoint of tools/train.py knows architecture, preprocessing and class names. Of other files the architecture and
+    the number of classes are read off the tensors; preprocessing and names are then ImageNet's unless given.
+
+    Args:
+        path: .pdparams, .pth or .safetensors, of either framework.
+        width_mult: of the network, where the file does not say it and it is not 1.
+        classes: file with a class name a line.
+        image_backend, resize_size, crop_size: in place of the checkpoint's, or the defaults.
+
+    Raises:
+        UserError: the file cannot be read, is no MobileNetV3's, or does not fit what was given.
+    """
+    config: dict[str, Any] = {}
+    names: tuple[str, ...] | None = None
+    if str(path).endswith(".safetensors") and is_checkpoint(path):
+        checkpoint = read_checkpoint(path)
+        config, names = checkpoint.meta["config"], tuple(checkpoint.meta["classes"])
+        state = as_paddle(checkpoint.weights())
+    else:
+        state = as_paddle(read_state(path))
+    model = next((name for key, name in LAST_BLOCK.items() if key in state), None)
+    if model is None or "classifier.3.bias" not in state:
+        raise UserError(f"{path} holds no MobileNetV3's weights: its tensors begin with {', '.join(list(state)[:3])}")
+    num_classes = int(state["classifier.3.bias"].size)
+    width = width_mult or config.get("width_mult", 1.0)
+    layer = MODELS[model](num_classes=num_classes, width_mult=width)
+    load_model_arrays(layer, state, str(path))
+    layer.eval()
+    preset = EvalPreset(config.get("resize_size", 256), config.get("crop_size", 224))
+    if resize_size or crop_size:
+        preset = replace(preset, resize_size=resize_size or preset.resize_size, crop_size=crop_size or preset.crop_size)
+    if classes is not None or names is None:
+        names = class_names(num_classes, classes)
+    decoder = image_backend or config.get("image_backend", "pil")
+    return Trained(layer, model, preset, decoder, names, Path(path), sha256_of(path))

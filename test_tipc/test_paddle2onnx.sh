@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Export to ONNX, and infer with ONNX Runtime: bash test_tipc/test_paddle2onnx.sh CONFIG MODE
+source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
+start "${1:-}" "${2:-}" lite_train_lite_infer whole_infer
+train_chain
+finish

@@ -1,0 +1,81 @@
+"""Run an exported model on pictures: python tools/infer.py --model-dir exported --img-path lite_data/val
+
+--benchmark prints a report instead of the classes: environment, times of preprocessing, inference and postprocessing with
+their percentiles, and memory. Neither torch nor, with ONNX Runtime, Paddle is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.files import atomic_open
+from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS, create_engine
+
+
+def parser() -> Parser:
+    p = Parser(description=__doc__)
+    p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
+    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
+    p.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help=f"(default: {DEFAULT_ENGINE})")
+    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="(default: fp32)")
+    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
+    p.add_argument("--threads", type=int, default=0, metavar="N", help="of the engine (default: one a core)")
+    p.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures at a time (default: 1)")
+    p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
+    p.add_argument("--repeats", type=int, default=1, metavar="N", help="passes over the pictures (default: 1)")
+    p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
+    p.add_argument("--benchmark", action="store_true", help="print the report instead of the classes")
+    p.add_argument("--json", metavar="FILE", help="write classes and report here")
+    return p
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    for name in ("batch_size", "repeats", "topk"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1")
+    if args.warmup < 0 or args.threads < 0:
+        raise UserError("--warmup and --threads must be 0 or more")
+    from mobilenetv3_paddle.deploy.bundle import read_bundle
+    from mobilenetv3_paddle.deploy.predictor import Predictor, batches, find_pictures
+    from mobilenetv3_paddle.deploy.report import environment, inference_report
+
+    pictures = find_pictures(args.img_path)
+    bundle = read_bundle(args.model_dir)
+    engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device)
+    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend)
+    for _ in range(args.warmup):
+        predictor.predict(pictures[: args.batch_size], args.topk)
+    predictor.times.clear()
+    rows: list[dict] = []
+    for _ in range(args.repeats):
+        rows = []
+        for paths in batches(pictures, args.batch_size):
+            for path, found in zip(paths, predictor.predict(paths, args.topk), strict=True):
+                rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+    about = environment(engine, bundle, args.threads, args.device)
+    report = inference_report(predictor.times, args.batch_size, len(pictures) * args.repeats)
+    if args.benchmark:
+        for title, part in {"environment": about, **report}.items():
+            print(f"---- {title} ----")
+            for name, value in part.items():
+                print(f"{name:16}: {value}")
+    else:
+        for row in rows:
+            print(Path(row["picture"]))
+            for found in row["predictions"]:
+                print(f"  {100 * found['probability']:6.2f} %  {found['name']}")
+    if args.json:
+        with atomic_open(args.json, "w") as file:
+            json.dump({"environment": about, **report, "pictures": rows}, file, indent=1)
+            file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Name what is on pictures: python tools/predict.py --img-path PICTURE_OR_FOLDER --pretrained WEIGHTS
+
+WEIGHTS is a checkpoint of tools/train.py, which knows its preprocessing and class names, or any .pdparams, .safetensors or
+.pth of a MobileNetV3. Exit status 0; 2 where something cannot be used. A damaged picture is named, the others are predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.image import IMAGE_BACKENDS
+
+
+def parser() -> Parser:
+    p = Parser(description=__doc__)
+    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
+    p.add_argument("--pretrained", required=True, metavar="FILE", help="the weights: .safetensors, .pdparams or .pth")
+    p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
+    p.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
+    p.add_argument(
+        "--classes", metavar="FILE", help="class names, one a line (default: those saved with the weights, or ImageNet's)"
+    )
+    p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
+    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
+    p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
+    p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
+    p.add_argument("--batch-size", type=int, default=16, metavar="N", help="pictures at a time (default: 16)")
+    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
+    return p
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if args.topk < 1 or args.batch_size < 1:
+        raise UserError("--topk and --batch-size must be at least 1")
+    # Paddle is imported only now, so that --help and a wrong flag answer at once.
+    from mobilenetv3_common.files import ensure_writable_dir
+    from mobilenetv3_paddle.deploy.engines import DygraphEngine
+    from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
+    from mobilenetv3_paddle.deploy.trained import load_trained
+    from mobilenetv3_paddle.train.distributed import started
+
+    pictures = find_pictures(args.img_path)
+    if args.save_dir:
+        ensure_writable_dir(args.save_dir)
+    with started(args.device):
+        trained = load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)
+        predictor = Predictor(DygraphEngine(trained.layer), trained.preset, trained.classes, trained.image_backend)
+        return predict_all(predictor, pictures, args)
+
+
+def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
+    """Predict in batches, and print; a picture that cannot be used is named on standard error, and makes the status 2."""
+    from mobilenetv3_paddle.deploy.annotate import save_annotated
+    from mobilenetv3_paddle.deploy.predictor import batches
+
+    rows: list[dict] = []
+    bad = 0
+    for paths in batches(pictures, args.batch_size):
+        usable, images = [], []
+        for path in paths:
+            try:
+                images.append(predictor.decode(path))
+                usable.append(path)
+            except UserError as error:
+                print(f"error: {error.line}", file=sys.stderr)
+                bad += 1
+        for path, image, found in zip(usable, images, predictor.predict(images, args.topk) if images else [], strict=True):
+            rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+            if not args.json:
+                print(f"{path}")
+                for p in found:
+                    print(f"  {100 * p.probability:6.2f} %  {p.name}")
+            if args.save_dir:
+                save_annotated(image, found, args.save_dir / f"{len(rows):04d}_{path.stem}.png")
+    if args.json:
+        print(json.dumps(rows, indent=1))
+    return 2 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
