@@ -147,22 +147,26 @@ def test_what_is_no_usable_picture_gets_its_own_status(server, case):
     assert status == expected and words in detail(content)
 
 
-def test_a_hundred_megabytes_are_refused_before_they_are_read(server):
-    start = time.perf_counter()
+def test_a_hundred_megabytes_are_refused_and_not_kept(server):
+    before = metric(server, "process_resident_memory_bytes")
+    status, _, content = ask(server, "POST", "/predict", bytes(100 * 2**20))
+    assert status == 413 and "larger than 1,048,576 bytes" in detail(content)
+    assert metric(server, "process_resident_memory_bytes") - before < 20 * 2**20
+
+
+def test_one_who_announces_a_hundred_megabytes_and_stops_is_let_go(server):
     with socket.create_connection(("127.0.0.1", server), 10) as connection:
         connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n" + bytes(1000))
         assert connection.recv(4096).startswith(b"HTTP/1.1 413")
-    assert time.perf_counter() - start < 2
 
 
 def test_an_upload_of_unknown_length_is_cut_off_at_the_limit(server):
     with socket.create_connection(("127.0.0.1", server), 10) as connection:
         connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        with contextlib.suppress(OSError):
-            for _ in range(40):
-                connection.sendall(b"10000\r\n" + bytes(0x10000) + b"\r\n")
-        with contextlib.suppress(ConnectionResetError):
-            assert connection.recv(4096).startswith(b"HTTP/1.1 413")
+        for _ in range(40):
+            connection.sendall(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+        connection.sendall(b"0\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413")
     assert ask(server, "GET", "/health")[0] == 200
 
 

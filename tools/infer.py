@@ -28,6 +28,7 @@ def parser() -> Parser:
     p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
     p.add_argument("--repeats", type=int, default=1, metavar="N", help="passes over the pictures (default: 1)")
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
+    p.add_argument("--accuracy", action="store_true", help="folders are named after their class: print top-1 and top-5, too")
     p.add_argument("--benchmark", action="store_true", help="print the report instead of the classes")
     p.add_argument("--json", metavar="FILE", help="write classes and report here")
     return p
@@ -58,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         for paths in batches(pictures, args.batch_size):
             for path, found in zip(paths, predictor.predict(paths, args.topk), strict=True):
                 rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+    figures = accuracy(rows, bundle.classes) if args.accuracy else {}
     about = environment(engine, bundle, args.threads, args.device)
     report = inference_report(predictor.times, args.batch_size, len(pictures) * args.repeats)
     if args.benchmark:
@@ -70,11 +72,31 @@ def main(argv: list[str] | None = None) -> int:
             print(Path(row["picture"]))
             for found in row["predictions"]:
                 print(f"  {100 * found['probability']:6.2f} %  {found['name']}")
+    if figures:
+        print(f"top-1: {figures['top1']:.4f}, top-5: {figures['top5']:.4f}, pictures: {figures['pictures']}")
     if args.json:
         with atomic_open(args.json, "w") as file:
-            json.dump({"environment": about, **report, "pictures": rows}, file, indent=1)
+            json.dump({"environment": about, **report, "accuracy": figures, "pictures": rows}, file, indent=1)
             file.write("\n")
     return 0
+
+
+def accuracy(rows: list[dict], classes: tuple[str, ...]) -> dict[str, float]:
+    """Top-1 and top-5 of predictions, where each picture's folder is named after its class.
+
+    Raises:
+        UserError: a folder is none of the classes, or fewer than five classes were named a picture.
+    """
+    ranks = []
+    for row in rows:
+        label = Path(row["picture"]).parent.name
+        names = [found["name"] for found in row["predictions"]]
+        if label not in classes:
+            raise UserError(f"--accuracy: {row['picture']} lies in a folder that is no class of the model ({label})")
+        if len(names) < min(5, len(classes)):
+            raise UserError("--accuracy needs --topk 5 or more")
+        ranks.append(names.index(label) if label in names else len(names))
+    return {"top1": sum(r < 1 for r in ranks) / len(ranks), "top5": sum(r < 5 for r in ranks) / len(ranks), "pictures": len(ranks)}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ with one known mistake at a time.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -106,11 +107,11 @@ def schedule(context: Context) -> Finding | None:
 
 def rates_of(side: Side, optimizer: Any, step: Callable[[], None], count: int = 14) -> np.ndarray:
     rates = []
-    for _ in range(count):
-        rates.append(side.learning_rate(optimizer))
-        if hasattr(optimizer, "_opt_called"):
-            optimizer._opt_called = True  # torch warns of a schedule whose optimizer never stepped; none shall here
-        step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of a schedule whose optimizer never stepped; none shall here
+        for _ in range(count):
+            rates.append(side.learning_rate(optimizer))
+            step()
     return np.array(rates)
 
 

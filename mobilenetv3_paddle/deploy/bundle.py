@@ -35,6 +35,7 @@ class Bundle:
         weights, weights_sha256: file that was exported.
         files: name -> SHA-256 of each file beside deploy.json.
         versions: of the packages that made them.
+        int8: what was tried and kept in quantisation; empty without int8.
         folder: where it lies.
     """
 
@@ -46,6 +47,7 @@ class Bundle:
     weights_sha256: str
     files: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    int8: dict[str, Any] = field(default_factory=dict)
     folder: Path = Path()
 
     def path(self, name: str) -> Path:

@@ -7,6 +7,7 @@ Every engine takes the same float32 pictures and gives logits; softmax, class na
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,12 +69,12 @@ def create_engine(
 class OnnxRuntimeEngine:
     """ONNX Runtime, fp32 or int8."""
 
-    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu") -> None:
+    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", path: Path | None = None) -> None:
         try:
             import onnxruntime
         except ImportError as error:
             raise UserError("--engine onnxruntime needs the package onnxruntime: pip install '.[deploy]'") from error
-        path = bundle.path(ONNX_INT8 if precision == "int8" else ONNX)
+        path = path or bundle.path(ONNX_INT8 if precision == "int8" else ONNX)
         provider = "CUDAExecutionProvider" if device == "gpu" else "CPUExecutionProvider"
         if provider not in onnxruntime.get_available_providers():
             raise UserError("--device gpu: this ONNX Runtime has no CUDA (install onnxruntime-gpu)")
@@ -81,6 +82,8 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if precision == "int8":  # weights that are only stored in int8 become float now, not in every run
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.name, self.version = f"onnxruntime {precision}", onnxruntime.__version__
         self._session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         self._input = self._session.get_inputs()[0].name

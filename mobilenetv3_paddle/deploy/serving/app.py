@@ -166,6 +166,7 @@ async def _receive(request: Request, limits: Limits) -> bytes:
     form = request.headers.get("content-type", "").startswith("multipart/form-data")
     most = limits.upload + (10_000 if form else 0)  # a form's own lines
     if declared > most:
+        await _thrown_away(request, limits.receive)
         raise too_large
 
     async def body() -> AsyncGenerator[bytes, None]:
@@ -173,6 +174,7 @@ async def _receive(request: Request, limits: Limits) -> bytes:
         async for chunk in request.stream():
             size += len(chunk)
             if size > most:
+                await _thrown_away(request, limits.receive)
                 raise too_large
             yield chunk
 
@@ -185,6 +187,17 @@ async def _receive(request: Request, limits: Limits) -> bytes:
     if not data:
         raise HTTPException(400, "the request holds no picture: POST its bytes, or a form with a file")
     return data
+
+
+async def _thrown_away(request: Request, seconds: float) -> None:
+    """Read on without keeping anything: a connection that is closed while its client still sends is reset, answer and all."""
+
+    async def rest() -> None:
+        while (await request.receive()).get("more_body"):
+            pass
+
+    with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+        await asyncio.wait_for(rest(), seconds)
 
 
 async def _joined(body: AsyncGenerator[bytes, None]) -> bytes:

@@ -1,0 +1,244 @@
+"""Post-training static quantisation of the ONNX model, in which what is quantised is chosen by measuring.
+
+Int8 everywhere makes MobileNetV3 slower: its depthwise convolutions, hardswishes and squeeze-excitations have little
+arithmetic and much traffic, and every step between int8 and float costs. So all weights are stored in int8, which makes the
+file a quarter, and int8 arithmetic is tried for the last layers, then the pointwise convolutions on ever larger maps, then
+everything; the fastest that still names the calibration pictures as fp32 does is kept.
+
+Weights that are only stored in int8 become float again when ONNX Runtime loads the file, where it is told not to look for
+quantised patterns (``session.disable_quant_qdq``, which :class:`~mobilenetv3_paddle.deploy.engines.OnnxRuntimeEngine` sets);
+the quantised operators are in the file as such (``QLinearConv``, ``QGemm``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, Bundle
+from mobilenetv3_paddle.deploy.engines import OnnxRuntimeEngine, cpu_threads, create_engine
+from mobilenetv3_paddle.deploy.predictor import Predictor, softmax
+
+AGREEMENT = 0.99
+MAX_PICTURES = 256
+REPEATS, INNER = 15, 8
+MIN_STORED = 256  # smaller weights (biases, scales) stay float
+
+
+@dataclass
+class Trial:
+    """One choice of what is quantised.
+
+    Attributes:
+        name: in words.
+        operators: how many compute in int8.
+        size: bytes of the file.
+        agreement: share of the calibration pictures with fp32's likeliest class.
+        max_probability_diff: from fp32's, over them.
+        ratio: median time at batch 1 over fp32's.
+    """
+
+    name: str
+    operators: int
+    size: int
+    agreement: float
+    max_probability_diff: float
+    ratio: float = 0.0
+
+
+@dataclass
+class Quantized:
+    """What was tried, and which was kept."""
+
+    chosen: str
+    fp32_size: int
+    trials: list[Trial] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The table, as text."""
+        head = ("operators", "size", "top-1 as fp32", "max prob diff", "time / fp32")
+        lines = ["{:42} {:>9} {:>10} {:>13} {:>13} {:>11}".format("int8 arithmetic in", *head)]
+        for t in self.trials:
+            mark = " <- kept" if t.name == self.chosen else ""
+            lines.append(
+                f"{t.name:42} {t.operators:9} {t.size / self.fp32_size:9.2f}x {t.agreement:13.1%} {t.max_probability_diff:13.4f} "
+                f"{t.ratio:11.2f}{mark}"
+            )
+        return "\n".join(lines)
+
+
+def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
+    """Add model_int8.onnx to an export.
+
+    Args:
+        bundle: with model.onnx.
+        pictures: such as the model will see; at most 256 of them are used.
+
+    Raises:
+        UserError: a package is missing or a picture cannot be used.
+    """
+    try:
+        import onnx
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+    except ImportError as error:
+        raise UserError(f"int8 needs the package {error.name}: pip install '.[deploy]'") from error
+    fp32 = create_engine(bundle, "onnxruntime")
+    predictor = Predictor(fp32, bundle.preset, bundle.classes, bundle.image_backend)
+    step = max(1, len(pictures) // MAX_PICTURES)
+    images = np.stack([predictor.preprocess(predictor.decode(path)) for path in pictures[::step][:MAX_PICTURES]])
+    truth = softmax(_in_batches(fp32, images))
+    result = Quantized("", bundle.path(ONNX).stat().st_size)
+    with tempfile.TemporaryDirectory(prefix=".int8-", dir=bundle.folder) as work, _quiet():
+        prepared = Path(work) / "prepared.onnx"
+        quant_pre_process(str(bundle.path(ONNX)), str(prepared))  # batch normalisation goes into the convolutions
+        engines: dict[str, Any] = {"fp32": fp32}
+        files: dict[str, Path] = {}
+        for name, nodes in _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared)))).items():
+            files[name] = Path(work) / f"{len(files)}.onnx"
+            _quantized(prepared, files[name], nodes, images)
+            engine = _engine(bundle, files[name])
+            got = softmax(_in_batches(engine, images))
+            engines[name] = engine
+            result.trials.append(
+                Trial(
+                    name,
+                    len(nodes),
+                    files[name].stat().st_size,
+                    float((got.argmax(1) == truth.argmax(1)).mean()),
+                    float(np.abs(got - truth).max()),
+                )
+            )
+        times = _side_by_side(engines, images[:1])
+        for trial in result.trials:
+            trial.ratio = times[trial.name] / times["fp32"]
+        good = [t for t in result.trials if t.agreement >= AGREEMENT]
+        best = min(good, key=lambda t: t.ratio) if good else max(result.trials, key=lambda t: t.agreement)
+        result.chosen = best.name
+        shutil.move(str(files[best.name]), str(bundle.folder / ONNX_INT8))
+    bundle.add(ONNX_INT8)
+    bundle.int8 = {"arithmetic": best.name, "pictures": len(images), "tried": [asdict(t) for t in result.trials]}
+    bundle.write()
+    return result
+
+
+def _choices(model: Any) -> dict[str, list[str]]:
+    """Names of the nodes that compute in int8, from few to all."""
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*model.graph.value_info, *model.graph.output]}
+    weights = {i.name: list(i.dims) for i in model.graph.initializer}
+    linear: list[str] = []
+    others: list[str] = []
+    pointwise: dict[int, list[str]] = {}
+    for node in model.graph.node:
+        if node.op_type in ("Gemm", "MatMul"):
+            linear.append(node.name)
+        elif node.op_type == "Conv":
+            groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+            size = (shapes.get(node.output[0]) or [0, 0, 0, 0])[2]
+            if groups == 1 and weights[node.input[1]][2:] == [1, 1] and size > 1:
+                pointwise.setdefault(size, []).append(node.name)
+            else:
+                others.append(node.name)
+    choices = {"nothing (weights stored only)": [], "linear layers": list(linear)}
+    taken = list(linear)
+    for size in sorted(pointwise):
+        taken = [*taken, *pointwise[size]]
+        choices[f"linear, pointwise to {size} x {size}"] = taken
+    choices["all convolutions and linear layers"] = [*taken, *others]
+    return choices
+
+
+def _quantized(source: Path, target: Path, nodes: list[str], images: np.ndarray) -> None:
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self, name: str) -> None:
+            self.feeds = iter([{name: image[None]} for image in images])
+
+        def get_next(self) -> dict | None:  # type: ignore[override]
+            return next(self.feeds, None)
+
+    if nodes:
+        name = onnx.load(str(source)).graph.input[0].name
+        quantize_static(
+            str(source), str(target), Reader(name), quant_format=QuantFormat.QOperator, per_channel=True,
+            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, nodes_to_quantize=nodes,
+            calibrate_method=CalibrationMethod.MinMax,
+        )  # fmt: skip
+        source = target
+    onnx.save(_stored_in_int8(onnx.load(str(source))), str(target))
+
+
+def _stored_in_int8(model: Any) -> Any:
+    """Float weights of convolutions and linear layers as int8, one scale an output channel, with a node that scales them back."""
+    from onnx import helper, numpy_helper
+
+    users: dict[str, list[tuple[Any, int]]] = {}
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            users.setdefault(name, []).append((node, place))
+    kept, nodes = [], []
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        by = users.get(tensor.name, [])
+        fits = by and all(node.op_type in ("Conv", "Gemm") and place == 1 for node, place in by)
+        if array.dtype != np.float32 or array.size < MIN_STORED or not fits:
+            kept.append(tensor)
+            continue
+        transposed = next((a.i for a in by[0][0].attribute if a.name == "transB"), 0)
+        axis = 1 if by[0][0].op_type == "Gemm" and not transposed else 0
+        others = tuple(i for i in range(array.ndim) if i != axis)
+        scale = np.maximum(np.abs(array).max(others) / 127, 1e-12).astype(np.float32)
+        levels = np.clip(np.rint(array / np.expand_dims(scale, others)), -127, 127).astype(np.int8)
+        kept += [numpy_helper.from_array(levels, f"{tensor.name}_int8"), numpy_helper.from_array(scale, f"{tensor.name}_scale")]
+        inputs = [f"{tensor.name}_int8", f"{tensor.name}_scale"]
+        nodes.append(helper.make_node("DequantizeLinear", inputs, [tensor.name], name=f"scale_{tensor.name}", axis=axis))
+    nodes += list(model.graph.node)
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(kept)
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _engine(bundle: Bundle, path: Path) -> OnnxRuntimeEngine:
+    return OnnxRuntimeEngine(bundle, "int8", cpu_threads(), path=path)
+
+
+def _in_batches(engine: Any, images: np.ndarray, size: int = 32) -> np.ndarray:
+    return np.concatenate([engine(images[i : i + size]) for i in range(0, len(images), size)])
+
+
+def _side_by_side(engines: dict[str, Any], image: np.ndarray) -> dict[str, float]:
+    """Median milliseconds of each engine on one picture, all in turn, so that a slow phase of the machine meets them all."""
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(REPEATS):
+        for name, engine in engines.items():
+            engine(image)
+            start = time.perf_counter()
+            for _ in range(INNER):
+                engine(image)
+            found[name].append(1e3 * (time.perf_counter() - start) / INNER)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Without the quantiser's advice to prepare the model, which has been done."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
