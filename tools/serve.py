@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
     bundle = read_bundle(args.model_dir)
-    engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device)
+    engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device, spin=False)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend)
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout, args.timeout, args.max_batch

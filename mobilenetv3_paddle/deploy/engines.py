@@ -36,7 +36,7 @@ def cpu_threads() -> int:
 
 
 def create_engine(
-    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu"
+    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu", spin: bool = True
 ) -> Engine:
     """Load an exported model.
 
@@ -46,6 +46,7 @@ def create_engine(
         precision: ``fp32``, or ``int8`` where the export was made with it.
         threads: of the engine; 0 for every core this process may use.
         device: ``cpu`` or ``gpu``.
+        spin: whether ONNX Runtime's threads wait by turning in circles: quicker alone, slower where others want the cores.
 
     Raises:
         UserError: the export lacks the file, or the engine cannot do what is asked.
@@ -58,7 +59,7 @@ def create_engine(
         raise UserError(f"unknown device {device!r}: use cpu or gpu")
     threads = threads or cpu_threads()
     if engine == "onnxruntime":
-        return OnnxRuntimeEngine(bundle, precision, threads, device)
+        return OnnxRuntimeEngine(bundle, precision, threads, device, spin)
     if precision == "int8":
         raise UserError(f"--engine {engine} has no int8 here: use --engine onnxruntime")
     if engine == "onednn" and device == "gpu":
@@ -69,7 +70,9 @@ def create_engine(
 class OnnxRuntimeEngine:
     """ONNX Runtime, fp32 or int8."""
 
-    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", path: Path | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", spin: bool = True, path: Path | None = None
+    ) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -82,6 +85,8 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if not spin:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if precision == "int8":  # weights that are only stored in int8 become float now, not in every run
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.name, self.version = f"onnxruntime {precision}", onnxruntime.__version__
