@@ -20,7 +20,7 @@ class DatasetIndex:
         root: the data path.
         names: file names relative to ``root``, one a sample.
         labels: class number of each sample, 0 .. ``num_classes`` - 1.
-        classes: name of each class (folder layout), or its number as text (list layout).
+        classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
     """
 
     root: Path
@@ -47,7 +47,8 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     """List one split of a data path.
 
     ``SPLIT_list.txt`` (lines of ``relative/path label``) is used where it exists, else the folder ``SPLIT/CLASS/*``
-    with classes and files in sorted order, as torchvision's ``ImageFolder`` orders them.
+    with classes and files in sorted order, as torchvision's ``ImageFolder`` orders them. Beside list files, ``classes.txt``
+    gives the classes' names, one a line; without it their numbers are their names.
 
     Args:
         data_path: a folder in ImageNet layout or with list files.
@@ -55,8 +56,8 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
         num_classes: refuse labels outside 0 .. ``num_classes`` - 1, and more class folders than that.
 
     Raises:
-        UserError: the folder is missing or empty, a list line is malformed, a listed file is missing, or a label is
-            out of range.
+        UserError: the folder is missing or empty, a list line is malformed, a listed file is missing, a label is out of
+            range, or has no name in classes.txt.
     """
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
@@ -117,4 +118,16 @@ def _from_list(root: Path, list_file: Path) -> DatasetIndex:
         labels.append(int(label))
     if not names:
         raise UserError(f"{list_file} lists no picture")
-    return DatasetIndex(root, tuple(names), tuple(labels), tuple(str(c) for c in range(max(labels) + 1)))
+    return DatasetIndex(root, tuple(names), tuple(labels), _listed_classes(root / "classes.txt", max(labels) + 1))
+
+
+def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
+    if not path.is_file():
+        return tuple(str(number) for number in range(needed))
+    try:
+        classes = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    if len(classes) < needed:
+        raise UserError(f"{path} names {len(classes)} classes, but a list has label {needed - 1}: name all, or remove the file")
+    return classes

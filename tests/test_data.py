@@ -120,7 +120,15 @@ def test_ranks_change_nothing_even_with_mixing():
 def test_both_layouts_list_the_same(lite_copy, lite_folders):
     lists, folders = index_dataset(LITE_DATA, "val"), index_dataset(lite_folders, "val")
     assert (lists.names, lists.labels) == (folders.names, folders.labels)
-    assert folders.classes[1] == "cat" and folders.num_classes == lists.num_classes == 8
+    assert folders.classes[1] == "cat" and folders.classes == lists.classes and folders.num_classes == 8
+
+
+def test_list_files_name_their_classes_in_classes_txt(lite_copy):
+    (lite_copy / "classes.txt").unlink()
+    assert index_dataset(lite_copy, "val").classes == tuple("01234567")
+    (lite_copy / "classes.txt").write_text("astronaut\ncat\n")
+    with pytest.raises(UserError, match=r"classes.txt names 2 classes, but a list has label 7"):
+        index_dataset(lite_copy, "val")
 
 
 def damage(name, text):

@@ -38,6 +38,12 @@ def finished(request, tmp_path_factory):
     return folder, run
 
 
+def test_a_run_with_workers_ends_without_a_word(tmp_path):
+    """Paddle's handler takes workers that Python ends at exit for crashed ones."""
+    run = train(tmp_path, *ONE_EPOCH, "--workers", "2")
+    assert run.returncode == 0 and run.stderr == ""
+
+
 def test_the_log_is_the_guides(finished):
     folder, run = finished
     lines = [line for line in run.stdout.splitlines() if line.startswith("[Epoch")]

@@ -1,8 +1,12 @@
-"""Measure side by side in one run: python tools/benchmark.py loader | train.
+"""Measure side by side in one run: python tools/benchmark.py inference | loader | train | align.
+
+inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
+int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
 
 loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, beside
 torchvision's own transforms in torch's loader, on the same JPEGs with the same workers.
 train: an update of the engine beside a bare loop of forward, loss, backward and update on the same batches.
+align: the seconds of each alignment step.
 
 Medians over the repeats; the ratios are what to look at, since machines are noisy.
 """
@@ -22,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import exit_on_user_error
+from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_paddle.deploy.report import processor_name
 
 
 def side_by_side(cases: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
@@ -135,20 +140,159 @@ def train_cases(framework: str, model: str, batch_size: int, size: int) -> dict[
     return {f"{framework} bare loop": bare, f"{framework} engine": engine}
 
 
+BATCHES = (1, 8, 32)
+
+
+def inference_cases(folder: Path, model: str, pretrained: str | None, threads: int) -> dict[str, Callable[[Any], Any]]:
+    """Engine -> a function of pictures, float32 (N, 3, 224, 224); all of the same weights, checked against each other."""
+    importlib.import_module("mobilenetv3_ref").declare_missing_operators()  # before torchvision, beside a CPU torch
+    import numpy as np
+    import torch
+
+    from mobilenetv3_common.weights import as_torch, write_state
+    from mobilenetv3_paddle.deploy.engines import DygraphEngine, create_engine
+    from mobilenetv3_paddle.deploy.export import export
+    from mobilenetv3_paddle.deploy.predictor import find_pictures
+    from mobilenetv3_paddle.deploy.quantize import quantize
+    from mobilenetv3_paddle.deploy.trained import load_trained
+    from mobilenetv3_ref.models import MODELS
+
+    if pretrained is None:
+        from alignment.reference_weights import calibrated_state
+
+        pretrained = str(folder / "calibrated.safetensors")
+        write_state(pretrained, calibrated_state(model))
+    trained = load_trained(pretrained)
+    bundle, _ = export(trained, folder / "exported")
+    lite_data = Path(__file__).resolve().parents[1] / "lite_data"
+    print(quantize(bundle, find_pictures([lite_data])).line(), "\n")
+    cases: dict[str, Callable[[Any], Any]] = {
+        "Paddle dygraph": DygraphEngine(trained.layer),
+        "Paddle Inference": create_engine(bundle, "paddle", threads=threads),
+        "Paddle Inference, oneDNN": create_engine(bundle, "onednn", threads=threads),
+        "ONNX Runtime fp32": create_engine(bundle, "onnxruntime", threads=threads),
+        "ONNX Runtime int8": create_engine(bundle, "onnxruntime", "int8", threads),
+    }
+    torch.set_num_threads(threads)
+    state = as_torch({n: t.numpy() for n, t in trained.layer.state_dict().items()})
+    networks = {}
+    for name in ("torch eager", "torch channels_last", "torch.compile"):
+        network = MODELS[trained.model](num_classes=len(trained.classes)).eval()
+        missing = network.load_state_dict({n: torch.from_numpy(a.copy()) for n, a in state.items()}, strict=False)
+        assert not missing.unexpected_keys and all("num_batches" in key for key in missing.missing_keys)
+        networks[name] = network.to(memory_format=torch.channels_last) if name == "torch channels_last" else network
+
+    def run(network: Any, images: Any, last: bool = False) -> Any:
+        with torch.inference_mode():
+            tensor = torch.from_numpy(images)
+            return network(tensor.to(memory_format=torch.channels_last) if last else tensor).numpy()
+
+    cases["torch eager"] = lambda images: run(networks["torch eager"], images)
+    cases["torch channels_last"] = lambda images: run(networks["torch channels_last"], images, True)
+    compiled = torch.compile(networks["torch.compile"])
+    size = trained.preset.crop_size
+    probe = np.random.default_rng(0).standard_normal((2, 3, size, size)).astype(np.float32)
+    try:
+        run(compiled, probe)
+        cases["torch.compile"] = lambda images: run(compiled, images)
+    except Exception as error:  # it wants a C++ compiler, and not every machine has one
+        print(f"torch.compile does not work here: {type(error).__name__}: {str(error).splitlines()[0][:120]}\n")
+    truth = cases["torch eager"](probe)
+    for name, case in cases.items():
+        error = float(np.linalg.norm(case(probe) - truth) / np.linalg.norm(truth))
+        if not error < (0.5 if "int8" in name else 1e-3):
+            raise RuntimeError(f"{name} does not compute what torch computes: relative L2 {error:.1e}")
+    return cases
+
+
+def inference(folder: Path, args: Any) -> dict[str, list[float]]:
+    """Milliseconds a picture, as ``engine, batch N``."""
+    import numpy as np
+
+    threads = args.threads or len(os.sched_getaffinity(0))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Paddle dygraph's; the others are told
+    cases = inference_cases(folder, args.model, args.pretrained, threads)
+    found: dict[str, list[float]] = {}
+    for batch in BATCHES:
+        images = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
+        inner = max(1, 32 // batch)
+
+        def timed(case: Callable[[Any], Any], images: Any = images, inner: int = inner) -> float:
+            time.sleep(0.02)  # threads of the engine before that still turn in circles fall asleep
+            case(images)
+            start = time.perf_counter()
+            for _ in range(inner):
+                case(images)
+            return 1e3 * (time.perf_counter() - start) / inner / len(images)
+
+        measured = side_by_side({name: lambda case=case: timed(case) for name, case in cases.items()}, args.repeats)
+        print(f"batch {batch}, {threads} threads")
+        print_table(measured, "ms a picture", "torch eager")
+        print()
+        found |= {f"{name}, batch {batch}": values for name, values in measured.items()}
+    return found
+
+
+def draw_inference(path: str, found: dict[str, list[float]], title: str) -> None:
+    """Bars of the medians, one group a batch size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = list(dict.fromkeys(key.rsplit(", batch", 1)[0] for key in found))
+    figure, axes = plt.subplots(1, len(BATCHES), figsize=(12, 4), layout="constrained", sharey=True)
+    for axis, batch in zip(axes, BATCHES, strict=True):
+        values = [statistics.median(found[f"{name}, batch {batch}"]) for name in names]
+        colours = ["#bc4c00" if name.startswith("torch") else "#0969da" for name in names]
+        bars = axis.barh(names, values, color=colours)
+        axis.bar_label(bars, [f" {value:.2f}" for value in values])
+        axis.set(title=f"batch {batch}", xlabel="ms a picture", xlim=(0, max(values) * 1.2))
+    axes[0].invert_yaxis()
+    figure.suptitle(title)
+    with atomic_open(path) as file:
+        figure.savefig(file, format="png", dpi=100)
+    plt.close(figure)
+
+
+def align_cases(model: str) -> dict[str, Callable[[], float]]:
+    """Seconds of each alignment step."""
+    from alignment.steps import NAMES, run_step
+    from alignment.steps.context import Context
+
+    context = Context(model=model)
+    return {f"step {number} {name}": lambda number=number: run_step(number, context).seconds for number, name in NAMES.items()}
+
+
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=("loader", "train"))
+    parser.add_argument("what", choices=("inference", "loader", "train", "align"))
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default: 5)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="loader processes (default: 2)")
     parser.add_argument("--pictures", type=int, default=640, metavar="N", help="JPEGs of the loader's epoch (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--size", type=int, default=224, metavar="N", help="train: pixels of the input (default: 224)")
     parser.add_argument("--model", choices=("mobilenet_v3_small", "mobilenet_v3_large"), default="mobilenet_v3_small")
+    parser.add_argument("--pretrained", metavar="FILE", help="inference: weights of 1000 classes (default: calibrated ones)")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="inference: of every engine (default: one a core)")
+    parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     args = parser.parse_args(argv)
+    if args.repeats < 1 or args.threads < 0:
+        raise UserError("--repeats must be at least 1, --threads 0 or more")
+    if args.plot and args.what != "inference":
+        raise UserError("--plot draws inference alone")
     found: dict[str, list[float]] = {}
-    if args.what == "loader":
+    if args.what == "inference":
+        with tempfile.TemporaryDirectory() as folder:
+            found = inference(Path(folder), args)
+        if args.plot:
+            draw_inference(args.plot, found, f"{args.model}, {processor_name()}")
+    elif args.what == "align":
+        found = side_by_side(align_cases(args.model), args.repeats)
+        print_table(found, "s", "step 1 forward")
+    elif args.what == "loader":
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         with tempfile.TemporaryDirectory() as folder:
             write_jpegs(Path(folder), args.pictures)

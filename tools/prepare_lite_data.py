@@ -92,6 +92,9 @@ def make(directory: Path) -> None:
         with atomic_open(directory / f"{split}_list.txt", "w") as out:
             out.write("\n".join(lines) + "\n")
         files[f"{split}_list.txt"] = sha256_of(directory / f"{split}_list.txt")
+    with atomic_open(directory / "classes.txt", "w") as out:
+        out.write("\n".join(PHOTOGRAPHS) + "\n")
+    files["classes.txt"] = sha256_of(directory / "classes.txt")
     with atomic_open(directory / "manifest.json", "w") as out:
         json.dump({"pictures": pictures, "lists": files}, out, indent=1)
         out.write("\n")

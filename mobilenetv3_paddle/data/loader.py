@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,6 +44,12 @@ def collate(
         ]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return images, labels, numbers
+
+
+@atexit.register
+def _let_workers_go() -> None:
+    """At exit Python ends workers that still run, and Paddle's SIGCHLD handler would take that for a crash and raise."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _start_worker(worker_id: int) -> None:
