@@ -1,13 +1,15 @@
 # make align   prove the port: sets up .venv, checks lite_data, makes the reference weights, runs every step
 # make test    the whole test suite
 # make lint    ruff and mypy
+# make tipc    every TIPC chain in its lite mode, with the real tools
+# make docs    the documentation as a site, in site/
 # MODEL=mobilenet_v3_large make align   the same for the large model
 PYTHON ?= python3
 VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align test lint format setup clean
+.PHONY: align test lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -20,6 +22,20 @@ lint: setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+CHAINS = train_inference_python:train_infer_python train_amp_inference_python:train_amp_infer_python \
+	train_fleet_inference_python:train_fleet_infer_python ptq_inference_python:train_ptq_infer_python \
+	paddle2onnx:paddle2onnx_infer_python serving_infer_python:serving_infer_python
+
+tipc: setup
+	@for chain in $(CHAINS); do \
+		config=test_tipc/configs/$(MODEL)/$${chain#*:}.txt; \
+		PYTHON=$(RUN) bash test_tipc/prepare.sh $$config lite_train_lite_infer && \
+		PYTHON=$(RUN) bash test_tipc/test_$${chain%:*}.sh $$config lite_train_lite_infer || exit 1; \
+	done
+
+docs: setup
+	$(RUN) -m mkdocs build --strict --quiet
 
 format: setup
 	$(RUN) -m ruff check --fix .

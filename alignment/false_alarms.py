@@ -50,7 +50,7 @@ def findings(model: str, width: float, seed: int) -> list[Any]:
     from alignment.reference_weights import calibrated_state
     from alignment.steps.context import Context
 
-    options = {"width_mult": width}
+    options: dict[str, Any] = {"width_mult": width}
     context = Context(model=model, given_state=calibrated_state(model, seed, PICTURE_SIZE, **options), options=options, seed=seed)
     photos, _ = context.photographs(BATCH_SIZES[seed % len(BATCH_SIZES)], PICTURE_SIZE)
     pair = [side.build(model, context.state, **options) for side in (context.paddle, context.ref)]

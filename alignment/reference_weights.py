@@ -8,8 +8,10 @@ standard deviation 1 that names some of the photographs rightly and others not.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,11 +21,11 @@ import numpy as np
 
 from alignment.weights import NameMap, load_torch_state
 from mobilenetv3_common.dataset_index import index_dataset
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.weights import State, write_state
+from mobilenetv3_common.weights import State, as_paddle, write_state
 
 ROOT = Path(__file__).resolve().parents[1]
 LITE_DATA = ROOT / "lite_data"
@@ -200,3 +202,23 @@ def _set_last_layer(network: Any, photos: Any, labels: np.ndarray, rng: np.rando
     scale = last(features_val).std()
     last.weight /= scale
     last.bias /= scale
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    """Write weights to a file: python -m alignment.reference_weights --model NAME --output FILE [--weights torchvision]"""
+    from mobilenetv3_paddle.models import MODELS
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--model", choices=sorted(MODELS), default="mobilenet_v3_small")
+    parser.add_argument("--weights", help="torchvision, or torchvision-v2, for the published file (default: calibrated weights)")
+    parser.add_argument("--output", required=True, metavar="FILE", help=".pdparams, .pth or .safetensors")
+    args = parser.parse_args(argv)
+    state, name = obtain_state(args.weights, args.model, NameMap(MODELS[args.model]()))
+    write_state(args.output, as_paddle(state) if args.output.endswith(".pdparams") else state)
+    print(f"{args.output}: {name} weights of {args.model}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,10 @@ start() {
     CONFIG=$(realpath "$1") MODE=$2
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || die "cannot enter the project's folder"
     MODEL=$(value model_name)
-    PYTHON=${PYTHON:-$(value python)}
+    if [ -z "${PYTHON:-}" ]; then
+        PYTHON=$(value python)
+        [ "$PYTHON" = python ] && [ -x .venv/bin/python ] && PYTHON=.venv/bin/python # what `make setup` made
+    fi
     command -v "$PYTHON" >/dev/null || die "$CONFIG: python: there is no $PYTHON; set PYTHON to another one"
     OUTPUT=test_tipc/output/$MODEL/$MODE
     mkdir -p "$OUTPUT" || die "cannot write in $OUTPUT"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make what a chain needs: bash test_tipc/prepare.sh CONFIG MODE
-# The lite modes use lite_data, which the repository holds, and need no network. whole_infer uses published weights where
-# they can be fetched, else calibrated ones that are made here; whole_train needs ImageNet at the config's --data-path.
+# The lite modes use lite_data, which the repository holds, and need no network. whole_infer makes calibrated weights here, or
+# fetches torchvision's with WEIGHTS=torchvision; whole_train_whole_infer needs ImageNet at the config's --data-path.
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 # shellcheck disable=SC2086
 start "${1:-}" "${2:-}" $MODES
@@ -22,6 +22,6 @@ mkdir -p "$OUTPUT"
 if [ "$MODE" = whole_infer ]; then
     weights=$(value pretrained_weights)
     mkdir -p "$(dirname "$weights")"
-    [ -f "$weights" ] || "$PYTHON" -m alignment.reference_weights --model "$MODEL" --output "$weights" || exit 2
+    [ -f "$weights" ] || "$PYTHON" -m alignment.reference_weights --model "$MODEL" --output "$weights" ${WEIGHTS:+--weights "$WEIGHTS"} || exit 2
 fi
 echo "ready: $MODEL $MODE, results will be in $OUTPUT"

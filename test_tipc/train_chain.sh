@@ -43,7 +43,8 @@ train_command() {
 # after_training WEIGHTS NAME: evaluate, export, infer.
 after_training() {
     local exported=$OUTPUT/exported_$2
-    if [ "$(value eval)" != null ]; then
+    # whole_infer takes weights of 1000 classes, of which lite_data's labels know nothing.
+    if [ "$MODE" != whole_infer ] && [ "$(value eval)" != null ]; then
         run "eval_$2" "$PYTHON $(value eval)$(flag --config "$(value --config 2)")$(flags --data-path) --pretrained $1"
     fi
     run "export_$2" "$PYTHON $(value norm_export) --pretrained $1 --output-dir $exported$(extra_export)" || return
@@ -57,13 +58,13 @@ extra_export() { :; }
 extra_train() { :; }
 
 train_chain() {
-    need norm_export eval inference --device --engine --threads --batch-size --precision --img-path --data-path
+    need norm_export eval inference --device --engine --threads --precision --img-path --data-path
     if [ "$MODE" = whole_infer ]; then
         need pretrained_weights
         after_training "$(value pretrained_weights)" whole_infer
         return
     fi
-    need trainer norm_train gpu_list train_model_name --config --epochs --pretrained --amp-level
+    need trainer norm_train gpu_list train_model_name --config --epochs --batch-size --pretrained --amp-level
     local trainer gpus count name folder device command
     device=$([ $HAS_GPU -eq 1 ] && echo gpu || echo cpu)
     for trainer in $(alternatives trainer); do

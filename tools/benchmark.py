@@ -13,6 +13,7 @@ Medians over the repeats; the ratios are what to look at, since machines are noi
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -199,9 +200,9 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
         print(f"torch.compile does not work here: {type(error).__name__}: {str(error).splitlines()[0][:120]}\n")
     truth = cases["torch eager"](probe)
     for name, case in cases.items():
-        error = float(np.linalg.norm(case(probe) - truth) / np.linalg.norm(truth))
-        if not error < (0.5 if "int8" in name else 1e-3):
-            raise RuntimeError(f"{name} does not compute what torch computes: relative L2 {error:.1e}")
+        difference = float(np.linalg.norm(case(probe) - truth) / np.linalg.norm(truth))
+        if not difference < (0.5 if "int8" in name else 1e-3):
+            raise RuntimeError(f"{name} does not compute what torch computes: relative L2 {difference:.1e}")
     return cases
 
 
@@ -225,7 +226,7 @@ def inference(folder: Path, args: Any) -> dict[str, list[float]]:
                 case(images)
             return 1e3 * (time.perf_counter() - start) / inner / len(images)
 
-        measured = side_by_side({name: lambda case=case: timed(case) for name, case in cases.items()}, args.repeats)
+        measured = side_by_side({name: functools.partial(timed, case) for name, case in cases.items()}, args.repeats)
         print(f"batch {batch}, {threads} threads")
         print_table(measured, "ms a picture", "torch eager")
         print()
@@ -261,7 +262,11 @@ def align_cases(model: str) -> dict[str, Callable[[], float]]:
     from alignment.steps.context import Context
 
     context = Context(model=model)
-    return {f"step {number} {name}": lambda number=number: run_step(number, context).seconds for number, name in NAMES.items()}
+
+    def seconds(number: int) -> float:
+        return run_step(number, context).seconds
+
+    return {f"step {number} {name}": functools.partial(seconds, number) for number, name in NAMES.items()}
 
 
 @exit_on_user_error

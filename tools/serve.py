@@ -62,10 +62,15 @@ def main(argv: list[str] | None = None) -> int:
         timeout_keep_alive=30, backlog=4096,
     )  # fmt: skip
     sock = listening(args.host, args.port)
-    print(f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/", flush=True)
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/", flush=True)  # it answers now
+
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended in good order
         signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[sock])
+    Server(config).run(sockets=[sock])
     return 0
 
 
