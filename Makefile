@@ -35,7 +35,7 @@ tipc: setup
 	done
 
 docs: setup
-	$(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 format: setup
 	$(RUN) -m ruff check --fix .
