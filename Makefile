@@ -49,4 +49,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache result/*.npy result/*.json result/*.png result/log
+	rm -rf $(VENV) .cache site test_tipc/output result/*.npy result/*.json result/*.png result/*.html result/log
