@@ -24,6 +24,12 @@ SMALL = "mobilenet_v3_small"
 LARGE = "mobilenet_v3_large"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first, so that no worker is alone with one at the end."""
+    long = ("test_the_first_steps_work", "test_all_steps_pass_and_the_table_says_so")
+    items.sort(key=lambda item: item.name not in long)
+
+
 @pytest.fixture(scope="session")
 def small_state() -> dict[str, np.ndarray]:
     """Calibrated weights of the small model at width 0.5, pictures of 96 pixels: quick, and every parameter matters."""
