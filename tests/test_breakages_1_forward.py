@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from alignment.diagnosis import diagnose
-from alignment.faults import broken_model
+from alignment.faults.models import broken_model
 from alignment.steps import forward, run_step
 from alignment.steps.context import Context
 from tests.breaking import faults_of, found_where_it_is

@@ -8,7 +8,7 @@ import paddle
 import pytest
 
 from alignment.diagnosis import diagnose
-from alignment.faults import correct_by, earlier, rank_by
+from alignment.faults.metric import correct_by, earlier, rank_by
 from alignment.sides import PaddleSide
 from alignment.steps import metric
 from alignment.steps.context import Context

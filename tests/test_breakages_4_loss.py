@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alignment.diagnosis import diagnose
-from alignment.faults import loss_of
+from alignment.faults.loss import loss_of
 from alignment.steps import loss
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from tests.breaking import faults_of, found_where_it_is

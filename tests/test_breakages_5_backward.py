@@ -8,7 +8,8 @@ import paddle
 import pytest
 from paddle import nn
 
-from alignment.faults import bfloat16_inside, biased_variance, broken_model, dropout_missing, optimizer_with, schedule_with
+from alignment.faults.models import bfloat16_inside, biased_variance, broken_model, dropout_missing
+from alignment.faults.updates import optimizer_with, schedule_with
 from alignment.sides import PaddleSide, RefSide
 from alignment.steps import backward
 from tests.breaking import faults_of, found_where_it_is

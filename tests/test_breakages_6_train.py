@@ -7,7 +7,9 @@ import pytest
 
 from alignment.diagnosis import diagnose
 from alignment.digits import write_digits
-from alignment.faults import FAULTS, bfloat16_inside, built, configured, injected
+from alignment.faults import FAULTS, injected
+from alignment.faults.models import bfloat16_inside
+from alignment.faults.training import built, configured
 from alignment.sides import PaddleSide
 from alignment.steps import train
 from alignment.steps.context import Context, StepResult

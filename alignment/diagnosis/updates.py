@@ -22,7 +22,7 @@ from alignment.localize.hints import close
 from alignment.sides import Side
 from alignment.steps.backward import RUNS, Run
 from alignment.steps.context import Context, Lane
-from mobilenetv3_common.train_config import ScheduleConfig
+from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
 UPDATES = 3
@@ -259,11 +259,11 @@ def _mistakes(context: Context, run: Run, gradients: list[State]) -> Iterator[tu
             made(momentum=1 - config.momentum),
         )
     if config.name == "sgd":
-        yield (place, "nesterov", "Nesterov momentum, expected plain momentum"), list(_nesterov(context, run, gradients))
+        yield (place, "nesterov", "Nesterov momentum, expected plain momentum"), list(_by_hand(context, run, gradients, _nesterov))
     if config.name == "rmsprop":
         yield (
             (place, "eps_inside_root", "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
-            list(_rmsprop_inside(context, run, gradients)),
+            list(_by_hand(context, run, gradients, _rmsprop_inside)),
         )
         for alpha in (0.99, 0.95, 0.999, 1 - config.alpha):
             yield (place, "alpha", f"alpha (rho) {alpha:g}, expected {config.alpha:g}"), made(alpha=alpha)
@@ -280,29 +280,24 @@ def _mistakes(context: Context, run: Run, gradients: list[State]) -> Iterator[tu
         )
 
 
-def _rmsprop_inside(context: Context, run: Run, gradients: list[State]) -> Iterator[State]:
-    c = run.optimizer.in_float32()
-    square: State = {}
-    velocity: State = {}
+def _by_hand(context: Context, run: Run, gradients: list[State], move: Callable[..., np.ndarray]) -> Iterator[State]:
+    """Weights after each update of the same starting weights; ``move`` gets the config, a tensor's memory and its gradient."""
+    config = run.optimizer.in_float32()
+    memories: dict[str, State] = {}
     for gradient in gradients:
         state = {}
         for name, given in gradient.items():
             weight = context.state[name].astype(np.float64)
-            g = given + c.weight_decay * weight
-            square[name] = c.alpha * square.get(name, 0.0) + (1 - c.alpha) * g * g
-            velocity[name] = c.momentum * velocity.get(name, 0.0) + c.lr * g / np.sqrt(square[name] + c.eps)
-            state[name] = weight - velocity[name]
+            state[name] = weight - move(config, memories.setdefault(name, {}), given + config.weight_decay * weight)
         yield state
 
 
-def _nesterov(context: Context, run: Run, gradients: list[State]) -> Iterator[State]:
-    c = run.optimizer.in_float32()
-    velocity: State = {}
-    for gradient in gradients:
-        state = {}
-        for name, given in gradient.items():
-            weight = context.state[name].astype(np.float64)
-            g = given + c.weight_decay * weight
-            velocity[name] = c.momentum * velocity.get(name, 0.0) + g
-            state[name] = weight - c.lr * (g + c.momentum * velocity[name])
-        yield state
+def _rmsprop_inside(c: OptimizerConfig, memory: State, g: np.ndarray) -> np.ndarray:
+    memory["square"] = c.alpha * memory.get("square", 0.0) + (1 - c.alpha) * g * g
+    memory["velocity"] = c.momentum * memory.get("velocity", 0.0) + c.lr * g / np.sqrt(memory["square"] + c.eps)
+    return memory["velocity"]
+
+
+def _nesterov(c: OptimizerConfig, memory: State, g: np.ndarray) -> np.ndarray:
+    memory["velocity"] = c.momentum * memory.get("velocity", 0.0) + g
+    return c.lr * (g + c.momentum * memory["velocity"])

@@ -1,0 +1,181 @@
+"""Faults of decoding, transforms, order, batches and mixing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import mobilenetv3_common.preprocess
+import mobilenetv3_paddle.data.dataset
+import mobilenetv3_paddle.data.loader
+import mobilenetv3_paddle.data.transforms
+from alignment.faults.base import fault, replaced
+from alignment.sides import PaddleSide
+from mobilenetv3_paddle.data import ImageDataset, build_loader
+
+transforms: Any = mobilenetv3_paddle.data.transforms
+preprocess: Any = mobilenetv3_common.preprocess
+
+
+@fault("data", 2, "decode", "channels_reversed")
+def bgr(stack):
+    decode = mobilenetv3_paddle.data.dataset.decode_image
+
+    def reversed_channels(path, backend="pil"):
+        return Image.fromarray(np.ascontiguousarray(np.asarray(decode(path, backend))[:, :, ::-1]))
+
+    stack.enter_context(replaced(mobilenetv3_paddle.data.dataset, "decode_image", reversed_channels))
+    return PaddleSide()
+
+
+def levels_fault(hint: str) -> Callable[[Callable], Callable]:
+    """A fault of normalisation: the function gives what each of 256 levels becomes, float32 (3, 256)."""
+
+    def register(levels: Callable) -> Callable:
+        def make(stack):
+            stack.enter_context(replaced(preprocess, "_normalized_levels", levels))
+            return PaddleSide()
+
+        fault("data", 2, "normalize", hint, levels.__name__)(make)
+        return levels
+
+    return register
+
+
+def _levels(mean, std, scale=255.0):
+    steps = np.arange(256, dtype=np.float32) / np.float32(scale)
+    return np.stack([((steps - np.float32(m)) / np.float32(s)).astype(np.float32) for m, s in zip(mean, std, strict=True)])
+
+
+@levels_fault("not_divided_by_255")
+def not_divided_by_255(mean, std):
+    return _levels(mean, std, 1.0)
+
+
+@levels_fault("wrong_mean")
+def mean_not_subtracted(mean, std):
+    return _levels((0.0, 0.0, 0.0), std)
+
+
+@levels_fault("wrong_std")
+def one_std_for_all(mean, std):
+    return _levels(mean, (0.226, 0.226, 0.226) if std != (1.0, 1.0, 1.0) else std)
+
+
+@levels_fault("wrong_mean_std")
+def mean_and_std_for_bgr(mean, std):
+    return _levels(mean[::-1], std[::-1])
+
+
+@fault("data", 2, "center_crop", "crop_off_by_one")
+def crop_rounded_down(stack):
+    def center_crop(image, size):
+        left, top = (image.width - size) // 2, (image.height - size) // 2
+        return image.crop((left, top, left + size, top + size))
+
+    stack.enter_context(replaced(preprocess, "center_crop", center_crop))
+    return PaddleSide()
+
+
+@fault("data", 2, "resize", "interpolation")
+def nearest_resize(stack):
+    def nearest(image, size):
+        scale = size / min(image.size)
+        return image.resize([int(side * scale) for side in image.size], Image.Resampling.NEAREST)
+
+    stack.enter_context(replaced(preprocess, "resize", nearest))
+    return PaddleSide()
+
+
+@fault("data", 2, "hflip", "flip_missing")
+def flip_missing(stack):
+    stack.enter_context(replaced(transforms.F, "hflip", lambda image: image))
+    return PaddleSide()
+
+
+@fault("data", 2, "apply_op:TranslateX", "sign")
+def translate_other_way(stack):
+    translate = transforms._OPS["TranslateX"]
+    stack.enter_context(replaced(transforms._OPS, "TranslateX", lambda image, pixels: translate(image, -pixels)))
+    return PaddleSide()
+
+
+@fault("data", 2, "apply_op:Posterize", "magnitude")
+def posterize_too_far(stack):
+    posterize = transforms._OPS["Posterize"]
+    stack.enter_context(replaced(transforms._OPS, "Posterize", lambda image, bits: posterize(image, bits - 1)))
+    return PaddleSide()
+
+
+@fault("data", 2, "erase", "erase_value")
+def erased_before_normalising(stack):
+    transform = transforms.train_transform
+
+    def erased(image, preset, params):
+        pixels = transform(image, preset, params)
+        if params.erase is not None:
+            top, left, height, width = params.erase
+            black = -np.array(preset.mean, np.float32) / np.array(preset.std, np.float32)
+            pixels[:, top : top + height, left : left + width] = black[:, None, None]
+        return pixels
+
+    stack.enter_context(replaced(mobilenetv3_paddle.data.dataset, "train_transform", erased))
+    return PaddleSide(data={"train_transform": erased})
+
+
+@fault("data", 2, "labels", "label_off_by_one")
+def labels_off_by_one(stack):
+    class Shifted(ImageDataset):
+        def __getitem__(self, key):
+            pixels, label, key = super().__getitem__(key)
+            return pixels, label + 1, key
+
+    return PaddleSide(data={"ImageDataset": Shifted})
+
+
+@fault("data", 2, "sampling", "other_seed")
+def other_seed(stack):
+    class Other(ImageDataset):
+        def __init__(self, index, preset, seed=0, backend="pil", **more):
+            super().__init__(index, preset, seed + 1, backend, **more)
+
+    return PaddleSide(data={"ImageDataset": Other})
+
+
+@fault("data", 2, "order", "not_shuffled")
+def not_shuffled(stack):
+    def loader(dataset, plan, num_workers=0, mix_group=None):
+        return build_loader(dataset, dataclasses.replace(plan, shuffle=False), num_workers, mix_group)
+
+    return PaddleSide(data={"build_loader": loader})
+
+
+@fault("data", 2, "order", "not_reshuffled")
+def epoch_never_set(stack):
+    def loader(dataset, plan, num_workers=0, mix_group=None):
+        return build_loader(dataset, dataclasses.replace(plan, epoch=0), num_workers, mix_group)
+
+    return PaddleSide(data={"build_loader": loader})
+
+
+@fault("data", 2, "batches", "batch_dropped")
+def last_batch_dropped(stack):
+    def loader(dataset, plan, num_workers=0, mix_group=None):
+        return list(build_loader(dataset, plan, num_workers, mix_group))[:-1]
+
+    return PaddleSide(data={"build_loader": loader})
+
+
+@fault("data", 2, "mix_batch:mixup", "lambda_swapped")
+def mixup_share_swapped(stack):
+    mix = mobilenetv3_paddle.data.loader.mix_batch
+
+    def swapped(images, labels, params, classes):
+        return mix(images, labels, dataclasses.replace(params, lam=1 - params.lam), classes)
+
+    stack.enter_context(replaced(mobilenetv3_paddle.data.loader, "mix_batch", swapped))
+    return PaddleSide()
