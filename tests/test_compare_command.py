@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from alignment.record import save_record
-from alignment.record_diff import main, open_record
+from alignment.record import open_record, save_record
+from alignment.record_diff import main
 from tests.conftest import ROOT
 from tests.test_records import UNEQUAL, Bomb, npy
 

@@ -57,12 +57,12 @@ def npy(value, **options):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a record"),
+        (b"", "is empty"),
         (b"text", "not a record"),
         (npy(A), "one array of type float32"),
-        (npy(np.array({"a": 1}, dtype=object)), "'a' is not an array"),
-        (npy(np.array([1, 2], dtype=object)), "one array of type object"),
-        (npy(np.array({"a": np.array([None])}, dtype=object)), "'a' is not an array"),
+        (npy(np.array({"a": 1}, dtype=object)), "'a' is a int, not an array of numbers"),
+        (npy(np.array([1, 2], dtype=object)), r"object array of shape \(2,\), not a dictionary"),
+        (npy(np.array({"a": np.array([None])}, dtype=object)), "'a' is an array of objects, not of numbers"),
         (npy(np.array({"a": A}, dtype=object))[:-20], "ends too early|damaged|truncated"),
         (pickle.dumps({"a": A}), "not a record"),
         (b"PK\x03\x04 broken", "damaged"),
