@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -26,6 +27,7 @@ from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.export import export
 from mobilenetv3_paddle.deploy.predictor import Predictor
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
 from mobilenetv3_paddle.deploy.trained import load_trained
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
@@ -211,6 +213,32 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
         refused = next(headers for status, headers, _ in answers if status == 503)
         assert refused["retry-after"] == "1"
         assert ask(port, "POST", "/predict", CAT)[0] == 200
+
+
+def test_one_that_waits_too_long_is_let_go_and_a_failing_engine_fails_its_batch_alone():
+    def engine(images):
+        if images.max() > 5:
+            raise ValueError("no such picture")
+        time.sleep(0.3)
+        return images.reshape(len(images), -1)
+
+    async def run():
+        batcher = Batcher(engine, max_batch=1, timeout=0.2)
+        batcher.start()
+        first = asyncio.create_task(batcher(np.ones((1, 1, 1), np.float32)))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(batcher(np.zeros((1, 1, 1), np.float32)))  # the first holds the engine for 0.3 s
+        found = await asyncio.gather(first, second, return_exceptions=True)
+        broken = await asyncio.gather(batcher(np.full((1, 1, 1), 9, np.float32)), return_exceptions=True)
+        last = asyncio.create_task(batcher(np.ones((1, 1, 1), np.float32)))
+        await asyncio.sleep(0.05)
+        await batcher.stop()  # waits for the batch that the engine has in hand
+        return found, broken, last.done() and last.result()
+
+    (first, second), (broken,), last = asyncio.run(run())
+    assert first == 1 and isinstance(second, TooLate)
+    assert isinstance(broken, RuntimeError) and "the engine failed: no such picture" in str(broken)
+    assert last == 1
 
 
 def test_memory_stays_steady(server):

@@ -12,27 +12,20 @@ from pathlib import Path
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights
 
 FORMATS = ("paddle", "onnx")
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    p.add_argument("--pretrained", required=True, metavar="FILE", help="the weights: .safetensors, .pdparams or .pth")
+    add_weights_flags(p)
     p.add_argument("--output-dir", default="exported", metavar="DIR", help="(default: exported)")
     p.add_argument("--formats", default="paddle,onnx", metavar="LIST", help="paddle, or paddle,onnx (default: paddle,onnx)")
     p.add_argument("--int8", action="store_true", help="make a quantised ONNX model, too")
     p.add_argument(
         "--calibration-data", nargs="+", metavar="FILE_OR_DIR", help="pictures to calibrate int8 on, some dozens or more"
     )
-    p.add_argument(
-        "--classes", metavar="FILE", help="class names, one a line (default: those saved with the weights, or ImageNet's)"
-    )
-    p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
-    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
-    p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
-    p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
     return p
 
 
@@ -49,10 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("GLOG_minloglevel", "2")
     from mobilenetv3_paddle.deploy.export import export
     from mobilenetv3_paddle.deploy.predictor import find_pictures
-    from mobilenetv3_paddle.deploy.trained import load_trained
 
     pictures = find_pictures(args.calibration_data) if args.int8 else []
-    trained = load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)
+    trained = load_weights(args)
     bundle, differences = export(trained, args.output_dir, formats)
     for engine, difference in differences.items():
         print(f"{engine}: probabilities differ from the network's by {difference:.1e} at most")

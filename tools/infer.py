@@ -13,17 +13,14 @@ from pathlib import Path
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
-from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS, create_engine
+from mobilenetv3_paddle.deploy.engines import create_engine
+from mobilenetv3_paddle.deploy.flags import add_engine_flags
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
+    add_engine_flags(p)
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
-    p.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help=f"(default: {DEFAULT_ENGINE})")
-    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="(default: fp32)")
-    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
-    p.add_argument("--threads", type=int, default=0, metavar="N", help="of the engine (default: one a core)")
     p.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures at a time (default: 1)")
     p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
     p.add_argument("--repeats", type=int, default=1, metavar="N", help="passes over the pictures (default: 1)")

@@ -13,23 +13,16 @@ from typing import Any
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
-    p.add_argument("--pretrained", required=True, metavar="FILE", help="the weights: .safetensors, .pdparams or .pth")
+    add_weights_flags(p)
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
     p.add_argument("--json", action="store_true", help="print JSON instead of the table")
     p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
-    p.add_argument(
-        "--classes", metavar="FILE", help="class names, one a line (default: those saved with the weights, or ImageNet's)"
-    )
-    p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
-    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
-    p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
-    p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
     p.add_argument("--batch-size", type=int, default=16, metavar="N", help="pictures at a time (default: 16)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
     return p
@@ -44,14 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_common.files import ensure_writable_dir
     from mobilenetv3_paddle.deploy.engines import DygraphEngine
     from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
-    from mobilenetv3_paddle.deploy.trained import load_trained
     from mobilenetv3_paddle.train.distributed import started
 
     pictures = find_pictures(args.img_path)
     if args.save_dir:
         ensure_writable_dir(args.save_dir)
     with started(args.device):
-        trained = load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)
+        trained = load_weights(args)
         predictor = Predictor(DygraphEngine(trained.layer), trained.preset, trained.classes, trained.image_backend)
         return predict_all(predictor, pictures, args)
 

@@ -12,16 +12,13 @@ import sys
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS, cpu_threads, create_engine
+from mobilenetv3_paddle.deploy.engines import cpu_threads, create_engine
+from mobilenetv3_paddle.deploy.flags import add_engine_flags
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
-    p.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help=f"(default: {DEFAULT_ENGINE})")
-    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="(default: fp32)")
-    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
-    p.add_argument("--threads", type=int, default=0, metavar="N", help="of the engine (default: one a core)")
+    add_engine_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="threads that decode pictures (default: one a core)")
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")

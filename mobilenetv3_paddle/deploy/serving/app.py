@@ -22,7 +22,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
-from mobilenetv3_paddle.deploy.serving.batcher import Batcher, QueueFull, TooLate
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
 
 PAGE = Path(__file__).with_name("page.html")
 
@@ -84,7 +84,7 @@ def create_app(predictor: Predictor, model: str, limits: Limits | None = None, d
     """
     limits = limits or Limits()
     metrics = Metrics()
-    batcher = Batcher(predictor.engine, limits.batch, limits.queue, limits.timeout, metrics.on_batch)
+    batcher = Batcher(predictor.engine, limits.batch, limits.timeout, metrics.on_batch)
     threads = ThreadPoolExecutor(decoders, "decoder")
     under_way = 0
     metrics.waiting.set_function(lambda: len(batcher))
@@ -107,8 +107,6 @@ def create_app(predictor: Predictor, model: str, limits: Limits | None = None, d
         image = await asyncio.get_running_loop().run_in_executor(threads, _prepare, predictor, data, limits.pixels)
         try:
             logits = await batcher(image)
-        except QueueFull as error:
-            raise busy() from error
         except TooLate as error:
             raise HTTPException(504, f"the picture waited more than {limits.timeout:g} s for its turn: try again later") from error
         found = top_k(softmax(logits[None]), predictor.classes, topk)[0]
@@ -121,15 +119,15 @@ def create_app(predictor: Predictor, model: str, limits: Limits | None = None, d
         under_way += 1
         try:
             if under_way > limits.queue:
-                raise busy()
+                raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
             response = await answer(request, topk)
             status = response.status_code
             return response
         except HTTPException as error:
             status = error.status_code
             raise
-        except UserError as error:
-            raise HTTPException(500, error.line) from error
+        except (UserError, RuntimeError) as error:  # an output that is not finite, or the engine itself
+            raise HTTPException(500, str(error)) from error
         finally:
             under_way -= 1
             metrics.requests.labels(str(status)).inc()
@@ -149,11 +147,6 @@ def create_app(predictor: Predictor, model: str, limits: Limits | None = None, d
         return HTMLResponse(PAGE.read_text(encoding="utf-8").replace("{{model}}", model))
 
     return app
-
-
-def busy() -> HTTPException:
-    """The answer where a limit on requests under way is reached."""
-    return HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
 
 
 async def _receive(request: Request, limits: Limits) -> bytes:

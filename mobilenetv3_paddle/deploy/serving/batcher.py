@@ -11,10 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 
-class QueueFull(Exception):
-    """As many pictures wait already as may."""
-
-
 class TooLate(Exception):
     """A picture waited longer than it may."""
 
@@ -34,7 +30,6 @@ class Batcher:
     Args:
         engine: float32 (N, 3, H, W) to logits (N, classes).
         max_batch: most pictures in a batch.
-        max_queue: most pictures that wait; one more is refused.
         timeout: seconds that a picture may wait for its turn.
         on_batch: told the size of each batch and the seconds it took.
     """
@@ -43,11 +38,11 @@ class Batcher:
         self,
         engine: Callable[[np.ndarray], np.ndarray],
         max_batch: int,
-        max_queue: int,
         timeout: float,
         on_batch: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:
-        self.engine, self.max_batch, self.max_queue, self.timeout, self.on_batch = engine, max_batch, max_queue, timeout, on_batch
+        self.engine, self.max_batch, self.timeout, self.on_batch = engine, max_batch, timeout, on_batch
+        self._running = False
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "engine")
@@ -58,8 +53,8 @@ class Batcher:
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     async def stop(self) -> None:
-        """Serve all that waits, then end."""
-        while self._waiting:
+        """Serve all that waits, and what the engine has in hand, then end."""
+        while self._waiting or self._running:
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
@@ -79,10 +74,9 @@ class Batcher:
         """The logits of one picture, float32 (3, H, W).
 
         Raises:
-            QueueFull, TooLate: it was refused, or dropped.
+            TooLate: it waited longer than it may.
+            RuntimeError: the engine failed on its batch.
         """
-        if len(self._waiting) >= self.max_queue:
-            raise QueueFull
         waiting = _Waiting(image, time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._arrived.set()
@@ -96,20 +90,24 @@ class Batcher:
             if not self._waiting:
                 self._arrived.clear()
             batch = [w for w in batch if self._in_time(w)]
-            if not batch:
-                continue
-            start = time.perf_counter()
-            try:
-                logits = await loop.run_in_executor(self._thread, self.engine, np.stack([w.image for w in batch]))
-            except Exception as error:  # the requests of this batch fail; the service goes on
-                for w in batch:
-                    if not w.result.done():
-                        w.result.set_exception(RuntimeError(f"the engine failed: {error}"))
-                continue
-            self.on_batch(len(batch), time.perf_counter() - start)
-            for w, row in zip(batch, logits, strict=True):
+            if batch:
+                self._running = True
+                await self._answer(loop, batch)
+                self._running = False
+
+    async def _answer(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
+        start = time.perf_counter()
+        try:
+            logits = await loop.run_in_executor(self._thread, self.engine, np.stack([w.image for w in batch]))
+        except Exception as error:  # the requests of this batch fail; the service goes on
+            for w in batch:
                 if not w.result.done():
-                    w.result.set_result(row)
+                    w.result.set_exception(RuntimeError(f"the engine failed: {error}"))
+            return
+        self.on_batch(len(batch), time.perf_counter() - start)
+        for w, row in zip(batch, logits, strict=True):
+            if not w.result.done():
+                w.result.set_result(row)
 
     def _in_time(self, waiting: _Waiting) -> bool:
         if waiting.result.done():  # its client has gone

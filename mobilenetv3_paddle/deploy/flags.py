@@ -1,0 +1,35 @@
+"""Command-line flags that several tools share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS
+
+
+def add_weights_flags(p: argparse.ArgumentParser) -> None:
+    """Which weights, and what to know about them where they do not say it: the arguments of ``load_trained``."""
+    p.add_argument("--pretrained", required=True, metavar="FILE", help="the weights: .safetensors, .pdparams or .pth")
+    p.add_argument("--classes", metavar="FILE", help="class names, one a line (default: the weights' own, or ImageNet's)")
+    p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
+    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
+    p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
+    p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
+
+
+def load_weights(args: argparse.Namespace) -> Any:
+    """The :class:`~mobilenetv3_paddle.deploy.trained.Trained` that these flags name; Paddle is imported now."""
+    from mobilenetv3_paddle.deploy.trained import load_trained
+
+    return load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)
+
+
+def add_engine_flags(p: argparse.ArgumentParser) -> None:
+    """Which exported model, and what runs it."""
+    p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
+    p.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help=f"(default: {DEFAULT_ENGINE})")
+    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="(default: fp32)")
+    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
+    p.add_argument("--threads", type=int, default=0, metavar="N", help="of the engine (default: one a core)")
