@@ -176,6 +176,7 @@ REFUSED = {
     "no such fault": (["--inject", "gremlins"], "--inject gremlins: no such fault"),
     "no such fault to bench": (["--bench-faults", "--inject", "gremlins"], "--inject gremlins: no such fault"),
     "no PaDiff there": (["--bench-faults", "--padiff", "docs"], "docs has no PaDiff"),
+    "another model to bench": (["--bench-faults", "--model", "mobilenet_v3_large"], "--model does not go with --bench-faults"),
     "PaDiff without the benchmark": (["--padiff", "docs"], "--padiff goes with --bench-faults"),
 }
 
