@@ -1,5 +1,6 @@
 # make align   prove the port: sets up .venv, checks lite_data, makes the reference weights, runs every step
 # make test    the whole test suite
+# make test-commands   every command of README and docs as it stands: half an hour
 # make lint    ruff and mypy
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make docs    the documentation as a site, in site/
@@ -9,7 +10,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align test lint tipc docs format setup clean
+.PHONY: align test test-commands lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -17,6 +18,9 @@ align: setup
 
 test: setup
 	$(RUN) -m pytest
+
+test-commands: setup
+	$(RUN) -m pytest -n 0 -m slow tests/test_documented_commands.py
 
 lint: setup
 	$(RUN) -m ruff check .

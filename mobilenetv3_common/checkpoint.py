@@ -17,6 +17,7 @@ import numpy as np
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.train_log import JSON_LINES, SCALARS, TEXT_LOG
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
@@ -111,6 +112,27 @@ class CheckpointFolder:
     def numbered(self) -> list[Path]:
         """The numbered checkpoints, oldest first."""
         return sorted(self.folder.glob("update_*.safetensors"))
+
+    def set_aside(self, source: Path | None) -> Path | None:
+        """Move what an earlier run left here into ``earlier_N``, so that another run writes nothing over.
+
+        Args:
+            source: the checkpoint from which the new run goes on; nothing is moved where it is of this very folder.
+
+        Returns:
+            The folder that now holds the earlier run's checkpoints, config and logs; None where there was no such run.
+        """
+        if not (self.folder / LATEST).exists() or (source is not None and source.resolve().parent == self.folder.resolve()):
+            return None
+        number = 1
+        while (earlier := self.folder / f"earlier_{number}").exists():
+            number += 1
+        earlier.mkdir()
+        logs = [self.folder / name for name in ("config.yaml", TEXT_LOG, JSON_LINES, *SCALARS)]
+        for path in [*self.numbered(), self.folder / LATEST, self.folder / BEST, *logs]:
+            if path.exists():
+                path.rename(earlier / path.name)
+        return earlier
 
     def save(self, checkpoint: Checkpoint, best: bool) -> Path:
         """Write a checkpoint, point ``latest`` (and ``best``) at it, and remove what is beyond ``keep``."""

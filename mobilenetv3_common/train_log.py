@@ -15,6 +15,7 @@ from mobilenetv3_common.files import atomic_open
 
 JSON_LINES = "train_log.jsonl"
 TEXT_LOG = "train.log"
+SCALARS = {"tensorboardx": ("tensorboardX", "SummaryWriter"), "visualdl": ("visualdl", "LogWriter")}  # folder: package, writer
 
 
 @dataclass
@@ -168,10 +169,10 @@ def _clock(seconds: float) -> str:
 def _scalar_writers(folder: Path) -> list[Any]:
     """Writers of those two packages that are installed (the extra ``log`` installs both)."""
     writers = []
-    for package, name, argument in (("tensorboardX", "SummaryWriter", "logdir"), ("visualdl", "LogWriter", "logdir")):
+    for name, (package, writer) in SCALARS.items():
         try:
             module = importlib.import_module(package)
         except ImportError:
             continue
-        writers.append(getattr(module, name)(**{argument: str(folder / package.lower())}))
+        writers.append(getattr(module, writer)(logdir=str(folder / name)))
     return writers

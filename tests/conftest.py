@@ -24,10 +24,17 @@ SMALL = "mobilenet_v3_small"
 LARGE = "mobilenet_v3_large"
 
 
+# Fixtures of a module that take long to make: the tests that share one go to one worker, so that it is made once.
+SHARED = {"whole_run", "exported", "failed"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first, so that no worker is alone with one at the end."""
-    long = ("test_the_first_steps_work", "test_all_steps_pass_and_the_table_says_so")
-    items.sort(key=lambda item: item.name not in long)
+    for item in items:
+        if SHARED & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: "whole_run" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

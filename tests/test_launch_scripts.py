@@ -67,12 +67,21 @@ def test_train_dist_sh_resumes_after_a_rank_was_killed(tmp_path):
     assert "resumed at update" in log.read_text()
 
 
-def test_train_dist_sh_gives_up_and_names_the_logs(tmp_path):
-    cluster = {"MASTER": f"127.0.0.1:{free_port()}", "NNODES": "1", "NODE_RANK": "0", "MAX_RESTARTS": "1"}
+def test_train_dist_sh_gives_up_after_its_restarts(tmp_path):
+    cluster = {"MASTER": "127.0.0.1:1", "NNODES": "1", "NODE_RANK": "0", "MAX_RESTARTS": "2", "PYTHON": "false"}
+    run = subprocess.run(
+        ["scripts/train_dist.sh", "configs/lite.yaml", "lite_data"],
+        cwd=ROOT, env=environment(tmp_path) | cluster, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1 and run.stderr.count("from the last checkpoint") == 2
+    assert "given up after 2 restart(s), exit status 1" in run.stderr and "workerlog" in run.stderr
+
+
+def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):
+    cluster = {"MASTER": f"127.0.0.1:{free_port()}", "NNODES": "1", "NODE_RANK": "0"}
     command = ["scripts/train_dist.sh", "configs/lite.yaml", "nowhere", "--output-dir", str(tmp_path)]
     run = subprocess.run(
         command, cwd=ROOT, env=environment(tmp_path, **cluster), capture_output=True, text=True, timeout=120, check=False
     )
-    assert run.returncode not in (0, 130, 143)
-    assert "given up after 1 restart(s)" in run.stderr and "workerlog" in run.stderr
+    assert run.returncode == 2 and "it is not started again" in run.stderr and "restart 1" not in run.stderr
     assert "data path nowhere is not a folder" in "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))

@@ -24,6 +24,8 @@ STATEFUL = (
     "--workers", "1",
 )  # fmt: skip
 
+SMALL_PICTURES = ("--crop-size", "32", "--resize-size", "32")
+
 
 def same_to_the_last_bit(one, other):
     one, other = read_checkpoint(one / LATEST), read_checkpoint(other / LATEST)
@@ -88,6 +90,32 @@ def test_latest_best_and_the_last_are_kept(tmp_path):
     assert read_checkpoint(tmp_path / BEST).weights()["x"][0] == 1
 
 
+def test_another_runs_folder_is_set_aside(tmp_path):
+    def begin(source=None):
+        folder = CheckpointFolder(tmp_path / "run")
+        earlier = folder.set_aside(source)
+        folder.save(Checkpoint({"model/x": np.zeros(1, np.float32)}, {"update": 9}), True)
+        return earlier and earlier.name
+
+    assert begin() is None
+    assert begin(tmp_path / "run" / LATEST) is None, "it goes on from there"
+    assert [begin(), begin(), begin(tmp_path / "elsewhere" / LATEST)] == ["earlier_1", "earlier_2", "earlier_3"]
+    kept = sorted(str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob(LATEST))
+    assert kept == [f"earlier_{n}/{LATEST}" for n in (1, 2, 3)] + [LATEST]
+
+
+@pytest.mark.parametrize("framework", ["paddle", "ref"])
+def test_a_second_run_in_a_folder_writes_nothing_over(framework, tmp_path):
+    flags = ("--framework", framework, *SMALL_PICTURES, "--save-every", "1")
+    assert train(tmp_path, *flags).returncode == 0
+    before = {name: (tmp_path / name).read_bytes() for name in (LATEST, BEST, "config.yaml", "train.log", "train_log.jsonl")}
+    done = train(tmp_path, *flags, "--epochs", "1", "--seed", "1")
+    assert done.returncode == 0 and f"the earlier run in {tmp_path} was moved to {tmp_path / 'earlier_1'}" in done.stdout
+    assert {name: (tmp_path / "earlier_1" / name).read_bytes() for name in before} == before
+    assert read_checkpoint(tmp_path / LATEST).meta["update"] == 4
+    assert [path.name[-13:] for path in CheckpointFolder(tmp_path).numbered()] == [f"{n}.safetensors" for n in (2, 3, 4)]
+
+
 def test_floats_survive_and_leftovers_of_a_killed_write_are_removed(tmp_path):
     meta = {"update": 1, "lr": 0.1 + 0.2, "tiny": 5e-324}
     write_checkpoint(tmp_path / "a.safetensors", Checkpoint({"model/x": np.zeros(())}, meta))
@@ -104,9 +132,6 @@ def finished(tmp_path_factory):
     run = train(folder, "--crop-size", "32", "--resize-size", "32", "--epochs", "1")
     assert run.returncode == 0, run.stderr
     return folder
-
-
-SMALL_PICTURES = ("--crop-size", "32", "--resize-size", "32")
 
 
 @pytest.mark.parametrize(

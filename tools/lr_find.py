@@ -57,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
             file.write("\n")
     if plot:
         draw(plot, test, (lower, upper), f"{config.model}, {config.optimizer}, {config.framework}")
+        print(f"picture: {plot}")
     return 0
 
 

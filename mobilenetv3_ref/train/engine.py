@@ -81,6 +81,7 @@ class Run:
     best: float = -1.0
     skipped: int = 0
     rate: float = 0.0
+    source: Path | None = None  # the checkpoint from which this run goes on
     meter: Meter = field(default_factory=Meter)
 
     @property
@@ -163,9 +164,9 @@ def build_run(config: TrainConfig, ranks: Ranks) -> Run:
         dropout=dropout,
         plan=plan,
     )
-    path = find_checkpoint(config.resume, config.output_dir) if config.resume else None
-    if path is not None:
-        restore(run, read_checkpoint(path), str(path))
+    run.source = find_checkpoint(config.resume, config.output_dir) if config.resume else None
+    if run.source is not None:
+        restore(run, read_checkpoint(run.source), str(run.source))
     if ranks.world_size > 1:
         run.parallel = DistributedDataParallel(model, broadcast_buffers=False)
     return run
@@ -227,6 +228,7 @@ def train(config: TrainConfig) -> int:
     with started(config.device) as ranks:
         run = build_run(config, ranks)
         folder = CheckpointFolder(config.output_dir, config.keep) if ranks.first else None
+        earlier = folder.set_aside(run.source) if folder is not None else None
         log = TrainLog(Path(config.output_dir) if ranks.first else None, config.epochs * run.updates_per_epoch, run.update)
         if folder is not None:
             write_recipe(folder.folder / "config.yaml", config, "The effective config of this run: give it as --config.")
@@ -235,6 +237,8 @@ def train(config: TrainConfig) -> int:
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
             f"{run.updates_per_epoch} updates an epoch" + (f", resumed at update {run.update}" if run.update else "")
         )
+        if earlier is not None:
+            log.line(f"the earlier run in {config.output_dir} was moved to {earlier}")
         try:
             return _loop(run, folder, log, stop)
         finally:

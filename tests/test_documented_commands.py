@@ -1,0 +1,288 @@
+"""Every command of README and docs is run, as it stands, in a copy of the project, in the order of the pages.
+
+What a page shows must be what the command prints, figures apart. What cannot be had on any machine (ImageNet, eight GPUs, a
+second machine, the network) has something of its kind in its place: the pairs of ``instead`` say what. Half an hour, so only
+``make test-commands`` and .ci/run run it; the two tests at the end are in the suite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alignment.reference_weights import calibrated_state
+from tests.conftest import LITE_DATA, ROOT, SMALL
+from tests.documents import DOCUMENTS, Command, commands, without_figures
+from tests.test_train_ranks import free_port
+
+PUBLISHED = "mobilenet_v3_small-047dcff4.pth"
+PORT, MASTER_PORT = str(free_port()), str(free_port())
+SMALL_RUN = "--epochs 1 --batch-size 4 --workers 0"
+IMAGENET = (r"(--data-path )?/data/(imagenet|mine)", rf"\1imagenet {SMALL_RUN}")  # lite_data in ImageNet's layout
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a command is run, and what it must do.
+
+    Attributes:
+        says: patterns of the output.
+        status: the exit status.
+        instead: (pattern, replacement) of what is not to be had here.
+        shown: how many lines of what the page shows must be printed; None for all.
+        in_ci: not run here: .ci/run runs it by itself.
+        background: it goes on while the next commands run.
+    """
+
+    says: tuple[str, ...] = ()
+    status: int = 0
+    instead: tuple[tuple[str, str], ...] = ()
+    shown: int | None = None
+    in_ci: bool = False
+    background: bool = False
+
+
+MADE = (r"^make", "make -o .venv/.installed")  # with this environment, not one of its own
+PASSED = r"step {} \w+ \.\.\. passed"
+EXPECTED: dict[str, Run] = {
+    r"make (test|lint|tipc|docs|test-commands)": Run(in_ci=True),
+    r"make setup": Run(instead=(MADE,)),
+    r"make format": Run((r"files left unchanged",), instead=(MADE,)),
+    r"make align": Run((*(PASSED.format(step) for step in range(1, 7)), r"results: result/report\.html"), instead=(MADE,)),
+    # The environment has it all; an installation would change it.
+    r"pip install (?!--no-deps).*": Run((r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)),
+    r"pip install --no-deps .*padiff.*": Run(),
+    r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
+    r"python tools/align\.py --inject (?!list)\w+( --steps \d)?": Run((r"^first divergence: ",), status=1),
+    r"python tools/align\.py --bench-faults( --padiff \S+)?": Run(
+        (r"this project: detected 10 of 10 \(100 %\), located exactly 10 of 10 \(100 %\), right hint 10 of 10",),
+        instead=((r"(--bench-faults)", r"\1 --steps 3,4"),),
+    ),
+    r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run((PASSED.format(1), PASSED.format(4))),
+    # Without a network it says what to do instead; that is then done.
+    r"python tools/align\.py --data-path /data/imagenet --weights torchvision": Run(
+        (rf"error: cannot fetch https://\S+{PUBLISHED}: .* fetch it elsewhere and give its path with --weights", PASSED.format(2)),
+        instead=(
+            (r"/data/imagenet", "imagenet"),
+            (r"(.*)torchvision$", rf"\1torchvision; [ $? -eq 2 ] && \1{PUBLISHED} --steps 1,2,4"),
+        ),
+    ),
+    r"python tools/align\.py --weights my_port\.pdparams": Run((PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights")),
+    **{rf"python scripts/0{step}_test_\w+\.py": Run((PASSED.format(step),)) for step in range(1, 7)},
+    r"python -m alignment\.compare result/\S+ result/\S+": Run((r"\bequal\b|\bpassed\b|\bagree\b",)),
+    r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"output",)),
+    r"python -m alignment\.false_alarms": Run(
+        (r"\b0\b.*alarm",), instead=((r"$", " --widths 0.35 --seeds 1 --steps 1 4 --localize"),)
+    ),
+    r"python tools/train\.py --config configs/lite\.yaml --data-path lite_data": Run((r"top1: 1\.0",)),
+    r"python tools/train\.py --config configs/digits\.yaml --data-path digits": Run((r"top1: 0\.9[89]",)),
+    r"python tools/train\.py --help": Run((r"--lr-schedule", r"--label-smoothing")),
+    r"python tools/train\.py --config configs/mobilenet_v3_small_rmsprop\.yaml --data-path /data/imagenet": Run(
+        (r"\[Epoch 0, iter: ",), instead=(IMAGENET,)
+    ),
+    r"python tools/train\.py .* --data-path /data/mine .*--reset-classifier": Run((r"\[Epoch 0, iter: ",), instead=(IMAGENET,)),
+    r"python -m paddle\.distributed\.launch --gpus 0,1,2,3 tools/train\.py .*": Run(
+        instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2"))
+    ),
+    r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run((r"\[Epoch 0, iter: ",), instead=(IMAGENET,)),
+    r"NPROC=4 scripts/train\.sh .*": Run(instead=(IMAGENET, (r"NPROC=4", "NPROC=2"))),
+    r"MASTER=10\.0\.0\.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist\.sh .*": Run(
+        instead=(
+            IMAGENET,
+            (
+                r"MASTER=\S+ NNODES=2 NODE_RANK=0 NPROC=8 (.*)",
+                rf"export MASTER=127.0.0.1:{MASTER_PORT} NNODES=2 NPROC=1; NODE_RANK=0 \1 & NODE_RANK=1 \1 && wait $!",
+            ),
+        )
+    ),
+    r"python -m paddle\.distributed\.launch --master 127\.0\.0\.1:8090 --nnodes 2 --rank 0 .* &": Run(
+        instead=((r"8090", MASTER_PORT), (r" &$", f" {SMALL_RUN}")), background=True
+    ),
+    r"python -m paddle\.distributed\.launch --master 127\.0\.0\.1:8090 --nnodes 2 --rank 1 .*[^&]": Run(
+        instead=((r"8090", MASTER_PORT), (r"$", f" {SMALL_RUN}"))
+    ),
+    r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: 1\.0",)),
+    r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",)),
+    r"python tools/prepare_digits\.py digits": Run((r"digits",)),
+    r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
+    rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
+    r"python tools/convert_weights\.py small\.pdparams back\.pth": Run((r"back\.pth",)),
+    r"python tools/predict\.py --img-path lite_data/val/cat/cat_0\.JPEG .*": Run((r"^ +[6-9]\d\.\d\d %  cat",), shown=2),
+    r"python tools/predict\.py --img-path lite_data/val .*--topk 3": Run((r"^lite_data/val/cat/cat_0\.JPEG\n.*cat\n.*\n.*%",)),
+    r"python tools/predict\.py --img-path lite_data/val .*--json --save-dir .*": Run((r'"name": "cat"',)),
+    r"python tools/export_model\.py .*--int8 .*": Run((r"model_int8\.onnx",)),
+    r"python tools/infer\.py .*--benchmark": Run((r"pictures/s",)),
+    r"python tools/infer\.py .*--accuracy": Run((r"top-1: (1\.0|0\.9)",)),
+    r"python tools/infer\.py --model-dir output/lite/exported --img-path lite_data/val": Run((r"%  cat",)),
+    r"python tools/serve\.py .* --port 8000": Run((rf"http://127\.0\.0\.1:{PORT}/",), instead=((r"8000", PORT),), background=True),
+    r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
+    r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
+    r"python docs/examples/initialisation\.py": Run((r"right",)),
+    r"python tools/benchmark\.py (loader|train|inference|align)( --repeats 15)?": Run(
+        instead=((r"( --repeats 15)?$", " --repeats 1 --pictures 64"),)
+    ),
+    r"bash test_tipc/prepare\.sh .*": Run((r"ready: mobilenet_v3_small lite_train_lite_infer",)),
+    r"bash test_tipc/test_train_inference_python\.sh .*": Run((r"(\d+) of \1 steps successful",)),
+}
+
+
+def every_command() -> list[Command]:
+    """In the order of the pages; README_zh.md has README.md's."""
+    pages = [page for page in DOCUMENTS if page.name != "README_zh.md"]
+    return [command for page in pages for command in commands(page)]
+
+
+def expected(command: str) -> Run:
+    fitting = [run for pattern, run in EXPECTED.items() if re.fullmatch(pattern, command)]
+    assert len(fitting) == 1, f"{len(fitting)} entries of EXPECTED fit {command}"
+    return fitting[0]
+
+
+class Project:
+    """A copy of the project with what the pages' readers have: data, weights, and this environment's Python."""
+
+    def __init__(self, folder: Path):
+        import torch
+
+        self.folder = folder
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in filter(None, listed.split("\0")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+        (folder / ".venv").symlink_to(sys.prefix)
+        shutil.copytree(LITE_DATA, folder / "imagenet", ignore=shutil.ignore_patterns("*.txt", "*.json"))
+        for name in ("mine", "theirs"):
+            np.savez(folder / f"{name}.npz", output=np.linspace(0, 1, 8))
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_"))} | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(folder),
+            "TIPC_CPU": "1",
+        }
+        self.outputs: dict[str, str] = {}
+        self.behind: dict[str, subprocess.Popen] = {}
+        state = {name: torch.from_numpy(np.array(value)) for name, value in calibrated_state(SMALL).items()}
+        torch.save(state, folder / PUBLISHED)
+        convert = [sys.executable, "tools/convert_weights.py", PUBLISHED, "my_port.pdparams"]
+        subprocess.run(convert, cwd=folder, env=self.environment, check=True)
+
+    def run(self, command: str) -> str:
+        """What a command prints, both streams; asserts its exit status. A command that ran before is not run again."""
+        if command not in self.outputs:
+            log = self.folder / f"command_{len(self.outputs)}.log"
+            self._run(command, expected(command), log)
+            self.outputs[command] = log.read_text()
+        return self.outputs[command]
+
+    def _run(self, command: str, how: Run, log: Path) -> None:
+        text = command
+        for pattern, replacement in how.instead:
+            text = re.sub(pattern, replacement, text, count=1)
+        if IMAGENET in how.instead:  # each such run is its reader's first, and none of another's
+            for run in (self.folder / "output").glob("mobilenet_v3_*"):
+                shutil.rmtree(run)
+        nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+        nowhere |= {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
+        environment = self.environment | ({} if text.startswith("pip ") else nowhere)
+        with open(log, "w") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", text],
+                cwd=self.folder,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        if how.background:
+            self.behind[command] = process
+            deadline = time.time() + 60
+            while process.poll() is None and time.time() < deadline and not all(re.search(p, log.read_text()) for p in how.says):
+                time.sleep(0.1)
+            return
+        try:
+            status = process.wait(timeout=900)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # nothing that it started outlives it
+        assert status == how.status, f"{text}: exit status {status}\n{log.read_text()[-3000:]}"
+
+    def end(self) -> None:
+        """End the service, and wait for the launchers; each must end well."""
+        for command, process in self.behind.items():
+            if "serve" in command:
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, command
+
+
+def without_measurement(finding: str) -> str:
+    """``stage: place: hint (measured (bound))`` without the last bracket, which may hold others."""
+    depth = 0
+    for place in reversed(range(len(finding))):
+        depth += {")": 1, "(": -1}.get(finding[place], 0)
+        if depth == 0:
+            return finding[:place].strip()
+    return finding
+
+
+def check(command: Command, how: Run, output: str, page: str) -> None:
+    """Assert that a command printed what it owes: the patterns, and what its page shows of it, figures apart."""
+    for pattern in how.says:
+        assert re.search(pattern, output, re.M), f"{command.text} does not say {pattern}\n{output[-3000:]}"
+    printed = {without_figures(line) for line in output.splitlines()}
+    for line in command.shown[: how.shown]:
+        assert without_figures(line) in printed, f"{command.document} shows what {command.text} does not print: {line}"
+    if "--inject" in command.text and how.status == 1:
+        finding = without_measurement(re.search(r"^first divergence: (.*)", output, re.M)[1])
+        assert finding in " ".join(page.split()), f"{command.document} does not show {finding!r}"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("project"))
+    yield project
+    project.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", every_command(), ids=lambda command: f"{command.document}: {command.text}")
+def test_a_command_does_what_its_page_says(project, command):
+    how = expected(command.text)
+    if how.in_ci:
+        assert re.search(rf"^{command.text}$", (ROOT / ".ci" / "run").read_text(), re.M)
+        return
+    check(command, how, project.run(command.text), (ROOT / command.document).read_text())
+
+
+def test_every_command_has_its_expectation_and_every_expectation_a_command():
+    told = [command.text for command in every_command()]
+    assert len(told) > 70
+    for command in told:
+        expected(command)
+    unused = [pattern for pattern in EXPECTED if not any(re.fullmatch(pattern, command) for command in told)]
+    assert unused == []
+
+
+def test_a_page_that_says_something_else_is_found_out():
+    output = "step 1 forward ... FAILED\nfirst divergence: forward: features.3: residual missing (relative L2 1e-1 (bound 1e-12))\n"
+    page = "Wrong: `forward: features.3: residual\nmissing`."
+    command = Command("docs/tutorial.md", "python tools/align.py --inject no_residual --steps 1", ("step 9 forward ... FAILED",))
+    how = Run((r"^first divergence: ",), status=1)
+    check(command, how, output, page)
+    for other in (
+        (command, Run((r"no divergence",), status=1), output, page),
+        (Command(command.document, command.text, ("step 1 forward ... passed",)), how, output, page),
+        (command, how, output, page.replace("features.3", "features.4")),
+        (command, how, output, page.replace("missing", "doubled")),
+    ):
+        with pytest.raises(AssertionError):
+            check(*other)
