@@ -2,6 +2,7 @@
 # Export to ONNX, and infer with ONNX Runtime: bash test_tipc/test_paddle2onnx.sh CONFIG MODE
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
-start "${1:-}" "${2:-}" lite_train_lite_infer whole_infer
+# shellcheck disable=SC2086
+start "${1:-}" "${2:-}" $MODES
 train_chain
 finish

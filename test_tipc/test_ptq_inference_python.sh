@@ -3,7 +3,8 @@
 # Trains briefly (or takes the weights of whole_infer), exports with int8, and infers in both precisions.
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
-start "${1:-}" "${2:-}" lite_train_lite_infer whole_infer
+# shellcheck disable=SC2086
+start "${1:-}" "${2:-}" $MODES
 need --int8 --calibration-data
 extra_export() { flags --int8 --calibration-data; }
 train_chain

@@ -2,7 +2,8 @@
 # Export, start the service, and ask it: bash test_tipc/test_serving_infer_python.sh CONFIG MODE
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
-start "${1:-}" "${2:-}" lite_train_lite_infer whole_infer
+# shellcheck disable=SC2086
+start "${1:-}" "${2:-}" $MODES
 need serving --max-batch
 
 # In place of tools/infer.py: the service on a free port, every picture posted to it, and a clean end.

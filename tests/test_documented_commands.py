@@ -81,6 +81,7 @@ EXPECTED: dict[str, Run] = {
     r"python tools/align\.py --weights my_port\.pdparams": Run((PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights")),
     **{rf"python scripts/0{step}_test_\w+\.py": Run((PASSED.format(step),)) for step in range(1, 7)},
     r"python -m alignment\.compare result/\S+ result/\S+": Run((r"\bequal\b|\bpassed\b|\bagree\b",)),
+    r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run((r"pixels",)),
     r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"output",)),
     r"python -m alignment\.false_alarms": Run(
         (r"\b0\b.*alarm",), instead=((r"$", " --widths 0.35 --seeds 1 --steps 1 4 --localize"),)
@@ -128,12 +129,22 @@ EXPECTED: dict[str, Run] = {
     r"python tools/serve\.py .* --port 8000": Run((rf"http://127\.0\.0\.1:{PORT}/",), instead=((r"8000", PORT),), background=True),
     r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
     r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
+    r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),
     r"python docs/examples/initialisation\.py": Run((r"right",)),
     r"python tools/benchmark\.py (loader|train|inference|align)( --repeats 15)?": Run(
         instead=((r"( --repeats 15)?$", " --repeats 1 --pictures 64"),)
     ),
-    r"bash test_tipc/prepare\.sh .*": Run((r"ready: mobilenet_v3_small lite_train_lite_infer",)),
-    r"bash test_tipc/test_train_inference_python\.sh .*": Run((r"(\d+) of \1 steps successful",)),
+    r"bash test_tipc/prepare\.sh .* (lite_train_lite|whole)_infer": Run(
+        (r"ready: mobilenet_v3_small (lite_train_lite|whole)_infer",)
+    ),
+    r"bash test_tipc/prepare\.sh .* whole_train_whole_infer": Run(
+        (r"ready: mobilenet_v3_small whole_train_whole_infer",),
+        # One epoch of a few pictures for 600 of ImageNet.
+        instead=(
+            (r"(.* )(\S+\.txt)(.*)", r"sed -i 's/whole_infer=600/whole_infer=1/; s/whole_infer=128/whole_infer=4/' \2 && \1\2\3"),
+        ),
+    ),
+    r"bash test_tipc/test_.*": Run((r"(\d+) of \1 steps successful",)),
 }
 
 
@@ -162,6 +173,8 @@ class Project:
             shutil.copy2(ROOT / name, folder / name)
         (folder / ".venv").symlink_to(sys.prefix)
         shutil.copytree(LITE_DATA, folder / "imagenet", ignore=shutil.ignore_patterns("*.txt", "*.json"))
+        (folder / "data").mkdir()
+        (folder / "data/imagenet").symlink_to(folder / "imagenet")
         for name in ("mine", "theirs"):
             np.savez(folder / f"{name}.npz", output=np.linspace(0, 1, 8))
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_"))} | {

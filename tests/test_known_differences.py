@@ -13,6 +13,7 @@ import numpy as np
 import paddle
 import pytest
 import torch
+import torchvision
 from PIL import Image
 
 from tests.conftest import LITE_DATA, run_command
@@ -46,6 +47,7 @@ def test_stock_initialisation_goes_by_all_input_channels():
 
 
 def test_stock_cross_entropy_saturates_at_64():
+    """Its gradient is right: the value alone reads too low."""
     logits, label = np.array([[500, 0]], np.float32), np.array([1])
     assert float(paddle.nn.functional.cross_entropy(paddle.to_tensor(logits), paddle.to_tensor(label))) == 64
     assert float(torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(label))) == 500
@@ -116,6 +118,15 @@ except SystemError as error:
 """
     done = run_command("-c", code, timeout=60)
     assert "Blocking queue is killed" in done.stdout and "cat_1" not in done.stdout, done.stderr
+
+
+def test_paddles_resize_of_an_array_is_not_its_resize_of_a_picture():
+    """OpenCV's bilinear resize has no antialiasing, Pillow's has."""
+    picture = Image.open(LITE_DATA / "val" / "cat" / "cat_0.JPEG").convert("RGB")
+    resize = paddle.vision.transforms.Resize(72)
+    apart = np.abs(np.asarray(resize(picture), int) - np.asarray(resize(np.asarray(picture)), int))
+    assert apart.max() > 20
+    assert np.array_equal(np.asarray(resize(picture)), np.asarray(torchvision.transforms.Resize(72)(picture)))
 
 
 def test_opencv_turns_pictures_by_their_tag_and_pillow_does_not(tmp_path):

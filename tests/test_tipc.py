@@ -29,7 +29,8 @@ CHAINS = {
     "test_serving_infer_python.sh": "serving_infer_python.txt",
 }
 STAGES = {chain: ("train", "eval", "export_model", "serve" if "serving" in chain else "infer") for chain in CHAINS}
-LITE = "lite_train_lite_infer"
+MODES = ("lite_train_lite_infer", "lite_train_whole_infer", "whole_train_whole_infer", "whole_infer")
+LITE = MODES[0]
 
 # Notes a command, and fails where FAIL is in it. -c is the chain's own questions: whether there is a GPU, a free port.
 PYTHON = """#!/bin/bash
@@ -87,7 +88,7 @@ def parse(command: list[str]) -> None:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_every_flag_of_every_config_exists_in_its_tool(project, chain, model):
     seen = set()
-    for mode in (LITE, "whole_infer") if "fleet" not in chain else (LITE, "lite_train_whole_infer"):
+    for mode in MODES if "fleet" not in chain else MODES[:-1]:
         (project / "notes").unlink(missing_ok=True)
         done = run(project, chain, CHAINS[chain], mode, model)
         assert done.returncode == 0, done.stdout + done.stderr
