@@ -24,17 +24,15 @@ SMALL = "mobilenet_v3_small"
 LARGE = "mobilenet_v3_large"
 
 
-# Fixtures of a module that take long to make: the tests that share one go to one worker, so that it is made once.
-SHARED = {"whole_run", "exported", "failed"}
+# A module goes to one worker, so that its fixtures are made once. These take longest: first, so that none ends alone.
+LONGEST = (
+    "test_train_resume", "test_align_command", "test_train_ranks", "test_breakages_5_backward", "test_train_command",
+    "test_breakages_6_train", "test_breakages_2_data", "test_tipc",
+)  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first, so that no worker is alone with one at the end."""
-    for item in items:
-        if SHARED & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: "whole_run" not in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")
