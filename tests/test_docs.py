@@ -9,11 +9,13 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from alignment import cli
+from alignment.faults import FAULTS
 from tests.browser import browser, opened
 from tests.conftest import ROOT
 from tests.documents import DOCUMENTS, PAGES, code, commands
@@ -69,6 +71,12 @@ def test_the_readmes_code_runs():
     names: dict = {}
     exec(snippet, names)
     assert names["logits"].shape == [2, 10]
+
+
+def test_the_fault_table_counts_every_fault():
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| \d+ \| \d+ \| \d+ \|", (ROOT / "docs" / "localize.md").read_text(), re.M)
+    counts = Counter(fault.area for fault in FAULTS.values())
+    assert {area: int(count) for area, count in rows} == {**counts, "all": len(FAULTS)}
 
 
 def test_both_readmes_have_the_same_commands_and_sections():

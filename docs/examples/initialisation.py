@@ -33,8 +33,8 @@ torch.manual_seed(0)
 port = mobilenetv3_paddle.models.mobilenet_v3_small()
 reference = mobilenetv3_ref.models.mobilenet_v3_small()
 layers = dict(port.named_sublayers())
-print(f"{'layer':22} {'kind':18} {'torchvision':>11} {'ours':>7}         {'default of Paddle':>17}")
+print(f"{'layer':22} {'kind':17} torch  ours          stock Paddle")
 for name, kind in LAYERS.items():
     expected, ours, default = spread(reference, name), spread(port, name), float(stock(layers[name]).weight.numpy().std())
     verdict = "right" if abs(ours / expected - 1) < 0.2 else "WRONG"
-    print(f"{name:22} {kind:18} {expected:11.3f} {ours:7.3f}  {verdict}  {default:8.3f} ({default / expected:.2f} x)")
+    print(f"{name:22} {kind:17} {expected:.3f} {ours:.3f} {verdict}   {default:.3f} ({default / expected:.2f} x)")
