@@ -2,7 +2,8 @@
 # Train on several machines; the same command on each, with its own NODE_RANK:
 #   MASTER=10.0.0.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist.sh CONFIG DATA_PATH [flags of tools/train.py]
 # When a rank dies the launcher ends the others and names the log; the run then starts again from its last checkpoint, at
-# most MAX_RESTARTS times (default 3); not where what it was given cannot be used (exit status 2). The output folder has to be one that every machine sees.
+# most MAX_RESTARTS times (default 3); not where what it was given cannot be used (exit status 2). The output folder has to be
+# one that every machine sees.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -lt 2 ] || [ -z "${MASTER:-}" ] || [ -z "${NNODES:-}" ] || [ -z "${NODE_RANK:-}" ]; then

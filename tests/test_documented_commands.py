@@ -285,6 +285,8 @@ def test_every_command_has_its_expectation_and_every_expectation_a_command():
     assert len(told) > 70
     for command in told:
         expected(command)
+    shown = [command.text for command in every_command() if command.shown]
+    assert len(shown) >= 6 and "make align" in shown, "the pages' blocks of output belong to commands"
     unused = [pattern for pattern in EXPECTED if not any(re.fullmatch(pattern, command) for command in told)]
     assert unused == []
 

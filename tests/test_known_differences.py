@@ -7,6 +7,7 @@ done about it in this project can go too.
 from __future__ import annotations
 
 import inspect
+import textwrap
 
 import cv2
 import numpy as np
@@ -64,12 +65,13 @@ def test_a_float32_sum_rounds_once_a_value():
     assert error(paddle.to_tensor(values).sum(1).numpy()) > 5 * error(torch.tensor(values).sum(1).numpy())
 
 
-def test_reading_a_cosine_schedulers_rate_moves_it():
+def test_a_cosine_schedulers_get_lr_is_a_step_ahead():
     schedule = paddle.optimizer.lr.CosineAnnealingDecay(0.1, T_max=10)
     for _ in range(3):
         schedule.step()
-    rate = schedule()
-    assert schedule.get_lr() != schedule.get_lr() or schedule.get_lr() != rate
+    present = 0.1 * (1 + np.cos(np.pi * 3 / 10)) / 2
+    assert schedule() == pytest.approx(present, rel=1e-12)
+    assert abs(schedule.get_lr() - present) > 5e-3
 
 
 def test_a_group_puts_nesterov_back_to_the_constructors():
@@ -107,16 +109,21 @@ def test_the_gradient_of_a_mean_over_a_window_is_float32():
 def test_a_stock_loader_keeps_its_workers_error_to_itself():
     """The loop is told of a queue, and not of the picture."""
     code = """
-import paddle
-class Bad(paddle.io.Dataset):
-    def __len__(self): return 4
-    def __getitem__(self, i): raise OSError("cat_1.JPEG is damaged")
-try:
-    list(paddle.io.DataLoader(Bad(), num_workers=1))
-except SystemError as error:
-    print(error)
-"""
-    done = run_command("-c", code, timeout=60)
+        import paddle
+
+        class Bad(paddle.io.Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                raise OSError("cat_1.JPEG is damaged")
+
+        try:
+            list(paddle.io.DataLoader(Bad(), num_workers=1))
+        except SystemError as error:
+            print(error)
+    """
+    done = run_command("-c", textwrap.dedent(code), timeout=60)
     assert "Blocking queue is killed" in done.stdout and "cat_1" not in done.stdout, done.stderr
 
 

@@ -22,10 +22,10 @@ import torch
 from alignment import tolerance
 from alignment.exact import exact_paddle, exact_torch
 from alignment.localize.finding import Finding, LayerRow, Localization
-from alignment.localize.hints import tied_names
 from alignment.localize.matching import Matching, match_modules
 from alignment.localize.modules import Pair, locate_in_models, structure_finding, weights_finding
 from alignment.localize.tracing import PaddleNetwork, TorchNetwork, leaves
+from alignment.localize.weight_hints import tied_names
 from alignment.weights import NameMap, copy_to_paddle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import COUNTER, State

@@ -6,7 +6,7 @@ Paddle's result is that to rounding, the mistake is named with what was measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -175,16 +175,16 @@ def _dropout(s: Subject, x: torch.Tensor) -> Iterator[Hint]:
     if not s.pair.training:
         if dropped > 0:
             yield "dropout_on", f"dropout left on in evaluation mode: {dropped:.0%} of the values are zero"
-        ratio = _ratio(out, given)
+        ratio = common_factor(out, given)
         if ratio is not None:
             yield "dropout_scale", f"dropout scales by {ratio:.4g} in evaluation mode (downscale_in_infer?)"
         return
     if dropped == 0:
-        ratio = _ratio(out, given)
+        ratio = common_factor(out, given)
         if ratio is not None and abs(ratio - 1) < 1e-9:
             yield "dropout_missing", f"dropout does nothing in training: missing, or evaluation mode; expected p = {p:g}"
     kept = out != 0
-    scale = _ratio(out[kept], given[kept]) if kept.any() else None
+    scale = common_factor(out[kept], given[kept]) if kept.any() else None
     wanted = 1 / (1 - p) if p < 1 else 0.0
     if scale is not None and abs(scale - 1) < 1e-9 and p > 0 and dropped > 0:
         yield "dropout_scale", f"dropout keeps values unscaled in training, expected the factor {wanted:.4g}"
@@ -368,7 +368,7 @@ def _general(s: Subject) -> Iterator[Hint]:
 
 def array_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
     """Scale, permutation, rounding to half precision, single wrong elements."""
-    ratio = _ratio(out, expected)
+    ratio = common_factor(out, expected)
     if ratio is not None and abs(ratio - 1) > CLOSE:
         yield "scaled", f"every value times {ratio:.6g}"
     for axis in range(1, out.ndim):
@@ -391,7 +391,7 @@ def array_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
             yield "half_precision", f"rounded to float16: relative L2 {error:.1e}"
 
 
-def _ratio(a: np.ndarray, b: np.ndarray) -> float | None:
+def common_factor(a: np.ndarray, b: np.ndarray) -> float | None:
     """The number that a is b times, where there is one."""
     a, b = np.asarray(a, np.float64).ravel(), np.asarray(b, np.float64).ravel()
     if a.shape != b.shape or not b.any() or not np.isfinite(a).all():
@@ -420,70 +420,7 @@ def _backward(s: Subject) -> Iterator[Hint]:
         return
     if b.any() and not a.any():
         yield "detached", "the gradient is all zero in Paddle"
-    ratio = _ratio(a, b)
+    ratio = common_factor(a, b)
     if ratio is not None:
         yield "gradient_scaled", f"the gradient is {ratio:.6g} times the reference's"
     yield from array_hint(a, b)
-
-
-# --- weights ---------------------------------------------------------------------------------------------------------------
-
-
-def weight_hint(name: str, wrong: list[str], ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> Hint:
-    """What happened to a weight that is not the reference's; ``wrong`` names all that differ."""
-    a, b = ours[name], theirs[name]
-    if a.shape == b.shape:
-        if b.ndim == 2 and b.shape[0] == b.shape[1] and np.array_equal(a, b.T):
-            return "weight_transposed", "weight transposed: a square one loads either way round"
-        if b.ndim == 2 and a.size == b.size and np.array_equal(np.sort(a, axis=None), np.sort(b, axis=None)):
-            if np.array_equal(a.reshape(b.T.shape).T, b) or _partly_transposed(a, b):
-                return "weight_transposed", "weight transposed"
-            return "weight_reordered", "the right values in another order"
-        if b.ndim == 4 and b.shape[2] == b.shape[3] and np.array_equal(a, b.transpose(0, 1, 3, 2)):
-            return "weight_transposed", "kernel transposed: height and width are swapped"
-        if b.ndim == 4 and b.shape[1] > 1 and np.array_equal(a, b[:, ::-1]):
-            return "channels_reversed", "input channels reversed: RGB weights for a BGR network"
-        if all(
-            np.array_equal(ours[n], theirs[n].astype(np.float16).astype(ours[n].dtype)) for n in wrong if n in ours and n in theirs
-        ):
-            return "half_precision", "rounded to float16"
-    if a.ndim == 2 and a.shape == b.shape[::-1]:
-        return "weight_transposed", "weight transposed: its shape is turned round"
-    if len(wrong) >= 0.5 * len(theirs):
-        return "weights_not_loaded", f"weights not loaded: {len(wrong)} of {len(theirs)} tensors are not the reference's"
-    if a.shape == b.shape and (a == a.flat[0]).all():
-        return "weights_not_loaded", f"not loaded: all values are {a.flat[0]:g}"
-    for other, value in theirs.items():
-        if other != name and value.shape == a.shape and np.array_equal(value, a) and not np.array_equal(value, b):
-            return "weights_swapped", f"it holds the values of {other}"
-    if a.shape == b.shape:
-        if len({n.rsplit(".", 1)[-1] for n in wrong}) == 1:
-            last = name.rsplit(".", 1)[-1]
-            same = [n for n in theirs if n.rsplit(".", 1)[-1] == last]
-            if len(wrong) == len(same):
-                return "weights_not_loaded", f"not loaded: every {last} differs"
-        ratio = _ratio(a, b)
-        if ratio is not None:
-            return "scaled", f"every value times {ratio:.6g}"
-        different = int((a != b).sum())
-        if different <= max(1, a.size // 100):
-            return "few_elements", f"{different} of {a.size} values differ"
-        if len(wrong) <= 2:
-            return "weights_not_loaded", f"not loaded: {len(wrong)} of {len(theirs)} tensors keep other values"
-    return "", ""
-
-
-def _partly_transposed(a: np.ndarray, b: np.ndarray) -> bool:
-    """A square part of a weight is turned round."""
-    n = min(a.shape)
-    return np.array_equal(a[:n, :n], b[:n, :n].T) and np.array_equal(a[n:], b[n:]) and np.array_equal(a[:, n:], b[:, n:])
-
-
-def tied_names(layer: Any, names: Mapping[str, str]) -> list[list[str]]:
-    """Groups of torch names whose Paddle parameters are one tensor; ``names``: Paddle name -> torch name."""
-    groups: dict[int, list[str]] = {}
-    for path, sublayer in layer.named_sublayers(include_self=True):
-        for name, parameter in sublayer.named_parameters(include_sublayers=False):
-            full = f"{path}.{name}" if path else name
-            groups.setdefault(id(parameter), []).append(names.get(full, full))
-    return [group for group in groups.values() if len(group) > 1]

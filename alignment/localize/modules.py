@@ -21,6 +21,7 @@ from alignment.localize import hints
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.matching import Matching
 from alignment.localize.tracing import Answer, Call, Network, PaddleNetwork, TorchNetwork, leaves, mapped, training_mode
+from alignment.localize.weight_hints import weight_hint
 
 Named = dict[str, "np.ndarray | None"]
 STOCK_STATISTICS_RTOL = 1e-6
@@ -306,7 +307,7 @@ def weights_finding(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndar
     if name not in ours or name not in theirs:
         side = "Paddle" if name not in ours else "torch"
         return Finding("weights", name, "weights_missing", f"{side} has no such tensor", f"{len(wrong)} + {len(extra)} tensors")
-    kind, hint = hints.weight_hint(name, wrong, ours, theirs)
+    kind, hint = weight_hint(name, wrong, ours, theirs)
     if ours[name].shape != theirs[name].shape:
         return Finding("weights", name, kind, hint, f"shape {ours[name].shape} in paddle, {theirs[name].shape} in ref")
     size = relative(distance(ours[name], theirs[name]), norm(theirs[name]))

@@ -11,7 +11,7 @@ from mobilenetv3_common.train_config import ScheduleConfig
 def build_schedule(optimizer: paddle.optimizer.Optimizer, config: ScheduleConfig) -> LRScheduler:
     """Attach a schedule to an optimizer; call its ``step`` after each unit. ``optimizer.get_lr()`` tells the rate.
 
-    (A Paddle scheduler's own ``get_lr()`` advances cosine's recursion each time it is called: never read that.)
+    (The ``get_lr()`` of Paddle's cosine scheduler is the rate of the step after, not the present one: never read that.)
     """
     lr = optimizer.get_lr()
     schedule: LRScheduler
