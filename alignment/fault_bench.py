@@ -1,8 +1,8 @@
-"""The fault benchmark: every fault of :mod:`alignment.faults` is injected, detected, located and named, or not.
+"""The fault benchmark: every fault of ``alignment.faults`` is injected, detected, located and named, or not.
 
 Detection is the steps' own, on smaller cases (pictures of 96 pixels, four updates), in order until one fails; a fault
 counts as detected only where that is the step that owes it. What plain reprod_log finds in the guide's files of the same
-broken port stands beside it, and what PaDiff 0.2.0 finds (:mod:`alignment.padiff_bench`) where it is installed.
+broken port stands beside it, and what PaDiff 0.2.0 finds (``alignment.padiff_bench``) where it is installed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Bench:
     """The steps on small cases; what the reference does in step 6 is done once.
 
     Args:
-        model, state, options: as for :class:`Context`.
+        model, state, options: as for ``Context``.
     """
 
     def __init__(self, model: str = "mobilenet_v3_small", state: State | None = None, options: dict | None = None) -> None:
@@ -266,7 +266,7 @@ def run_all(
 
 
 def check_padiff(folder: Path) -> None:
-    """Raise :class:`UserError` where a folder has no PaDiff."""
+    """Raise ``UserError`` where a folder has no PaDiff."""
     if not (folder / "padiff").is_dir():
         raise UserError(f"{folder} has no PaDiff: pip install --no-deps --target {folder} padiff==0.2.0 pyyaml")
 

@@ -39,7 +39,7 @@ def load_record(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """All arrays of a record, in memory.
 
     Raises:
-        UserError: as :func:`open_record`.
+        UserError: as ``open_record``.
     """
     return {name: array.whole() for name, array in open_record(path).items()}
 

@@ -49,7 +49,7 @@ def obtain_state(weights: str | None, model: str, names: NameMap) -> tuple[State
 
     Args:
         weights: None for calibrated weights, ``"torchvision"`` (or ``"torchvision-v2"``, large only) for the published
-            file, or a path of any kind :func:`alignment.weights.read_state` reads.
+            file, or a path of any kind ``alignment.weights.read_state`` reads.
         model: ``"mobilenet_v3_small"`` or ``"mobilenet_v3_large"``.
         names: the model's name map.
 

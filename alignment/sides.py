@@ -1,6 +1,6 @@
 """The two frameworks behind one interface: arrays in, arrays out, everything under torch's names.
 
-A step is written once against :class:`Side` and run on both. What a side is made of (its models, data, metric, loss and
+A step is written once against ``Side`` and run on both. What a side is made of (its models, data, metric, loss and
 train packages) are attributes, so that a test or a fault replaces one piece and leaves the rest.
 """
 

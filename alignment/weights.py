@@ -67,7 +67,7 @@ class NameMap:
         """Paddle's names and layout to torch's, without the counters.
 
         Raises:
-            UserError: as :meth:`to_paddle`.
+            UserError: as ``to_paddle``.
         """
         self._check({k: v.shape for k, v in state.items()}, source, paddle_layout=True)
         return {e.torch_name: _turned(state[e.paddle_name], e.transposed) for e in self.entries}

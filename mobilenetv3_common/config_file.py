@@ -101,7 +101,7 @@ def make_config(kind: type[Config], recipe: str | Path | None, flags: dict[str, 
     """Defaults, then the recipe, then the flags.
 
     Raises:
-        UserError: as :func:`read_recipe`, or the config itself refuses a value.
+        UserError: as ``read_recipe``, or the config itself refuses a value.
     """
     settings = read_recipe(recipe, kind) if recipe is not None else {}
     config = kind(**{**settings, **flags})

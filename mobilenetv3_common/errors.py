@@ -12,7 +12,7 @@ class UserError(Exception):
     """Something the user gave cannot be used. The message names the thing and the mend, in one line.
 
     Data-loading workers of both frameworks re-raise a worker's exception as ``type(exc)(long_traceback_text)``;
-    :attr:`line` finds the original message again inside that text.
+    ``line`` finds the original message again inside that text.
     """
 
     @property
@@ -23,7 +23,7 @@ class UserError(Exception):
 
 
 def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a command's ``main``: a :class:`UserError` becomes one line on standard error and exit status 2."""
+    """Wrap a command's ``main``: a ``UserError`` becomes one line on standard error and exit status 2."""
 
     @functools.wraps(main)
     def wrapped(*args, **kwargs) -> int:

@@ -17,7 +17,7 @@ from mobilenetv3_common.errors import UserError
 def atomic_open(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Open a temporary file beside ``path`` and move it into place only when the block ends without an error.
 
-    A reader sees the old file or the new one, never a half-written one. Raises :class:`UserError` where the directory
+    A reader sees the old file or the new one, never a half-written one. Raises ``UserError`` where the directory
     is missing or cannot be written, or the disk is full; the old file is then untouched.
     """
     path = Path(path)
@@ -45,7 +45,7 @@ def atomic_open(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 def ensure_writable_dir(path: str | os.PathLike) -> Path:
     """Create ``path`` if needed and prove by writing a file that it can be written.
 
-    Raises :class:`UserError` naming the directory otherwise.
+    Raises ``UserError`` naming the directory otherwise.
     """
     path = Path(path)
     try:

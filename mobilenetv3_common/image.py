@@ -53,7 +53,7 @@ def _read(path: str | os.PathLike) -> bytes:
 
 
 def decode_bytes(data: bytes, name: str, backend: str = "pil") -> Image.Image:
-    """Like :func:`decode_image`, for the bytes of a file; ``name`` stands for the file in an error."""
+    """Like ``decode_image``, for the bytes of a file; ``name`` stands for the file in an error."""
     if backend not in IMAGE_BACKENDS:
         raise UserError(f"unknown image backend {backend!r}: use one of {', '.join(IMAGE_BACKENDS)}")
     if backend == "cv2" and not _needs_pillow(data):
@@ -65,7 +65,7 @@ def decode_pixels(path: str | os.PathLike) -> np.ndarray:
     """Decode a picture file with OpenCV to RGB pixels, uint8 (H, W, 3); what OpenCV would get wrong goes through Pillow.
 
     Raises:
-        UserError: as :func:`decode_image`.
+        UserError: as ``decode_image``.
     """
     data = _read(path)
     return np.asarray(_decode_pil(data, str(path))) if _needs_pillow(data) else _pixels_cv2(data, str(path))

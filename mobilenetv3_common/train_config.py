@@ -87,7 +87,7 @@ MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None) -> Any:
-    """A field of :class:`TrainConfig`: its default, and what its command-line flag says."""
+    """A field of ``TrainConfig``: its default, and what its command-line flag says."""
     return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar})
 
 

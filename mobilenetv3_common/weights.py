@@ -89,7 +89,7 @@ def read_state(path: str | os.PathLike) -> State:
     """Read a weights file; nothing in it is executed.
 
     ``.pth`` and ``.pt`` go through ``torch.load(weights_only=True)``, ``.safetensors`` through safetensors, and
-    ``.pdparams`` through :mod:`mobilenetv3_common.safe_pickle` (``paddle.load`` would run code from a crafted file).
+    ``.pdparams`` through ``mobilenetv3_common.safe_pickle`` (``paddle.load`` would run code from a crafted file).
     Of a training checkpoint the weights are taken: the moving average where it has one.
 
     Returns:

@@ -2,7 +2,7 @@
 
 Every one was made in earnest by somebody: most are in the guides and checklists that porters read, the others are traps of
 these very versions (docs/known_differences.md). A fault changes the Paddle side alone, through the pieces of
-:class:`alignment.sides.PaddleSide` or by replacing one function while it is injected.
+``alignment.sides.PaddleSide`` or by replacing one function while it is injected.
 """
 
 # In the order of the steps, which is the order of the list.

@@ -46,7 +46,7 @@ def localize(
 ) -> Localization:
     """Compare a Paddle layer with a torch module, and name the first module whose own mistake makes them part.
 
-    Copies of both run in float64 with the float32 constants of known kernels taken out (:mod:`alignment.exact`), so a
+    Copies of both run in float64 with the float32 constants of known kernels taken out (``alignment.exact``), so a
     right port agrees to 1e-13 and there is no threshold to tune. Looked at in this order: the structure, the weights, the
     forward pass with the statistics it leaves behind, the backward pass from a random gradient of the output. The models
     given are left as they are.

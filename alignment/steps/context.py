@@ -76,7 +76,7 @@ class Context:
     Attributes:
         model: ``"mobilenet_v3_small"`` or ``"mobilenet_v3_large"``.
         data_path: pictures; lite_data by default.
-        weights: as :func:`alignment.reference_weights.obtain_state` takes it; ignored where ``state`` is given.
+        weights: as ``alignment.reference_weights.obtain_state`` takes it; ignored where ``state`` is given.
         state: a torch state to use instead.
         options: of the model's constructor.
         seed: of fake data, ulp changes and dropout masks.
@@ -150,7 +150,7 @@ class Lane:
 
     Args:
         context: the model and weights.
-        name: a field of :class:`alignment.compare.Lanes`, e.g. ``"paddle64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
+        name: a field of ``alignment.compare.Lanes``, e.g. ``"paddle64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
         share_dropout: whether dropout takes its masks from the context's seed and this lane's ``iteration``.
     """
 

@@ -115,7 +115,7 @@ class Trial:
     Args:
         context: the two sides, and the model's name.
         plan: how long and how often.
-        folder: from :func:`alignment.digits.write_digits`.
+        folder: from ``alignment.digits.write_digits``.
     """
 
     def __init__(self, context: Context, plan: Plan, folder: str) -> None:

@@ -92,7 +92,7 @@ def _collate_guarded(samples: list, dataset: ImageDataset, mix_group: int) -> tu
 class Loader:
     """Batches of one epoch each time it is iterated.
 
-    Raises, in the loop, a bad picture's :class:`UserError`, and RuntimeError for anything else that went wrong in a worker.
+    Raises, in the loop, a bad picture's ``UserError``, and RuntimeError for anything else that went wrong in a worker.
     """
 
     def __init__(self, batches: paddle.io.DataLoader) -> None:

@@ -13,7 +13,7 @@ def mix_batch(images: np.ndarray, labels: np.ndarray, params: MixParams, num_cla
     Args:
         images: float32 (N, 3, H, W).
         labels: int64 (N,), 0 .. ``num_classes`` - 1.
-        params: from :func:`mobilenetv3_common.sampling.mix_params`.
+        params: from ``mobilenetv3_common.sampling.mix_params``.
 
     Returns:
         Mixed images, and labels as rows of class probabilities, float32 (N, num_classes).

@@ -41,6 +41,6 @@ def annotated(image: Image.Image, predictions: Sequence[Prediction]) -> Image.Im
 
 
 def save_annotated(image: Image.Image, predictions: Sequence[Prediction], path: Path) -> None:
-    """Write :func:`annotated` as a PNG, whole or not at all."""
+    """Write ``annotated`` as a PNG, whole or not at all."""
     with atomic_open(path) as file:
         annotated(image, predictions).save(file, format="PNG")

@@ -1,7 +1,7 @@
 """What runs an exported model: ONNX Runtime, Paddle Inference with oneDNN, or with Paddle's own kernels.
 
 Every engine takes the same float32 pictures and gives logits; softmax, class names and the rest are the same code for all
-(:mod:`mobilenetv3_paddle.deploy.predictor`). A framework is imported only when an engine of it is made.
+(``mobilenetv3_paddle.deploy.predictor``). A framework is imported only when an engine of it is made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def create_engine(
 
     Args:
         bundle: the export.
-        engine: one of :data:`ENGINES`.
+        engine: one of ``ENGINES``.
         precision: ``fp32``, or ``int8`` where the export was made with it.
         threads: of the engine; 0 for every core this process may use.
         device: ``cpu`` or ``gpu``.

@@ -20,7 +20,7 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
 
 
 def load_weights(args: argparse.Namespace) -> Any:
-    """The :class:`~mobilenetv3_paddle.deploy.trained.Trained` that these flags name; Paddle is imported now."""
+    """The ``mobilenetv3_paddle.deploy.trained.Trained`` that these flags name; Paddle is imported now."""
     from mobilenetv3_paddle.deploy.trained import load_trained
 
     return load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)

@@ -64,7 +64,7 @@ class Predictor:
         return eval_transform(image, self.preset)
 
     def predict(self, pictures: Sequence[str | Path | bytes | Image.Image], topk: int = 5) -> list[list[Prediction]]:
-        """The likeliest classes of each picture, in one batch; its times are added to :attr:`times`.
+        """The likeliest classes of each picture, in one batch; its times are added to ``times``.
 
         Raises:
             UserError: a picture cannot be used.

@@ -6,7 +6,7 @@ file a quarter, and int8 arithmetic is tried for the last layers, then the point
 everything; the fastest that still names the calibration pictures as fp32 does is kept.
 
 Weights that are only stored in int8 become float again when ONNX Runtime loads the file, where it is told not to look for
-quantised patterns (``session.disable_quant_qdq``, which :class:`~mobilenetv3_paddle.deploy.engines.OnnxRuntimeEngine` sets);
+quantised patterns (``session.disable_quant_qdq``, which ``mobilenetv3_paddle.deploy.engines.OnnxRuntimeEngine`` sets);
 the quantised operators are in the file as such (``QLinearConv``, ``QGemm``).
 """
 

@@ -16,7 +16,7 @@ class SharedDropout(nn.Layer):
 
     Args:
         p: share of elements dropped in training, 0 to below 1.
-        uniform: numbers in [0, 1) of a given shape, e.g. :class:`mobilenetv3_common.sampling.DropoutStream`.
+        uniform: numbers in [0, 1) of a given shape, e.g. ``mobilenetv3_common.sampling.DropoutStream``.
     """
 
     def __init__(self, p: float, uniform: Uniform) -> None:

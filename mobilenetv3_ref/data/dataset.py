@@ -22,7 +22,7 @@ class ImageDataset(torch.utils.data.Dataset):
 
     Args:
         index: which pictures with which labels.
-        preset: an :class:`EvalPreset` or a :class:`TrainPreset`; the latter draws its parameters from
+        preset: an ``EvalPreset`` or a ``TrainPreset``; the latter draws its parameters from
             (``seed``, epoch, picture), so a sample is the same in whichever worker or rank it is made.
         seed: the run's seed, 0 or more.
         backend: decoder, ``"pil"`` or ``"cv2"``.

@@ -36,7 +36,7 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
         image: an RGB picture, or its pixels, uint8 (H, W, 3), which OpenCV then crops and scales; ``params`` were drawn for
             its size.
         preset: sizes, mean and standard deviation.
-        params: what to do, from :func:`mobilenetv3_common.sampling.sample_params`.
+        params: what to do, from ``mobilenetv3_common.sampling.sample_params``.
 
     Returns:
         float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.

@@ -79,7 +79,7 @@ def create_app(predictor: Predictor, model: str, limits: Limits | None = None, d
     Args:
         predictor: an engine with its preprocessing and class names.
         model: name shown by /health and on the page.
-        limits: see :class:`Limits`.
+        limits: see ``Limits``.
         decoders: threads that decode pictures.
     """
     limits = limits or Limits()
