@@ -57,20 +57,21 @@ def _evaluation(context: Context, result: StepResult) -> None:
         records["eval.images"], records["eval.labels"], records["eval.order"] = runs[side][0]
 
 
-def _against_torchvision(context: Context, index: DatasetIndex, ours: list[Batch]) -> Iterator[Quantity]:
+def _against_torchvision(context: Context, index: DatasetIndex, runs: list[Batch]) -> Iterator[Quantity]:
     """The evaluation pipeline against torchvision's ImageFolder loader and published preset, which share no code with it."""
     from torchvision.datasets.folder import default_loader, make_dataset
     from torchvision.transforms._presets import ImageClassification
 
     preset = ImageClassification(crop_size=224)
     truth = np.stack([preset(default_loader(str(index.path(i)))).numpy() for i in range(len(index))])
-    yield judge_equal("eval.images.torchvision", np.concatenate([batch[0] for batch in ours]), truth)
+    yield judge_equal("eval.images.torchvision", np.concatenate([batch[0] for batch in runs]), truth)
     folder = index.root / "val"
     if folder.is_dir() and not (index.root / "val_list.txt").exists():
         listed = make_dataset(str(folder), extensions=(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"))
-        listed = listed[: len(index)]
-        names = np.array([str(path) for path, _ in listed])
-        yield judge_equal("eval.file_names.torchvision", np.array([str(index.path(i)) for i in range(len(index))]), names)
+        whole = context.index("val")  # the index above holds some of its pictures, spread over all classes
+        ours = np.array([str(whole.path(i)) for i in range(len(whole))])
+        yield judge_equal("eval.file_names.torchvision", ours, np.array([path for path, _ in listed]))
+        yield judge_equal("eval.labels.torchvision", np.array(whole.labels), np.array([label for _, label in listed]))
 
 
 def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> None:
