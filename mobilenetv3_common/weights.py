@@ -23,12 +23,19 @@ from mobilenetv3_common.safe_pickle import load_arrays
 State = dict[str, np.ndarray]
 FORMATS = (".pth", ".pt", ".pdparams", ".safetensors")
 COUNTER = "num_batches_tracked"
-_RENAMED = {"running_mean": "_mean", "running_var": "_variance"}
+TORCH_STATISTICS = ("running_mean", "running_var")
+PADDLE_STATISTICS = ("_mean", "_variance")
+_RENAMED = dict(zip(TORCH_STATISTICS, PADDLE_STATISTICS, strict=True))
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a name, in either framework's naming, is that of a running mean or variance of BatchNorm."""
+    return name.rpartition(".")[2] in (*TORCH_STATISTICS, *PADDLE_STATISTICS)
 
 
 def is_paddle_state(state: Mapping[str, Any]) -> bool:
     """Whether a state carries Paddle's names for BatchNorm statistics."""
-    return any(name.endswith(("._mean", "._variance")) for name in state)
+    return any(name.rpartition(".")[2] in PADDLE_STATISTICS for name in state)
 
 
 def as_torch(state: Mapping[str, np.ndarray]) -> State:
