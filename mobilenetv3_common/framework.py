@@ -118,7 +118,7 @@ class Framework(Protocol):
         """Batches of images float32 (N, 3, H, W), labels and picture numbers int64 (N,), on the CPU, in the plan's order.
 
         Labels are int64 (N,), or float32 (N, classes) where the preset mixes. A negative number marks a picture that
-        stands in for a damaged one.
+        stands in for a damaged one. The loader can be iterated again, over the same batches or the plan's next epoch.
 
         Args:
             dataset: makes the samples.
