@@ -46,7 +46,7 @@ class Stopwatch:
         return self.reader / max(self.updates, 1), self.batch / max(self.updates, 1)
 
     def reset(self) -> None:
-        """Begin anew, as the loop does after each log line."""
+        """Start again from zero, as the loop does after each log line."""
         self.reader = self.batch = 0.0
         self.updates = 0
 

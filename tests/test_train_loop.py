@@ -14,7 +14,8 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, read_json_lines
 from mobilenetv3_common.training import begin_interval, figures, save
 from mobilenetv3_paddle.models import BatchNorm2D
-from tests.conftest import run_command
+from tests.conftest import ROOT, run_command
+from tests.documents import code
 from tests.training import train
 
 CONFIG = TrainConfig(data_path="lite_data", crop_size=32, resize_size=32, batch_size=4, workers=0, epochs=2, width_mult=0.5)
@@ -102,6 +103,15 @@ def test_another_network_borrows_the_whole_loop(package, builder, tmp_path):
         dataclasses.replace(config, pretrained=str(tmp_path / LATEST), num_classes=8), package.Ranks(), builder
     )
     assert again.samples == 16 and len(classes) == 8
+
+
+def test_the_pages_own_network_trains(tmp_path):
+    (snippet,) = code(ROOT / "docs" / "recipes.md", "python")
+    run = run_command("-c", snippet.replace("output/two_layers", str(tmp_path)))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("two_layers (paddle), 8 classes, 16 training and 16 validation pictures")
+    checkpoint = read_checkpoint(tmp_path / LATEST)
+    assert checkpoint.meta["update"] == 4 and checkpoint.arrays["model/1.weight"].shape == (16, 8)
 
 
 @pytest.mark.parametrize(("package", "builder"), BUILDERS)
