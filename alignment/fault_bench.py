@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from alignment import diagnosis
-from alignment.digits import write_digits
 from alignment.faults import FAULTS, Fault, injected
 from alignment.localize.finding import Finding
 from alignment.record import save_record
 from alignment.sides import PaddleSide
 from alignment.steps import backward, data, forward, guarded, loss, metric, train
 from alignment.steps.context import Context, Lane, StepResult
+from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.weights import State

@@ -1,3 +1,3 @@
-"""What both framework packages share: file handling, the dataset index, decoding and sampling. Imports neither framework."""
+"""What both framework packages share: the training loop, evaluation, checkpoints, data and files. Imports neither framework."""
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class UserError(Exception):
-    """Something the user gave cannot be used. The message names the thing and the mend, in one line.
+    """Something the user gave cannot be used. The message names the thing and the fix, in one line.
 
     Data-loading workers of both frameworks re-raise a worker's exception as ``type(exc)(long_traceback_text)``;
     ``line`` finds the original message again inside that text.

@@ -1,15 +1,20 @@
-"""The learning-rate range test's reading: where accuracy begins to rise, and where it no longer does.
+"""The learning-rate range test: train while the learning rate grows, and see where accuracy begins to rise and where it stops.
 
 L. N. Smith, Cyclical learning rates for training neural networks, 2017; item hp.01 of the accuracy checklist.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.parts import Ranks
+from mobilenetv3_common.run import Meter, build_run
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training import averages, micro_batches, update
 
 START, END = 0.1, 0.95  # shares of the whole rise
 
@@ -68,3 +73,43 @@ def growing_rates(low: float, high: float, updates: int) -> np.ndarray:
     if updates < 20:
         raise UserError(f"--updates must be at least 20, found {updates}")
     return np.geomspace(low, high, updates)
+
+
+def find_learning_rates(
+    framework: Framework, config: TrainConfig, ranks: Ranks, rates: np.ndarray, builder: Builder | None = None
+) -> RangeTest:
+    """Make one update at each learning rate; ends early where the run diverges. Nothing is saved.
+
+    Args:
+        framework: what computes.
+        config: of the run, whose schedule is put aside.
+        ranks: all of which call this.
+        rates: growing learning rates, at least 20.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+    """
+    config = replace(config, lr=float(rates[0]), scale_lr_from=None, lr_unit="update", resume=None)
+    run = build_run(framework, config, ranks, builder)
+    epochs = -(-len(rates) // run.updates_per_epoch)
+    run.config = config = replace(config, epochs=max(epochs, config.warmup_epochs + 1))
+    run.schedule = framework.follow_rates(run.optimizer, rates)
+    run.train_mode()
+    batches = micro_batches(run)
+    losses: list[float] = []
+    accuracies: list[float] = []
+    for _ in rates:
+        try:
+            update(run, [next(batches) for _ in range(config.accumulate)])
+        except UserError as error:
+            if "diverged" not in error.line:
+                raise
+            break
+        shown = averages(run)
+        run.meter = Meter()
+        losses.append(shown["loss"])
+        accuracies.append(shown["top1"])
+        if losses[-1] > 4 * min(losses):
+            break
+        if run.iteration == run.updates_per_epoch:
+            run.epoch, run.iteration = run.epoch + 1, 0
+    done = len(losses)
+    return RangeTest(rates[:done], np.array(losses), np.array(accuracies), done < len(rates))

@@ -8,6 +8,8 @@ import resource
 import signal
 import sys
 
+from mobilenetv3_common.image import quiet_opencv
+
 
 class StopRequest:
     """Notes SIGTERM and SIGINT, so that the loop can end between two updates; a second SIGINT ends at once."""
@@ -37,6 +39,12 @@ def shield_worker() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def start_worker(worker_id: int) -> None:
+    """What every loader worker does first; ``worker_id`` is the loader's own count."""
+    shield_worker()
+    quiet_opencv()
 
 
 def raise_file_limit(wanted: int = 65536) -> int:

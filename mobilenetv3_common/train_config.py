@@ -83,6 +83,7 @@ class ScheduleConfig:
             raise UserError(f"a cosine schedule of {self.total} units ends before its warm-up of {self.warmup}")
 
 
+# The keys of both packages' ``models.MODELS``.
 MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
 
 

@@ -42,11 +42,13 @@ class Stopwatch:
         self.updates += 1
 
     def averages(self) -> tuple[float, float]:
-        """Seconds an update: waiting for data, and in all; then begin anew."""
-        shown = self.reader / max(self.updates, 1), self.batch / max(self.updates, 1)
+        """Seconds an update: waiting for data, and in all."""
+        return self.reader / max(self.updates, 1), self.batch / max(self.updates, 1)
+
+    def reset(self) -> None:
+        """Start again from zero, as the loop does after each log line."""
         self.reader = self.batch = 0.0
         self.updates = 0
-        return shown
 
 
 @dataclass

@@ -23,12 +23,20 @@ from mobilenetv3_common.safe_pickle import load_arrays
 State = dict[str, np.ndarray]
 FORMATS = (".pth", ".pt", ".pdparams", ".safetensors")
 COUNTER = "num_batches_tracked"
-_RENAMED = {"running_mean": "_mean", "running_var": "_variance"}
+TORCH_STATISTICS = ("running_mean", "running_var")
+PADDLE_STATISTICS = ("_mean", "_variance")
+CLASSIFIER = "classifier.3"  # the last layer
+_RENAMED = dict(zip(TORCH_STATISTICS, PADDLE_STATISTICS, strict=True))
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a name, in either framework's naming, is that of a running mean or variance of BatchNorm."""
+    return name.rpartition(".")[2] in (*TORCH_STATISTICS, *PADDLE_STATISTICS)
 
 
 def is_paddle_state(state: Mapping[str, Any]) -> bool:
     """Whether a state carries Paddle's names for BatchNorm statistics."""
-    return any(name.endswith(("._mean", "._variance")) for name in state)
+    return any(name.rpartition(".")[2] in PADDLE_STATISTICS for name in state)
 
 
 def as_torch(state: Mapping[str, np.ndarray]) -> State:
@@ -83,6 +91,27 @@ def check_fit(shapes: Mapping[str, tuple], expected: Mapping[str, tuple], source
         parts.append(f"{len(wrong)} wrong shape(s), first {first}: {tuple(shapes[first])}, expected {tuple(expected[first])}")
     hint = "; are they another model's, or of another width or class count?" if len(missing) + len(wrong) > 4 else ""
     raise UserError(f"{source} do not fit the model: {'; '.join(parts)}{hint}")
+
+
+def other_classifier(arrays: State, own: State, path: str, reset: bool) -> State:
+    """The model's own last layer, where the weights to begin from have another number of classes; else nothing.
+
+    Args:
+        arrays: the weights to begin from.
+        own: the model's, under the same framework's names.
+        path: of the weights, for the message.
+        reset: whether a fresh last layer is wanted.
+
+    Raises:
+        UserError: the number of classes differs and ``reset`` is false.
+    """
+    other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
+    if other and not reset:
+        raise UserError(
+            f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
+            "give --reset-classifier to begin with a fresh last layer"
+        )
+    return {name: own[name] for name in other}
 
 
 def read_state(path: str | os.PathLike) -> State:

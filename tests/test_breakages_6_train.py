@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from alignment.diagnosis import diagnose
-from alignment.digits import write_digits
 from alignment.faults import FAULTS, injected
 from alignment.faults.models import bfloat16_inside
 from alignment.faults.training import built, configured
 from alignment.sides import PaddleSide
 from alignment.steps import train
 from alignment.steps.context import Context, StepResult
+from mobilenetv3_common.digits import write_digits
 from tests.breaking import faults_of
 
 SHORT = train.Plan(iterations=5, draws=2, seeds=1, epochs=1, train_per_class=4, val_per_class=2)

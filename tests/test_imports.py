@@ -31,6 +31,11 @@ def test_imports_go_one_way(package):
         assert not FORBIDDEN[package] & set(imported(path)), path
 
 
+def test_product_tools_do_without_the_proof():
+    importing = {path.name for path in (ROOT / "tools").glob("*.py") if "alignment" in imported(path)}
+    assert importing <= {"align.py", "benchmark.py", "convert_weights.py"}
+
+
 @pytest.mark.parametrize(("package", "absent"), [("mobilenetv3_paddle", "torch"), ("mobilenetv3_ref", "paddle")])
 def test_a_package_works_without_the_other_framework(package, absent):
     parts = ", ".join(f"{package}.{part}" for part in ("models", "data", "metric", "loss", "train"))

@@ -8,9 +8,14 @@ import torch
 from alignment.reference_weights import calibrated_state
 from alignment.sides import PaddleSide, RefSide
 from alignment.weights import NameMap
+from mobilenetv3_common import train_config
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D
 from mobilenetv3_ref.models import MODELS as REF_MODELS
 from tests.conftest import LARGE, SMALL, relative_l2
+
+
+def test_both_packages_have_the_models_that_the_recipes_name():
+    assert tuple(MODELS) == tuple(REF_MODELS) == train_config.MODELS
 
 
 @pytest.mark.parametrize(("name", "count"), [(SMALL, 2_542_856), (LARGE, 5_483_032)])

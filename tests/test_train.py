@@ -154,9 +154,10 @@ def test_float32_rounding_covers_every_number():
             assert value == float(np.float32(getattr(config, field.name)))
 
 
+@pytest.mark.parametrize("sync_bn", [False, True])
 @pytest.mark.parametrize("package", [ours, theirs])
-def test_weight_decay_can_leave_out_norm_and_bias(package):
-    model = package.build_model(TrainConfig(), 3)
+def test_weight_decay_can_leave_out_norm_and_bias(package, sync_bn):
+    model = package.build_model(TrainConfig(sync_bn=sync_bn), 3)
     config = OptimizerConfig(weight_decay=0.5, norm_weight_decay=0.0, bias_weight_decay=0.0)
     groups = {group["weight_decay"]: group["params"] for group in package.optimizer.parameter_groups(model, config)}
     assert set(groups) == {0.5, 0.0}

@@ -17,8 +17,8 @@ from PIL import Image
 from tensorboardX.proto.event_pb2 import Event
 from visualdl import LogReader
 
-from alignment.digits import write_digits
 from mobilenetv3_common.checkpoint import LATEST, read_checkpoint
+from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_log import read_json_lines
 from tests.conftest import ROOT, run_command
 from tests.training import QUICK, curve, train, write_start

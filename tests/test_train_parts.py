@@ -135,7 +135,9 @@ def test_the_stopwatch_counts_neither_logging_nor_the_device_as_reading():
         time.sleep(0.2)  # logging, evaluation, saving
     reader, batch = watch.averages()
     assert 0.02 <= reader < 0.05 and 0.07 <= batch < 0.15
-    assert watch.updates == 0
+    assert watch.averages() == (reader, batch) and watch.updates == 2, "reading changes nothing"
+    watch.reset()
+    assert watch.averages() == (0.0, 0.0) and watch.updates == 0
 
 
 def test_a_run_plan_is_the_epochs_one_after_the_other_and_begins_anywhere():

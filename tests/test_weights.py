@@ -16,7 +16,7 @@ from alignment import reference_weights
 from alignment.reference_weights import calibrated_state, fetch_published
 from alignment.weights import NameMap, load_torch_state
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import read_state, write_state
+from mobilenetv3_common.weights import is_statistic, read_state, write_state
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_ref.models import MODELS as REF_MODELS
 from tests.conftest import LARGE, SMALL, run_command
@@ -65,6 +65,12 @@ def test_files_that_paddle_and_torch_write_are_read(tmp_path, names):
     reference = REF_MODELS[SMALL](width_mult=0.5)
     torch.save({"model": reference.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pth")
     assert len(load_torch_state(tmp_path / "checkpoint.pth", names)) == 210
+
+
+def test_batch_norms_statistics_are_known_by_either_frameworks_names():
+    for model in (MODELS[SMALL](width_mult=0.5), REF_MODELS[SMALL](width_mult=0.5)):
+        assert sum(map(is_statistic, model.state_dict())) == 2 * 34
+    assert is_statistic("running_mean") and is_statistic("_variance") and not is_statistic("token_mean")
 
 
 def changed(state, **changes):

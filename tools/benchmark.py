@@ -29,6 +29,7 @@ from typing import Any
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_paddle.deploy.report import processor_name
 
 
@@ -156,7 +157,7 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     from mobilenetv3_paddle.deploy.predictor import find_pictures
     from mobilenetv3_paddle.deploy.quantize import quantize
     from mobilenetv3_paddle.deploy.trained import load_trained
-    from mobilenetv3_ref.models import MODELS
+    from mobilenetv3_ref.models import MODELS as BUILDERS
 
     if pretrained is None:
         from alignment.reference_weights import calibrated_state
@@ -178,7 +179,7 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     state = as_torch({n: t.numpy() for n, t in trained.layer.state_dict().items()})
     networks = {}
     for name in ("torch eager", "torch channels_last", "torch.compile"):
-        network = MODELS[trained.model](num_classes=len(trained.classes)).eval()
+        network = BUILDERS[trained.model](num_classes=len(trained.classes)).eval()
         missing = network.load_state_dict({n: torch.from_numpy(a.copy()) for n, a in state.items()}, strict=False)
         assert not missing.unexpected_keys and all("num_batches" in key for key in missing.missing_keys)
         networks[name] = network.to(memory_format=torch.channels_last) if name == "torch channels_last" else network
@@ -278,7 +279,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pictures", type=int, default=640, metavar="N", help="JPEGs of the loader's epoch (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--size", type=int, default=224, metavar="N", help="train: pixels of the input (default: 224)")
-    parser.add_argument("--model", choices=("mobilenet_v3_small", "mobilenet_v3_large"), default="mobilenet_v3_small")
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--pretrained", metavar="FILE", help="inference: weights of 1000 classes (default: calibrated ones)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="inference: of every engine (default: one a core)")
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")

@@ -13,8 +13,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
     parser.add_argument("output_dir", help="gets train/ and val/")
     args = parser.parse_args(argv)
-    from alignment.digits import write_digits
     from mobilenetv3_common.dataset_index import index_dataset
+    from mobilenetv3_common.digits import write_digits
 
     root = write_digits(args.output_dir)
     train, val = (len(index_dataset(root, split)) for split in ("train", "val"))

@@ -64,7 +64,7 @@ def decoding(context: Context) -> Finding | None:
             pair = []
             for side in (context.paddle, context.ref):
                 dataset = side.data.ImageDataset(index, preset, context.seed, context.image_backend)
-                pair.append(np.asarray(dataset._decode(index.path(number))))
+                pair.append(np.asarray(dataset.decode(index.path(number))))
             if _differ((pair[0], pair[1])):
                 return _found("decode", (pair[0], pair[1]))
     return None

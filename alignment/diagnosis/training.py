@@ -13,11 +13,11 @@ import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.diagnosis.updates import rate_finding
-from alignment.digits import write_digits
 from alignment.localize.finding import Finding
 from alignment.sides import Side
 from alignment.steps.context import Context
 from alignment.steps.train import RECIPE
+from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
 

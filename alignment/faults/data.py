@@ -10,8 +10,6 @@ import numpy as np
 from PIL import Image
 
 import mobilenetv3_common.preprocess
-import mobilenetv3_paddle.data.dataset
-import mobilenetv3_paddle.data.loader
 import mobilenetv3_paddle.data.transforms
 from alignment.faults.base import fault, replaced
 from alignment.sides import PaddleSide
@@ -23,13 +21,11 @@ preprocess: Any = mobilenetv3_common.preprocess
 
 @fault("data", 2, "decode", "channels_reversed")
 def bgr(stack):
-    decode = mobilenetv3_paddle.data.dataset.decode_image
+    class Reversed(ImageDataset):
+        def decode(self, path):
+            return Image.fromarray(np.ascontiguousarray(np.asarray(super().decode(path))[:, :, ::-1]))
 
-    def reversed_channels(path, backend="pil"):
-        return Image.fromarray(np.ascontiguousarray(np.asarray(decode(path, backend))[:, :, ::-1]))
-
-    stack.enter_context(replaced(mobilenetv3_paddle.data.dataset, "decode_image", reversed_channels))
-    return PaddleSide()
+    return PaddleSide(data={"ImageDataset": Reversed})
 
 
 def levels_fault(hint: str) -> Callable[[Callable], Callable]:
@@ -123,8 +119,11 @@ def erased_before_normalising(stack):
             pixels[:, top : top + height, left : left + width] = black[:, None, None]
         return pixels
 
-    stack.enter_context(replaced(mobilenetv3_paddle.data.dataset, "train_transform", erased))
-    return PaddleSide(data={"train_transform": erased})
+    class Erased(ImageDataset):
+        def train_transform(self, image, preset, params):
+            return erased(image, preset, params)
+
+    return PaddleSide(data={"ImageDataset": Erased, "train_transform": erased})
 
 
 @fault("data", 2, "labels", "label_off_by_one")
@@ -172,10 +171,8 @@ def last_batch_dropped(stack):
 
 @fault("data", 2, "mix_batch:mixup", "lambda_swapped")
 def mixup_share_swapped(stack):
-    mix = mobilenetv3_paddle.data.loader.mix_batch
+    class Swapped(ImageDataset):
+        def mix_batch(self, images, labels, params, num_classes):
+            return super().mix_batch(images, labels, dataclasses.replace(params, lam=1 - params.lam), num_classes)
 
-    def swapped(images, labels, params, classes):
-        return mix(images, labels, dataclasses.replace(params, lam=1 - params.lam), classes)
-
-    stack.enter_context(replaced(mobilenetv3_paddle.data.loader, "mix_batch", swapped))
-    return PaddleSide()
+    return PaddleSide(data={"ImageDataset": Swapped})

@@ -17,9 +17,9 @@ import torch
 
 from alignment import tolerance
 from alignment.compare import Quantity, judge_equal, relative
-from alignment.digits import write_digits
 from alignment.sides import Side
 from alignment.steps.context import Context, StepResult
+from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
 
@@ -115,7 +115,7 @@ class Trial:
     Args:
         context: the two sides, and the model's name.
         plan: how long and how often.
-        folder: from ``alignment.digits.write_digits``.
+        folder: from ``mobilenetv3_common.digits.write_digits``.
     """
 
     def __init__(self, context: Context, plan: Plan, folder: str) -> None:

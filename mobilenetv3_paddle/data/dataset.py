@@ -1,84 +1,31 @@
-"""One picture at a time: decode, draw parameters, transform."""
+"""One picture at a time, by Paddle's transforms."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import numpy as np
 import paddle
 from PIL import Image
 
-from mobilenetv3_common.dataset_index import DatasetIndex
-from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.image import decode_image, decode_pixels
 from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
-from mobilenetv3_common.sampling import SampleKey, sample_params
+from mobilenetv3_common.samples import Samples
+from mobilenetv3_common.sampling import MixParams, SampleParams
+from mobilenetv3_paddle.data.mixing import mix_batch
 from mobilenetv3_paddle.data.transforms import train_transform
 
 
-class ImageDataset(paddle.io.Dataset):
-    """The samples of one split, made on demand.
+class ImageDataset(Samples, paddle.io.Dataset):
+    """The samples of one split as numpy arrays; see ``mobilenetv3_common.samples.Samples`` for the arguments."""
 
-    Args:
-        index: which pictures with which labels.
-        preset: an ``EvalPreset`` or a ``TrainPreset``; the latter draws its parameters from
-            (``seed``, epoch, picture), so a sample is the same in whichever worker or rank it is made.
-        seed: the run's seed, 0 or more.
-        backend: decoder, ``"pil"`` or ``"cv2"``.
-        on_bad_image: ``"stop"`` raises at a damaged picture; ``"skip"`` warns and takes the next readable one in its place.
-    """
+    arrays = np
 
-    def __init__(
-        self,
-        index: DatasetIndex,
-        preset: EvalPreset | TrainPreset,
-        seed: int = 0,
-        backend: str = "pil",
-        on_bad_image: str = "stop",
-    ) -> None:
-        self.index = index
-        self.preset = preset
-        self.seed = seed
-        self.backend = backend
-        self.on_bad_image = on_bad_image
+    def eval_transform(self, image: Image.Image, preset: EvalPreset) -> np.ndarray:
+        return eval_transform(image, preset)
 
-    def __len__(self) -> int:
-        return len(self.index)
+    def train_transform(self, image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> np.ndarray:
+        return train_transform(image, preset, params)
 
-    def __getitem__(self, key: SampleKey) -> tuple[np.ndarray, int, SampleKey]:
-        """Make one sample.
-
-        Returns:
-            Pixels, float32 (3, crop_size, crop_size); the label; the key, whose sample number is negative (``~number``)
-            where another picture stands in for a damaged one.
-
-        Raises:
-            UserError: the picture cannot be decoded; the message names it.
-        """
-        for number in range(len(self)):
-            sample = (key.sample + number) % len(self)
-            try:
-                image = self._decode(self.index.path(sample))
-                break
-            except UserError as error:
-                if self.on_bad_image != "skip":
-                    raise
-                print(f"warning: skipped: {error.line}", file=sys.stderr, flush=True)
-        else:
-            raise UserError(f"no picture in {self.index.root} can be read")
-        label = self.index.labels[sample]
-        shown = key if number == 0 else key._replace(sample=~key.sample)
-        if isinstance(self.preset, EvalPreset):
-            assert isinstance(image, Image.Image)
-            return eval_transform(image, self.preset), label, shown
-        height, width = image.shape[:2] if isinstance(image, np.ndarray) else (image.height, image.width)
-        params = sample_params(self.preset, self.seed, key, height, width)
-        return train_transform(image, self.preset, params), label, shown
-
-    def _decode(self, path: Path) -> Image.Image | np.ndarray:
-        """OpenCV's pixels stay an array in training, where OpenCV crops and scales them too."""
-        if self.backend == "cv2" and isinstance(self.preset, TrainPreset):
-            return decode_pixels(path)
-        return decode_image(path, self.backend)
+    def mix_batch(
+        self, images: np.ndarray, labels: np.ndarray, params: MixParams, num_classes: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return mix_batch(images, labels, params, num_classes)

@@ -12,49 +12,15 @@ import paddle
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
-from mobilenetv3_common.presets import TrainPreset
-from mobilenetv3_common.run_control import shield_worker
-from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey, mix_groups, mix_params
-from mobilenetv3_paddle.data.dataset import ImageDataset
-from mobilenetv3_paddle.data.mixing import mix_batch
-
-
-def collate(
-    samples: list[tuple[np.ndarray, int, SampleKey]], dataset: ImageDataset, mix_group: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stack samples into a batch and mix it where the preset says so.
-
-    Returns:
-        images float32 (N, 3, H, W); labels int64 (N,), or float32 (N, classes) where mixed; picture numbers int64 (N,).
-    """
-    images = np.stack([pixels for pixels, _, _ in samples])
-    labels = np.array([label for _, label, _ in samples], dtype=np.int64)
-    keys = [key for _, _, key in samples]
-    numbers = np.array([key.sample for key in keys], dtype=np.int64)
-    preset = dataset.preset
-    if isinstance(preset, TrainPreset) and preset.mixes:
-        parts = [
-            mix_batch(
-                images[part],
-                labels[part],
-                mix_params(preset, dataset.seed, keys[0].epoch, group, *images.shape[2:]),
-                dataset.index.num_classes,
-            )
-            for group, part in mix_groups(keys, mix_group)
-        ]
-        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return images, labels, numbers
+from mobilenetv3_common.run_control import start_worker
+from mobilenetv3_common.samples import Samples, collate
+from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 
 
 @atexit.register
 def _let_workers_go() -> None:
     """At exit Python ends workers that still run, and Paddle's SIGCHLD handler would take that for a crash and raise."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
-
-def _start_worker(worker_id: int) -> None:
-    shield_worker()
-    quiet_opencv()
 
 
 class _Guarded(paddle.io.Dataset):
@@ -64,7 +30,7 @@ class _Guarded(paddle.io.Dataset):
     queue is killed", or waits for ever; torch re-raises it where the loop is.
     """
 
-    def __init__(self, dataset: ImageDataset) -> None:
+    def __init__(self, dataset: Samples) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -77,7 +43,7 @@ class _Guarded(paddle.io.Dataset):
             return error
 
 
-def _collate_guarded(samples: list, dataset: ImageDataset, mix_group: int) -> tuple[np.ndarray, ...]:
+def _collate_guarded(samples: list, dataset: Samples, mix_group: int) -> tuple[np.ndarray, ...]:
     errors = [sample for sample in samples if isinstance(sample, Exception)]
     try:
         if errors:
@@ -109,7 +75,7 @@ class Loader:
             yield batch
 
 
-def build_loader(dataset: ImageDataset, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
+def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
     """A loader of (images, labels, picture numbers) batches as tensors, in the plan's order.
 
     Args:
@@ -126,7 +92,7 @@ def build_loader(dataset: ImageDataset, plan: BatchPlan | RunPlan, num_workers: 
             batch_sampler=plan,
             num_workers=num_workers,
             collate_fn=functools.partial(_collate_guarded, dataset=dataset, mix_group=mix_group or plan.batch_size),
-            worker_init_fn=_start_worker,
+            worker_init_fn=start_worker,
             places=paddle.CPUPlace(),
         )
     )

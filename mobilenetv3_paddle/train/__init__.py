@@ -1,21 +1,22 @@
 """Optimizers, schedules, the training step, and the whole run."""
 
+from mobilenetv3_common.evaluation import Evaluation
 from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_paddle.train.ema import MovingAverage
 from mobilenetv3_paddle.train.engine import (
     Run,
-    build_model,
     build_run,
+    evaluate,
     evaluate_config,
     evaluate_run,
     evaluation_loader,
+    find_learning_rates,
     micro_batches,
     train,
     update,
 )
-from mobilenetv3_paddle.train.evaluate import Evaluation, evaluate
+from mobilenetv3_paddle.train.framework import build_model
 from mobilenetv3_paddle.train.guard import Guard, first_offender
-from mobilenetv3_paddle.train.lr_range import find_learning_rates
 from mobilenetv3_paddle.train.optimizer import RMSProp, build_optimizer
 from mobilenetv3_paddle.train.precision import Precision
 from mobilenetv3_paddle.train.schedule import build_schedule

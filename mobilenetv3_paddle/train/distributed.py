@@ -11,6 +11,7 @@ import paddle
 import paddle.distributed as dist
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import is_statistic
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,6 @@ def average_statistics(model: paddle.nn.Layer, ranks: Ranks) -> None:
     if ranks.world_size == 1:
         return
     for name, buffer in model.state_dict().items():
-        if name.endswith(("._mean", "._variance")):
+        if is_statistic(name):
             dist.all_reduce(buffer)
             buffer.set_value(buffer / ranks.world_size)

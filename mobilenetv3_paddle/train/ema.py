@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import paddle
 from paddle import nn
 
@@ -31,6 +32,14 @@ class MovingAverage:
             return
         for name, tensor in state.items():
             self.shadow[name] = self.shadow[name] * self.decay + tensor.astype("float32") * (1.0 - self.decay)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The averaged weights, float32 under Paddle's names; empty where there are none."""
+        return {name: tensor.numpy() for name, tensor in self.shadow.items()}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The reverse."""
+        self.shadow = {name: paddle.to_tensor(array) for name, array in arrays.items()}
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import paddle
 from paddle.optimizer.lr import CosineAnnealingDecay, ExponentialDecay, LambdaDecay, LinearWarmup, LRScheduler, StepDecay
 
@@ -27,3 +30,25 @@ def build_schedule(optimizer: paddle.optimizer.Optimizer, config: ScheduleConfig
         schedule = LinearWarmup(schedule, config.warmup, start_lr=config.warmup_decay * lr, end_lr=lr)
     optimizer.set_lr_scheduler(schedule)
     return schedule
+
+
+def follow_rates(optimizer: paddle.optimizer.Optimizer, rates: np.ndarray) -> LRScheduler:
+    """Replace an optimizer's schedule by given learning rates, one a unit; ``rates[0]`` is the optimizer's own rate."""
+    schedule = LambdaDecay(float(rates[0]), lambda number: float(rates[min(number, len(rates) - 1)] / rates[0]))
+    optimizer.set_lr_scheduler(schedule)
+    return schedule
+
+
+def learning_rate(optimizer: paddle.optimizer.Optimizer) -> float:
+    """The rate of the next update."""
+    return float(optimizer.get_lr())
+
+
+def schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler) -> dict[str, Any]:
+    """Where a schedule stands, as a checkpoint's ``meta`` holds it."""
+    return {"schedule": schedule.state_dict()}
+
+
+def load_schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler, meta: dict[str, Any]) -> None:
+    """The reverse."""
+    schedule.set_state_dict(meta["schedule"])

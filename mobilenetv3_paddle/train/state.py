@@ -6,11 +6,10 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import as_paddle, check_fit, read_state
+from mobilenetv3_common.weights import as_paddle, check_fit, other_classifier, read_state
+from mobilenetv3_paddle.train.precision import Precision
 
 Arrays = dict[str, np.ndarray]
-CLASSIFIER = "classifier.3"
 
 
 def array_of(tensor: paddle.Tensor) -> np.ndarray:
@@ -47,20 +46,11 @@ def load_pretrained(model: nn.Layer, path: str, reset_classifier: bool = False) 
         UserError: the file cannot be read or does not fit.
     """
     arrays = as_paddle(read_state(path))
-    own = model_arrays(model)
-    other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
-    if other:
-        if not reset_classifier:
-            raise UserError(
-                f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
-                "give --reset-classifier to begin with a fresh last layer"
-            )
-        arrays.update({name: own[name] for name in other})
-    load_model_arrays(model, arrays, path)
+    load_model_arrays(model, arrays | other_classifier(arrays, model_arrays(model), path, reset_classifier), path)
 
 
-def optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer) -> Arrays:
-    """The optimizer's state as ``accumulator/parameter`` and ``master/parameter``."""
+def optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer, precision: Precision) -> Arrays:
+    """The optimizer's state as ``accumulator/parameter`` and ``master/parameter``; the optimizer itself holds the masters."""
     names = _names(model, optimizer)
     found = {
         f"{kind}/{names[own]}": array_of(tensor)
@@ -70,7 +60,7 @@ def optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer) -> 
     return found | {f"master/{names[own]}": array_of(tensor) for own, tensor in optimizer._master_weights.items()}
 
 
-def load_optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer, arrays: Arrays) -> None:
+def load_optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer, precision: Precision, arrays: Arrays) -> None:
     """The reverse; the optimizer's accumulators are made first, as its first step would make them.
 
     Raises:

@@ -1,21 +1,22 @@
 """Optimizers, schedules, the training step, and the whole run."""
 
+from mobilenetv3_common.evaluation import Evaluation
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
 from mobilenetv3_ref.train.engine import (
     Run,
-    build_model,
     build_run,
+    evaluate,
     evaluate_config,
     evaluate_run,
     evaluation_loader,
+    find_learning_rates,
     micro_batches,
     train,
     update,
 )
-from mobilenetv3_ref.train.evaluate import Evaluation, evaluate
+from mobilenetv3_ref.train.framework import build_model
 from mobilenetv3_ref.train.guard import Guard, first_offender
-from mobilenetv3_ref.train.lr_range import find_learning_rates
 from mobilenetv3_ref.train.optimizer import build_optimizer
 from mobilenetv3_ref.train.precision import Precision
 from mobilenetv3_ref.train.schedule import build_schedule

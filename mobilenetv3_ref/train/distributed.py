@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import is_statistic
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,6 @@ def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:
     if ranks.world_size == 1:
         return
     for name, buffer in model.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
+        if is_statistic(name):
             dist.all_reduce(buffer)
             buffer.div_(ranks.world_size)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,6 +32,15 @@ class MovingAverage:
             return
         for name, tensor in state.items():
             self.shadow[name] = self.shadow[name] * self.decay + tensor.float() * (1.0 - self.decay)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The averaged weights, float32 under torch's names; empty where there are none."""
+        return {name: tensor.cpu().numpy() for name, tensor in self.shadow.items()}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The reverse, onto the model's device."""
+        device = next(self.model.parameters()).device
+        self.shadow = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from mobilenetv3_common.weights import is_statistic
+
 
 class Guard:
     """Watches the logits and gradients of one update."""
@@ -38,7 +40,7 @@ def first_offender(model: nn.Module, forward: Callable[[], object]) -> str:
         forward: computes the update's forward pass once more.
     """
     # A pass that is not finite has spoilt BatchNorm's statistics by now: they are a trace of the place, not the place.
-    statistics = {name for name in model.state_dict() if name.endswith(("running_mean", "running_var"))}
+    statistics = {name for name in model.state_dict() if is_statistic(name)}
     for name, tensor in model.state_dict().items():
         if name not in statistics and not bool(torch.isfinite(tensor).all()):
             return f"weight {name}"

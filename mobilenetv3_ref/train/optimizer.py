@@ -24,7 +24,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
     """Parameters by their weight decay, one group for each that differs."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    layers = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm2d, nn.SyncBatchNorm))]
     norm = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
     bias = {id(parameter) for name, parameter in model.named_parameters() if name.endswith("bias")} - norm
     decays = {

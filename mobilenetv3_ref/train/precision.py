@@ -40,7 +40,8 @@ class Precision:
         """At O2, turn the weights into half precision and give the optimizer float32 masters, in place."""
         if self.level != "O2":
             return
-        wide = {p for m in model.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters(recurse=False)}
+        norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm2d, nn.SyncBatchNorm))]
+        wide = {parameter for layer in norms for parameter in layer.parameters(recurse=False)}
         for group in optimizer.param_groups:
             for number, parameter in enumerate(group["params"]):
                 if parameter in wide:

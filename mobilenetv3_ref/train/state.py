@@ -7,11 +7,10 @@ import torch
 from torch import nn
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import as_torch, check_fit, read_state
+from mobilenetv3_common.weights import as_torch, check_fit, other_classifier, read_state
 from mobilenetv3_ref.train.precision import Precision
 
 Arrays = dict[str, np.ndarray]
-CLASSIFIER = "classifier.3"
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
@@ -49,16 +48,7 @@ def load_pretrained(model: nn.Module, path: str, reset_classifier: bool = False)
         UserError: the file cannot be read or does not fit.
     """
     arrays = as_torch(read_state(path))
-    own = model_arrays(model)
-    other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
-    if other:
-        if not reset_classifier:
-            raise UserError(
-                f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
-                "give --reset-classifier to begin with a fresh last layer"
-            )
-        arrays.update({name: own[name] for name in other})
-    load_model_arrays(model, arrays, path)
+    load_model_arrays(model, arrays | other_classifier(arrays, model_arrays(model), path, reset_classifier), path)
 
 
 def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, precision: Precision) -> Arrays:

@@ -17,7 +17,7 @@ def write_digits(folder: str | Path, train_per_class: int | None = None, val_per
     """Write the 1797 digits (Alpaydin and Kaynak 1998, 8 x 8 grey levels) as RGB PNG files of 32 x 32 pixels.
 
     Args:
-        folder: gets ``train/digit_0 .. digit_9`` and ``val/digit_0 .. digit_9``: 1434 and 363 pictures.
+        folder: gets ``train/digit_0 .. digit_9`` and ``val/digit_0 .. digit_9``: 1433 and 364 pictures.
         train_per_class, val_per_class: keep only so many pictures a class.
 
     Returns:

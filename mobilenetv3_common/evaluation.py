@@ -1,0 +1,131 @@
+"""Evaluation: every sample counted once, whatever the batch size and the number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
+from mobilenetv3_common.run import Run
+from mobilenetv3_common.sampling import BatchPlan
+from mobilenetv3_common.train_config import TrainConfig
+
+Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``Framework.build_loader`` gives them
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Counts over all ranks.
+
+    Attributes:
+        samples: pictures counted.
+        skipped: damaged pictures left out.
+        top1, top5: shares of right answers, 0..1.
+        loss: mean cross-entropy, without label smoothing.
+        confusion: int64 (classes, classes); row the true class, column the predicted one.
+    """
+
+    samples: int
+    skipped: int
+    top1: float
+    top5: float
+    loss: float
+    confusion: np.ndarray
+
+    def figures(self) -> dict[str, float]:
+        return {"top1": self.top1, "top5": self.top5, "loss": self.loss, "samples": self.samples, "skipped": self.skipped}
+
+
+def evaluate(
+    framework: Framework, model: Network, loader: Loader, num_classes: int, ranks: Ranks, precision: Precision
+) -> Evaluation:
+    """Run a model in evaluation mode over this rank's share of the pictures, and add up over the ranks.
+
+    Args:
+        framework: the model's.
+        model: left in evaluation mode.
+        loader: batches of (images, labels, picture numbers); a negative number marks a stand-in for a damaged picture,
+            which does not count.
+        num_classes: size of the confusion matrix.
+        ranks: all of which call this.
+        precision: of the forward passes.
+    """
+    model.eval()
+    confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
+    samples = skipped = 0
+    right, loss = np.zeros(2, dtype=np.int64), 0.0
+    for images, labels, numbers in loader:
+        counted = numbers.numpy() >= 0
+        skipped += int((~counted).sum())
+        if not counted.any():
+            continue
+        judged = framework.judge_batch(model, images, labels, counted, ranks, precision)
+        samples += int(counted.sum())
+        right += judged.right[counted].sum(0)
+        loss += judged.loss * int(counted.sum())
+        np.add.at(confusion, (judged.labels[counted], judged.predicted[counted]), 1)
+    totals = ranks.sum([samples, skipped, *right, loss])
+    samples, skipped, right1, right5 = (int(value) for value in totals[:4])
+    confusion = ranks.sum(confusion.ravel()).reshape(confusion.shape).astype(np.int64)
+    shown = max(samples, 1)
+    return Evaluation(samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion)
+
+
+def evaluate_run(run: Run, loader: Loader) -> Evaluation:
+    """Evaluate the weights, or their moving average where the run keeps one, on the validation pictures.
+
+    Raises:
+        UserError: none of the pictures can be read.
+    """
+    if not run.config.sync_bn:
+        run.framework.average_statistics(run.model, run.ranks)
+    with run.average.applied():
+        result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision)
+    return _of_some(result, run.config)
+
+
+def evaluation_loader(run: Run) -> Loader:
+    """This rank's share of the validation pictures."""
+    return _validation(run.framework, run.config, run.val_index, run.ranks)
+
+
+def evaluate_config(
+    framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None
+) -> tuple[Evaluation, tuple[str, ...]]:
+    """Evaluate ``config.pretrained`` on the validation pictures; the classes are those of the data, or ``num_classes``.
+
+    Args:
+        framework: what computes.
+        config: settings of the model, the data and the precision.
+        ranks: all of which call this.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+
+    Returns:
+        The counts over all ranks, and the classes' names.
+
+    Raises:
+        UserError: the data or the weights cannot be used.
+    """
+    index = index_dataset(config.data_path, "val", config.num_classes)
+    index = index.with_classes(config.num_classes or index.num_classes)
+    precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
+    model = framework.place_model(framework.build_model(config, index.num_classes, builder), ranks)
+    loader = _validation(framework, config, index, ranks)
+    return _of_some(evaluate(framework, model, loader, index.num_classes, ranks, precision), config), index.classes
+
+
+def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:
+    dataset = framework.ImageDataset(index, config.eval_preset, config.seed, config.image_backend, config.on_bad_image)
+    plan = BatchPlan(len(index), config.batch_size, rank=ranks.rank, world_size=ranks.world_size)
+    return framework.build_loader(dataset, plan, config.workers)
+
+
+def _of_some(result: Evaluation, config: TrainConfig) -> Evaluation:
+    if result.samples == 0:
+        raise UserError(f"no validation picture in {config.data_path} can be read")
+    return result

@@ -1,0 +1,193 @@
+"""A training run: what it is made of, where it stands, and its checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
+from mobilenetv3_common.sampling import BatchPlan, DropoutStream
+from mobilenetv3_common.train_config import TrainConfig, refuse_other_run
+
+
+@dataclass
+class Meter:
+    """Sums of one logging interval on this rank, kept on the device until they are shown.
+
+    Attributes:
+        loss: of the mean losses of the updates.
+        right: of the pictures right at top-1 and top-5, (2,).
+        samples, updates: how many.
+    """
+
+    loss: Any = 0.0
+    right: Any = 0.0
+    samples: int = 0
+    updates: int = 0
+
+
+@dataclass
+class Run:
+    """Everything that a run holds.
+
+    Attributes:
+        framework: what computes.
+        parallel: the model as training calls it; ``model`` itself on one rank.
+        dropout: where the dropout layers' numbers come from.
+        plan: this rank's batches of an epoch.
+        epoch, iteration: where the run stands; ``iteration`` counts the updates of this epoch.
+        best: the best top-1 so far, 0..1; -1 before the first evaluation.
+        skipped: damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
+        rate: learning rate of the last update.
+        source: the checkpoint from which this run goes on.
+        meter: sums since the last log line.
+    """
+
+    framework: Framework
+    config: TrainConfig
+    ranks: Ranks
+    train_index: DatasetIndex
+    val_index: DatasetIndex
+    model: Network
+    parallel: Network
+    criterion: Own
+    optimizer: Own
+    schedule: Schedule
+    precision: Precision
+    average: MovingAverage
+    dropout: DropoutStream
+    plan: BatchPlan
+    epoch: int = 0
+    iteration: int = 0
+    best: float = -1.0
+    skipped: int = 0
+    rate: float = 0.0
+    source: Path | None = None
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def updates_per_epoch(self) -> int:
+        return len(self.plan) // self.config.accumulate
+
+    @property
+    def update(self) -> int:
+        """Updates done in the whole run."""
+        return self.epoch * self.updates_per_epoch + self.iteration
+
+    @property
+    def global_batch(self) -> int:
+        """Pictures a forward pass of all ranks."""
+        return self.config.batch_size * self.ranks.world_size
+
+    def learning_rate(self) -> float:
+        return self.framework.learning_rate(self.optimizer)
+
+    def train_mode(self) -> None:
+        self.framework.train_mode(self.model, self.config.freeze_bn)
+
+
+def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> Run:
+    """Put a run together, at its beginning or where the checkpoint of ``config.resume`` left it.
+
+    Args:
+        framework: what computes.
+        config: of the run.
+        ranks: of the framework's ``started``.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+
+    Raises:
+        UserError: the data, the weights or the checkpoint cannot be used.
+    """
+    train_index, val_index = _indices(config)
+    plan = BatchPlan(len(train_index), config.batch_size, config.seed, True, True, ranks.rank, ranks.world_size)
+    updates_per_epoch = len(plan) // config.accumulate
+    if updates_per_epoch == 0:
+        raise UserError(
+            f"{len(train_index)} training pictures do not fill one update of {config.accumulate} x {config.batch_size} pictures "
+            f"on {ranks.world_size} rank(s): use a smaller batch size or fewer accumulations"
+        )
+    precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
+    framework.check_config(config, ranks)
+    model = framework.place_model(framework.build_model(config, train_index.num_classes, builder), ranks)
+    dropout = DropoutStream(config.seed)
+    framework.share_dropout(model, dropout)
+    pictures = config.batch_size * ranks.world_size * config.accumulate
+    optimizer = framework.build_optimizer(model, config.optimizer_config(pictures))
+    precision.prepare(model, optimizer)
+    run = Run(
+        framework=framework,
+        config=config,
+        ranks=ranks,
+        train_index=train_index,
+        val_index=val_index,
+        model=model,
+        parallel=model,
+        criterion=framework.CrossEntropyLoss(config.label_smoothing),
+        optimizer=optimizer,
+        schedule=framework.build_schedule(optimizer, config.schedule_config(updates_per_epoch)),
+        precision=precision,
+        average=framework.MovingAverage(model, config.ema_decay),
+        dropout=dropout,
+        plan=plan,
+    )
+    run.source = find_checkpoint(config.resume, config.output_dir) if config.resume else None
+    if run.source is not None:
+        restore(run, read_checkpoint(run.source), str(run.source))
+    run.parallel = framework.parallel(model, ranks)
+    return run
+
+
+def _indices(config: TrainConfig) -> tuple[DatasetIndex, DatasetIndex]:
+    """Training and validation pictures; the classes are ``config.num_classes``, else those of the training pictures."""
+    train = index_dataset(config.data_path, "train", config.num_classes)
+    num_classes = config.num_classes or train.num_classes
+    val = index_dataset(config.data_path, "val", num_classes)
+    return train.with_classes(num_classes), val.with_classes(num_classes)
+
+
+def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
+    """The run as it stands between two updates; ``skipped`` counts the damaged pictures of all ranks."""
+    framework = run.framework
+    arrays = {f"model/{name}": array for name, array in framework.model_arrays(run.model).items()}
+    arrays |= {f"ema/{name}": array for name, array in run.average.arrays().items()}
+    optimizer = framework.optimizer_arrays(run.model, run.optimizer, run.precision)
+    arrays |= {f"optimizer/{name}": array for name, array in optimizer.items()}
+    return Checkpoint(
+        arrays,
+        {
+            "framework": framework.NAME,
+            "epoch": run.epoch,
+            "iteration": run.iteration,
+            "update": run.update,
+            "global_batch": run.global_batch,
+            "best": run.best,
+            "skipped": skipped,
+            **framework.schedule_state(run.optimizer, run.schedule),
+            "scaler": run.precision.state(),
+            "config": dataclasses.asdict(run.config),
+            "classes": list(run.train_index.classes),
+        },
+    )
+
+
+def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
+    """Continue where a checkpoint left off.
+
+    Raises:
+        UserError: it is another run's: of another framework, model, batch, optimizer or schedule.
+    """
+    framework, meta = run.framework, checkpoint.meta
+    refuse_other_run(meta, run.config, framework.NAME, run.global_batch, source)
+    framework.load_model_arrays(run.model, checkpoint.part("model"), source)
+    framework.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part("optimizer"))
+    run.average.load(checkpoint.part("ema"))
+    framework.load_schedule_state(run.optimizer, run.schedule, meta)
+    run.precision.load(meta["scaler"])
+    run.epoch, run.iteration, run.best = meta["epoch"], meta["iteration"], meta["best"]
+    run.skipped = meta["skipped"] if run.ranks.first else 0

@@ -1,0 +1,213 @@
+"""The training loop, for any ``Framework``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mobilenetv3_common.checkpoint import CheckpointFolder
+from mobilenetv3_common.config_file import write_recipe
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation import evaluate_run, evaluation_loader
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.parts import Batch, Ranks, Tensor
+from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
+from mobilenetv3_common.run_control import StopRequest, raise_file_limit
+from mobilenetv3_common.sampling import RunPlan
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.train_log import Stopwatch, TrainLog
+
+
+def train(framework: Framework, config: TrainConfig, builder: Builder | None = None) -> int:
+    """Train as the config says.
+
+    Args:
+        framework: what computes.
+        config: of the run.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+
+    Returns:
+        0, or 128 + the signal that asked the run to stop (after a checkpoint).
+
+    Raises:
+        UserError: something given cannot be used, or the run diverged.
+    """
+    raise_file_limit()
+    stop = StopRequest().listen()
+    with framework.started(config.device) as ranks:
+        run = build_run(framework, config, ranks, builder)
+        folder = CheckpointFolder(config.output_dir, config.keep) if ranks.first else None
+        earlier = folder.set_aside(run.source) if folder is not None else None
+        log = TrainLog(Path(config.output_dir) if ranks.first else None, config.epochs * run.updates_per_epoch, run.update)
+        if folder is not None:
+            write_recipe(folder.folder / "config.yaml", config, "The effective config of this run: give it as --config.")
+        log.line(
+            f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
+            f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
+            f"{run.updates_per_epoch} updates an epoch" + (f", resumed at update {run.update}" if run.update else "")
+        )
+        if earlier is not None:
+            log.line(f"the earlier run in {config.output_dir} was moved to {earlier}")
+        try:
+            return _loop(run, folder, log, stop)
+        finally:
+            log.close()
+
+
+def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
+    config = run.config
+    watch = Stopwatch()
+    batches = micro_batches(run)
+    val_loader = evaluation_loader(run)
+    while run.epoch < config.epochs:
+        run.train_mode()
+        while run.iteration < run.updates_per_epoch:
+            watch.start()
+            gathered = [next(batches) for _ in range(config.accumulate)]
+            watch.data_ready()
+            update(run, gathered)
+            watch.done()
+            log.tick()
+            if run.iteration % config.print_every == 0 or run.iteration == run.updates_per_epoch:
+                log.train(run.epoch, run.iteration, run.update, figures(run, watch))
+                begin_interval(run, watch)
+            if stopped := agreed_signal(run.ranks, stop):
+                save(run, folder, best=False)
+                log.line(f"stopped by signal {stopped} at update {run.update}; go on with --resume auto")
+                return 128 + stopped
+            if config.save_every and run.update % config.save_every == 0 and run.iteration < run.updates_per_epoch:
+                save(run, folder, best=False)
+        best = False
+        if (run.epoch + 1) % config.eval_every == 0 or run.epoch + 1 == config.epochs:
+            result = evaluate_run(run, val_loader)
+            best = result.top1 > run.best
+            run.best = max(run.best, result.top1)
+            log.evaluation(run.epoch, run.update, result.figures(), run.best)
+        run.epoch, run.iteration = run.epoch + 1, 0
+        save(run, folder, best)
+    if skipped := skipped_by_all(run):
+        log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
+    return 0
+
+
+def agreed_signal(ranks: Ranks, stop: StopRequest) -> int:
+    """The signal at which every rank stops after this update; 0 where none was asked to."""
+    return (stop.signal or signal.SIGTERM) if ranks.sum([stop.signal])[0] > 0 else 0
+
+
+def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
+    """Training batches from where the run stands to its end, on the device, each with its number of skipped pictures."""
+    config, framework = run.config, run.framework
+    used = run.updates_per_epoch * config.accumulate
+    plan = RunPlan(run.plan, config.epochs, run.epoch, run.iteration * config.accumulate, used)
+    preset = config.train_preset
+    dataset = framework.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
+    for images, labels, numbers in framework.build_loader(dataset, plan, config.workers, config.mix_group):
+        yield (run.ranks.place(images), run.ranks.place(labels)), int((numbers.numpy() < 0).sum())
+
+
+def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
+    """One update of the weights: forward, loss, backward, check, step.
+
+    Args:
+        run: goes one update further.
+        gathered: from ``micro_batches``, as many as the config accumulates.
+
+    Raises:
+        UserError: logits or gradients are not finite; the weights are then untouched.
+    """
+    config, framework, guard = run.config, run.framework, run.framework.Guard()
+    batches = [batch for batch, _ in gathered]
+    first = run.iteration * config.accumulate
+
+    def begin(number: int) -> None:
+        place = ((first + number) * run.ranks.world_size + run.ranks.rank) * config.batch_size
+        run.dropout.at(run.epoch, place)
+
+    def watch(logits: Tensor, labels: Tensor) -> None:
+        guard.watch(logits)
+        run.meter.right = run.meter.right + framework.count_right(logits, labels)
+        run.meter.samples += len(labels)
+
+    loss = framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
+    if run.update % config.check_every == 0 and not guard.healthy(run.model, gradients=not run.precision.scales):
+        begin(0)
+        place = framework.first_offender(run.model, lambda: run.model(batches[0][0]))
+        raise UserError(
+            f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
+            f"{place}; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm or --warmup-epochs"
+        )
+    run.rate = run.learning_rate()
+    framework.apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
+    run.iteration += 1
+    if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:
+        run.schedule.step()
+    if run.update % config.ema_every == 0:
+        run.average.update()
+    run.meter.loss, run.meter.updates = run.meter.loss + loss, run.meter.updates + 1
+    run.skipped += sum(count for _, count in gathered)
+
+
+def averages(run: Run) -> dict[str, float]:
+    """Over all ranks since the interval began: accuracy (0..1), loss, and pictures an update; and the last learning rate.
+
+    Every rank has to call it. It changes nothing.
+    """
+    meter = run.meter
+    sums = run.ranks.sum([float(meter.loss), *meter.right.tolist(), meter.samples])
+    loss, right1, right5, samples = (float(value) for value in sums)
+    return {
+        "top1": right1 / samples,
+        "top5": right5 / samples,
+        "lr": run.rate,
+        "loss": loss / meter.updates / run.ranks.world_size,
+        "samples": samples / meter.updates,
+    }
+
+
+def figures(run: Run, watch: Stopwatch) -> dict[str, float]:
+    """The figures of the log line, of the interval so far; ``TrainLog.train`` says which. Every rank has to call it."""
+    shown = averages(run)
+    reader, batch = watch.averages()
+    samples = shown.pop("samples")
+    times = {"avg_reader_cost": reader, "avg_batch_cost": batch}
+    return {**shown, **times, "avg_samples": samples, "avg_ips": samples / batch}
+
+
+def begin_interval(run: Run, watch: Stopwatch) -> None:
+    """Forget the interval that a log line has shown."""
+    run.meter = Meter()
+    watch.reset()
+
+
+def skipped_by_all(run: Run) -> int:
+    """Damaged training pictures of all ranks since the run's beginning. Every rank has to call it."""
+    return int(run.ranks.sum([run.skipped])[0])
+
+
+def save(run: Run, folder: CheckpointFolder | None, best: bool) -> None:
+    """Write a checkpoint from rank 0, with statistics of all ranks, provided that every weight is finite.
+
+    Args:
+        run: between two updates; every rank has to call this.
+        folder: rank 0's; None on the others.
+        best: whether ``best`` shall be this one.
+
+    Raises:
+        UserError: a weight is not finite, or the file cannot be written.
+    """
+    if not run.config.sync_bn:
+        run.framework.average_statistics(run.model, run.ranks)
+    skipped = skipped_by_all(run)
+    if folder is None:
+        return
+    checkpoint = checkpoint_of(run, skipped)
+    spoilt = [name for name, array in checkpoint.arrays.items() if not np.isfinite(array).all()]
+    if spoilt:
+        raise UserError(
+            f"training diverged before update {run.update}: {spoilt[0]} is not finite; the last good checkpoint is kept"
+        )
+    folder.save(checkpoint, best)

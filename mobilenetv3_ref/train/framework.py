@@ -1,0 +1,121 @@
+"""PyTorch as the training loop sees it: this module is a ``mobilenetv3_common.framework.Framework``."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.framework import Builder
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_ref.data import ImageDataset, build_loader
+from mobilenetv3_ref.loss import CrossEntropyLoss
+from mobilenetv3_ref.models import MODELS, share_dropout
+from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
+from mobilenetv3_ref.train.ema import MovingAverage
+from mobilenetv3_ref.train.evaluate import count_right, judge_batch
+from mobilenetv3_ref.train.guard import Guard, first_offender
+from mobilenetv3_ref.train.optimizer import build_optimizer
+from mobilenetv3_ref.train.precision import Precision
+from mobilenetv3_ref.train.schedule import build_schedule, follow_rates, learning_rate, load_schedule_state, schedule_state
+from mobilenetv3_ref.train.state import (
+    load_model_arrays,
+    load_optimizer_arrays,
+    load_pretrained,
+    model_arrays,
+    optimizer_arrays,
+)
+from mobilenetv3_ref.train.step import accumulate_gradients, apply_update
+
+NAME = "ref"
+
+__all__ = [
+    "NAME",
+    "CrossEntropyLoss",
+    "Guard",
+    "ImageDataset",
+    "MovingAverage",
+    "Precision",
+    "accumulate_gradients",
+    "apply_update",
+    "average_statistics",
+    "build_loader",
+    "build_model",
+    "build_optimizer",
+    "build_schedule",
+    "check_config",
+    "count_right",
+    "first_offender",
+    "follow_rates",
+    "judge_batch",
+    "learning_rate",
+    "load_model_arrays",
+    "load_optimizer_arrays",
+    "load_schedule_state",
+    "model_arrays",
+    "optimizer_arrays",
+    "parallel",
+    "place_model",
+    "schedule_state",
+    "share_dropout",
+    "started",
+    "train_mode",
+]
+
+
+def check_config(config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse synchronised BatchNorm on a CPU; mixed precision is ``Precision``'s matter.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if config.sync_bn and ranks.device == "cpu":
+        raise UserError("--sync-bn: torch's SyncBatchNorm needs a GPU; use --freeze-bn, or leave it out")
+
+
+def build_model(config: TrainConfig, num_classes: int, builder: Builder | None = None) -> nn.Module:
+    """The network with its starting weights: fresh from the seed, or those of ``config.pretrained``.
+
+    Args:
+        config: of the run; its settings of BatchNorm are those of every ``BatchNorm2d`` in the network.
+        num_classes: outputs.
+        builder: makes the network for a number of classes; by default that of ``config.model``, ``config.width_mult`` and
+            ``config.dropout``.
+
+    Raises:
+        UserError: the weights cannot be read or do not fit.
+    """
+    builder = builder or functools.partial(MODELS[config.model], width_mult=config.width_mult, dropout=config.dropout)
+    torch.manual_seed(config.seed)
+    model = builder(num_classes)
+    if config.pretrained:
+        load_pretrained(model, config.pretrained, config.reset_classifier)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = config.bn_momentum or layer.momentum
+            for parameter in layer.parameters(recurse=False):
+                if config.freeze_bn:
+                    parameter.requires_grad = False
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model) if config.sync_bn else model
+
+
+def place_model(model: nn.Module, ranks: Ranks) -> nn.Module:
+    """The model on the ranks' device."""
+    return model.to(ranks.torch_device)
+
+
+def parallel(model: nn.Module, ranks: Ranks) -> nn.Module:
+    """The model as training calls it: with several ranks, wrapped so that the backward pass averages gradients over them."""
+    return DistributedDataParallel(model, broadcast_buffers=False) if ranks.world_size > 1 else model
+
+
+def train_mode(model: nn.Module, freeze_bn: bool) -> None:
+    """Set a model to training mode; with ``freeze_bn`` its BatchNorm layers to evaluation mode."""
+    model.train()
+    if freeze_bn:
+        for layer in model.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.eval()
