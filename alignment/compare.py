@@ -1,47 +1,58 @@
-"""Compare one quantity of the two frameworks: strict rules first, then the measured noise floor."""
+"""Compare one quantity of the port with the reference's: strict rules first, then the measured noise floor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alignment import tolerance
 
-KINK_FLIPS = "kink flip(s)"
-ZERO_BUT_FOR_ROUNDING = "zero but for rounding"
-
 
 @dataclass
 class Quantity:
-    """The outcome of one comparison, as it stands in alignment.json.
+    """The outcome of one comparison.
 
     Attributes:
         name: what was compared.
         shape: shape of the array; of a group of tensors, their number.
-        mean_abs_diff, max_abs_diff: between the two frameworks' float32 (or exact) values; None where not comparable.
-        paddle_error, ref_error: relative L2 of Paddle's float32 result, and of the noise floor, against float64 truth.
-        float64_diff: relative L2 between the frameworks in exact mode.
+        mean_abs_diff, max_abs_diff: between the two sides' float32 (or exact) values; None where not comparable.
+        port_error, reference_error: relative L2 of the port's float32 result, and of the noise floor, against float64 truth.
+        float64_diff: relative L2 between the two sides in exact mode.
+        flips: kink inputs that float32 put on the other side of their kink, where that was taken into account.
+        noise: whether the truth is zero but for rounding, so that relative differences say nothing.
         passed: the verdict.
-        reason: why it failed, or what is special about it; empty otherwise.
+        reason: for people: why it failed, or what is special about it; empty otherwise.
     """
 
     name: str
     shape: list[int]
     mean_abs_diff: float | None = None
     max_abs_diff: float | None = None
-    paddle_error: float | None = None
-    ref_error: float | None = None
+    port_error: float | None = None
+    reference_error: float | None = None
     float64_diff: float | None = None
+    flips: int = 0
+    noise: bool = False
     passed: bool = True
     reason: str = ""
 
-    def fail(self, reason: str) -> Quantity:
-        self.passed = False
-        self.reason = f"{self.reason}; {reason}" if self.reason else reason
+    def note(self, remark: str) -> Quantity:
+        """Add to the reason."""
+        self.reason = f"{self.reason}; {remark}" if self.reason else remark
         return self
+
+    def fail(self, reason: str) -> Quantity:
+        """The comparison has failed; an earlier reason is kept."""
+        self.passed = False
+        return self.note(reason)
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in alignment.json, whose names are published."""
+        named = {"port_error": "paddle_error", "reference_error": "ref_error"}
+        return {named.get(name, name): value for name, value in vars(self).items()}
 
 
 @dataclass
@@ -49,17 +60,17 @@ class Lanes:
     """One quantity as the different runs computed it; absent runs are None.
 
     Attributes:
-        paddle32, ref32: float32, as shipped.
+        port32, reference32: float32, as shipped.
         ulp32: the reference in float32 with everything it is given moved by one ulp.
-        paddle64, ref64: exact mode; ``ref64`` is the truth.
+        port64, reference64: exact mode; ``reference64`` is the truth.
         ulp64: the reference in exact mode with everything it is given moved by one float64 ulp.
     """
 
-    paddle32: np.ndarray | None = None
-    ref32: np.ndarray | None = None
+    port32: np.ndarray | None = None
+    reference32: np.ndarray | None = None
     ulp32: np.ndarray | None = None
-    paddle64: np.ndarray | None = None
-    ref64: np.ndarray | None = None
+    port64: np.ndarray | None = None
+    reference64: np.ndarray | None = None
     ulp64: np.ndarray | None = None
 
 
@@ -96,17 +107,17 @@ def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = Tr
     """Why two arrays cannot be equal whatever their values: absence, shape, type, NaN or infinity; "" where none.
 
     Args:
-        a, b: Paddle's and the reference's array.
+        a, b: the port's and the reference's array.
         finite: whether NaN and infinity are faults in themselves.
     """
     if a is None or b is None:
-        return "missing in " + " and ".join(side for side, x in (("paddle", a), ("ref", b)) if x is None)
+        return "missing in " + " and ".join(side for side, x in (("the port", a), ("the reference", b)) if x is None)
     if a.shape != b.shape:
-        return f"shape {a.shape} in paddle, {b.shape} in ref"
+        return f"shape {a.shape} in the port, {b.shape} in the reference"
     if a.dtype != b.dtype:
-        return f"type {a.dtype} in paddle, {b.dtype} in ref"
+        return f"type {a.dtype} in the port, {b.dtype} in the reference"
     if finite and a.dtype.kind == "f":
-        for side, x in (("paddle", a), ("ref", b)):
+        for side, x in (("the port", a), ("the reference", b)):
             bad = x.size - int(np.isfinite(x).sum())
             if bad:
                 return f"{bad} NaN or infinite value(s) in {side}"
@@ -129,25 +140,24 @@ def relative(error: float, scale: float) -> float:
     return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
 
 
-def judge_equal(name: str, paddle: np.ndarray | None, ref: np.ndarray | None) -> Quantity:
+def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None) -> Quantity:
     """Pass only where shape, type and every bit of the value agree. NaN never passes."""
-    some = paddle if paddle is not None else ref
+    some = port if port is not None else reference
     quantity = Quantity(name, list(some.shape) if some is not None else [])
-    problem = strict_problem(paddle, ref)
+    problem = strict_problem(port, reference)
     if problem:
         return quantity.fail(problem)
-    assert paddle is not None and ref is not None
-    if paddle.dtype.kind in "US":
-        differing = int((paddle != ref).sum())
+    assert port is not None and reference is not None
+    differing = int((port != reference).sum())
+    if port.dtype.kind in "US":
         quantity.mean_abs_diff = quantity.max_abs_diff = float(differing > 0)
     else:
-        difference = np.abs(paddle.astype(np.float64) - ref.astype(np.float64))
+        difference = np.abs(port.astype(np.float64) - reference.astype(np.float64))
         quantity.mean_abs_diff = float(difference.mean()) if difference.size else 0.0
         quantity.max_abs_diff = float(difference.max()) if difference.size else 0.0
-        differing = int((paddle != ref).sum())
     if differing:
-        first = np.unravel_index(int(np.argmax((paddle != ref).reshape(-1))), paddle.shape)
-        quantity.fail(f"{differing} of {paddle.size} value(s) differ, first at {tuple(map(int, first))}")
+        first = np.unravel_index(int(np.argmax((port != reference).reshape(-1))), port.shape)
+        quantity.fail(f"{differing} of {port.size} value(s) differ, first at {tuple(map(int, first))}")
     return quantity
 
 
@@ -157,61 +167,63 @@ def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Qua
     At least one of the float32 and the exact pair must be present.
     """
     leeway = leeway or Leeway()
-    some = next((x for x in (lanes.ref64, lanes.ref32, lanes.paddle64, lanes.paddle32) if x is not None), None)
+    some = next((x for x in (lanes.reference64, lanes.reference32, lanes.port64, lanes.port32) if x is not None), None)
     quantity = Quantity(name, list(some.shape) if some is not None else [])
-    pairs = [(lanes.paddle32, lanes.ref32, "float32"), (lanes.paddle64, lanes.ref64, "float64")]
+    pairs = [(lanes.port32, lanes.reference32, "float32"), (lanes.port64, lanes.reference64, "float64")]
     pairs = [pair for pair in pairs if pair[0] is not None or pair[1] is not None]
     if not pairs:
         return quantity.fail("nothing to compare")
-    for paddle, ref, kind in pairs:
-        problem = strict_problem(paddle, ref, finite=False)
+    for port, reference, kind in pairs:
+        problem = strict_problem(port, reference, finite=False)
         if problem:
             return quantity.fail(f"{kind}: {problem}")
-        assert paddle is not None
-        if paddle.dtype != kind:
-            return quantity.fail(f"{kind} run gave type {paddle.dtype}")
-    paddle, ref, kind = pairs[0]
-    assert paddle is not None and ref is not None
+        assert port is not None
+        if port.dtype != kind:
+            return quantity.fail(f"{kind} run gave type {port.dtype}")
+    port, reference, kind = pairs[0]
+    assert port is not None and reference is not None
     with np.errstate(invalid="ignore"):  # infinity less infinity; the next line refuses it
-        difference = np.subtract(paddle, ref, dtype=np.float64)
+        difference = np.subtract(port, reference, dtype=np.float64)
     if not np.isfinite(norm(difference)):
-        return quantity.fail(f"{kind}: {strict_problem(paddle, ref)}")
+        return quantity.fail(f"{kind}: {strict_problem(port, reference)}")
     difference = np.abs(difference)
     quantity.mean_abs_diff, quantity.max_abs_diff = float(difference.mean()), float(difference.max())
-    if lanes.paddle32 is not None and lanes.ref64 is not None:
+    if lanes.port32 is not None and lanes.reference64 is not None:
         _judge_float32(quantity, lanes, leeway)
-    if lanes.paddle64 is not None:
+    if lanes.port64 is not None:
         _judge_exact(quantity, lanes, leeway)
     return quantity
 
 
 def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
-    assert lanes.paddle32 is not None and lanes.ref32 is not None and lanes.ref64 is not None
-    scale = norm(lanes.ref64)
-    error = distance(lanes.paddle32, lanes.ref64)
-    floor = distance(lanes.ref32, lanes.ref64)
+    assert lanes.port32 is not None and lanes.reference32 is not None and lanes.reference64 is not None
+    scale = norm(lanes.reference64)
+    error = distance(lanes.port32, lanes.reference64)
+    floor = distance(lanes.reference32, lanes.reference64)
     if lanes.ulp32 is not None:
-        floor = max(floor, distance(lanes.ulp32, lanes.ref32))
+        floor = max(floor, distance(lanes.ulp32, lanes.reference32))
     floor = max(floor, max(tolerance.BASE_FLOOR_32, leeway.pooled32) * scale)
-    quantity.paddle_error, quantity.ref_error = relative(error, scale), relative(floor, scale)
+    quantity.port_error, quantity.reference_error = relative(error, scale), relative(floor, scale)
     if leeway.flips:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
-        quantity.reason = f"{leeway.flips} {KINK_FLIPS}"
+        quantity.flips = leeway.flips
+        quantity.note(f"{leeway.flips} kink flip(s)")
     if leeway.float32 and not error <= tolerance.FLOOR_FACTOR * floor:
         quantity.fail(f"float32 error {relative(error, scale):.1e} is {relative(error, floor):.0f} x its noise floor")
 
 
 def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
-    assert lanes.paddle64 is not None and lanes.ref64 is not None
+    assert lanes.port64 is not None and lanes.reference64 is not None
     change = leeway.change64
     if change is None:
-        moved = distance(lanes.ulp64, lanes.ref64) if lanes.ulp64 is not None else 0.0
-        change = Change(moved, norm(lanes.ref64))
+        moved = distance(lanes.ulp64, lanes.reference64) if lanes.ulp64 is not None else 0.0
+        change = Change(moved, norm(lanes.reference64))
     floor, scale = change
-    error = distance(lanes.paddle64, lanes.ref64)
+    error = distance(lanes.port64, lanes.reference64)
     quantity.float64_diff = relative(error, scale)
     if scale > 0 and floor >= tolerance.NOISE_SHARE * scale:
-        quantity.reason = ZERO_BUT_FOR_ROUNDING
+        quantity.noise = True
+        quantity.note("zero but for rounding")
     floor = max(floor, leeway.pooled64 * scale)
     bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor)
     if not error <= bound:
@@ -238,15 +250,15 @@ class Group:
     def add(self, member: Quantity) -> None:
         row = self.quantity
         row.shape[0] += 1
-        for column in ("mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error"):
+        for column in ("mean_abs_diff", "max_abs_diff", "port_error", "reference_error"):
             row_value, value = getattr(row, column), getattr(member, column)
             if value is not None and (row_value is None or value > row_value):
                 setattr(row, column, value)
-        noise = member.reason == ZERO_BUT_FOR_ROUNDING
-        if member.float64_diff is not None and not noise:
+        if member.float64_diff is not None and not member.noise:
             row.float64_diff = max(row.float64_diff or 0.0, member.float64_diff)
-        if KINK_FLIPS in member.reason:
-            row.reason = row.reason or member.reason
+        if member.flips and not row.flips:
+            row.flips = member.flips
+            row.note(f"{member.flips} kink flip(s)")
         if not member.passed:
             self.failed.append(member)
 

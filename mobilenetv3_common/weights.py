@@ -1,7 +1,8 @@
-"""Files of weights, read without running code, and the two frameworks' names and layouts of the same weights.
+"""Files of weights, read without running code, and the names and layouts that frameworks give to the same weights.
 
-BatchNorm's statistics are ``running_mean``/``running_var`` in torch and ``_mean``/``_variance`` in Paddle; the matrices of
-linear layers are transposed; torch counts ``num_batches_tracked``, which Paddle does not have.
+The canonical form is torch's. In Paddle BatchNorm's statistics are ``_mean`` and ``_variance``, not ``running_mean`` and
+``running_var``; the matrices of linear layers are transposed; and there is no counter ``num_batches_tracked``. Conversion is
+strict: equal key sets, equal shapes, nothing skipped.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,107 @@ from mobilenetv3_common.safe_pickle import load_arrays
 State = dict[str, np.ndarray]
 FORMATS = (".pth", ".pt", ".pdparams", ".safetensors")
 COUNTER = "num_batches_tracked"
+CLASSIFIER = "classifier.3"  # MobileNetV3's last layer
 TORCH_STATISTICS = ("running_mean", "running_var")
-PADDLE_STATISTICS = ("_mean", "_variance")
-CLASSIFIER = "classifier.3"  # the last layer
-_RENAMED = dict(zip(TORCH_STATISTICS, PADDLE_STATISTICS, strict=True))
+PADDLE_STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}  # Paddle's names -> the canonical ones, torch's
 
 
 def is_statistic(name: str) -> bool:
     """Whether a name, in either framework's naming, is that of a running mean or variance of BatchNorm."""
     return name.rpartition(".")[2] in (*TORCH_STATISTICS, *PADDLE_STATISTICS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a state in a framework's own form and in the canonical one, which is torch's.
+
+    Attributes:
+        canonical, own: its names in the two forms.
+        shape: its canonical shape.
+        transposed: whether its own form is the transpose of the canonical one.
+        role: ``"parameter"``, or ``"buffer"`` for statistics and the like.
+    """
+
+    canonical: str
+    own: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+    role: str = "parameter"
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        return self.shape[::-1] if self.transposed else self.shape
+
+    def to_canonical(self, array: np.ndarray) -> np.ndarray:
+        """The values in the canonical layout, from the own one."""
+        return np.ascontiguousarray(array.T) if self.transposed else array
+
+    to_own = to_canonical  # a transpose is its own inverse
+
+
+def canonical_state(
+    state: Mapping[str, np.ndarray], entries: Sequence[Entry], source: str, counters: Collection[str] = (COUNTER,)
+) -> State:
+    """A state in the own form, in the canonical one.
+
+    Args:
+        state: by own names.
+        entries: what it must hold, all of it and nothing else.
+        source: names the weights in a message.
+        counters: last names of tensors beside running statistics that are left out.
+
+    Raises:
+        UserError: a key is missing or too many, or a shape differs.
+    """
+    kept = _without_counters(state, {entry.own for entry in entries}, counters)
+    check_fit({k: v.shape for k, v in kept.items()}, {entry.own: entry.own_shape for entry in entries}, source)
+    return {entry.canonical: entry.to_canonical(kept[entry.own]) for entry in entries}
+
+
+def own_state(
+    state: Mapping[str, np.ndarray], entries: Sequence[Entry], source: str, counters: Collection[str] = (COUNTER,)
+) -> State:
+    """A state in the canonical form, in the own one; the reverse of ``canonical_state``.
+
+    Raises:
+        UserError: as ``canonical_state``.
+    """
+    kept = _without_counters(state, {entry.canonical for entry in entries}, counters)
+    check_fit({k: v.shape for k, v in kept.items()}, {entry.canonical: entry.shape for entry in entries}, source)
+    return {entry.own: entry.to_own(kept[entry.canonical]) for entry in entries}
+
+
+def _without_counters(state: Mapping[str, np.ndarray], known: Collection[str], counters: Collection[str]) -> State:
+    """The state without the counters of layers that have running statistics; another layer's is left, to be refused."""
+    parents = {name.rpartition(".")[0] for name in known if name.rpartition(".")[2] in ("running_mean", *PADDLE_STATISTICS)}
+
+    def is_counter(name: str) -> bool:
+        parent, _, last = name.rpartition(".")
+        return last in counters and parent in parents
+
+    return {name: array for name, array in state.items() if not is_counter(name)}
+
+
+def with_counters(state: Mapping[str, np.ndarray]) -> State:
+    """A canonical state with every counter that torch's ``load_state_dict(strict=True)`` wants, 0."""
+    norms = [name.removesuffix("running_mean") for name in state if name.rpartition(".")[2] == "running_mean"]
+    return {**state, **{f"{norm}{COUNTER}": np.zeros((), dtype=np.int64) for norm in norms}}
+
+
+# --- a MobileNetV3's weights without a model: in this network every matrix belongs to a linear layer -----------------------
+
+
+def paddle_entries(shapes: Mapping[str, tuple[int, ...]]) -> list[Entry]:
+    """The entries of a MobileNetV3 from the names and shapes of its state in Paddle."""
+    found = []
+    for own, shape in shapes.items():
+        parent, _, last = own.rpartition(".")
+        transposed = last == "weight" and len(shape) == 2
+        name = PADDLE_STATISTICS.get(last, last)
+        role = "buffer" if last in PADDLE_STATISTICS else "parameter"
+        canonical = f"{parent}.{name}" if parent else name
+        found.append(Entry(canonical, own, tuple(shape)[::-1] if transposed else tuple(shape), transposed, role))
+    return found
 
 
 def is_paddle_state(state: Mapping[str, Any]) -> bool:
@@ -43,25 +137,20 @@ def as_torch(state: Mapping[str, np.ndarray]) -> State:
     """A MobileNetV3's weights under torch's names and in its layout, without counters, from either framework's."""
     if not is_paddle_state(state):
         return {name: array for name, array in state.items() if not name.endswith(COUNTER)}
-    back = {new: old for old, new in _RENAMED.items()}
-    return {_renamed(name, back): _turned(name, array) for name, array in state.items()}
+    return canonical_state(state, paddle_entries({name: array.shape for name, array in state.items()}), "the weights")
 
 
 def as_paddle(state: Mapping[str, np.ndarray]) -> State:
     """A MobileNetV3's weights under Paddle's names and in its layout, from either framework's."""
     if is_paddle_state(state):
         return dict(state)
-    return {_renamed(name, _RENAMED): _turned(name, array) for name, array in as_torch(state).items()}
-
-
-def _renamed(name: str, names: dict[str, str]) -> str:
-    head, _, tail = name.rpartition(".")
-    return f"{head}.{names[tail]}" if tail in names else name
-
-
-def _turned(name: str, array: np.ndarray) -> np.ndarray:
-    """The matrix of a linear layer transposed; in MobileNetV3 every matrix is one."""
-    return np.ascontiguousarray(array.T) if array.ndim == 2 and name.endswith("weight") else array
+    own = {name: own for own, name in PADDLE_STATISTICS.items()}
+    shapes = {}
+    for name, array in as_torch(state).items():
+        parent, _, last = name.rpartition(".")
+        turned = last == "weight" and array.ndim == 2
+        shapes[f"{parent}.{own.get(last, last)}" if parent else name] = array.shape[::-1] if turned else array.shape
+    return own_state(state, paddle_entries(shapes), "the weights")
 
 
 def check_fit(shapes: Mapping[str, tuple], expected: Mapping[str, tuple], source: str, allowed: Collection[str] = ()) -> None:

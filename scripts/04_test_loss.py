@@ -1,8 +1,11 @@
 """Step 4 alone, loss: the same files and exit status as tools/align.py --steps 4, whose other flags it takes."""
 
 import sys
+from pathlib import Path
 
-from alignment.cli import main
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.align import main
 
 if __name__ == "__main__":
     sys.exit(main(["--steps", "4", *sys.argv[1:]]))

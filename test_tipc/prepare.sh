@@ -22,6 +22,7 @@ mkdir -p "$OUTPUT"
 if [ "$MODE" = whole_infer ]; then
     weights=$(value pretrained_weights)
     mkdir -p "$(dirname "$weights")"
-    [ -f "$weights" ] || "$PYTHON" -m alignment.reference_weights --model "$MODEL" --output "$weights" ${WEIGHTS:+--weights "$WEIGHTS"} || exit 2
+    [ -f "$weights" ] || "$PYTHON" -m alignment weights projects/mobilenetv3/project.py --model "$MODEL" \
+        ${WEIGHTS:+--weights "$WEIGHTS"} --output "$weights" || exit 2
 fi
 echo "ready: $MODEL $MODE, results will be in $OUTPUT"

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
-from alignment.reference_weights import LITE_DATA, calibrated_state
-from alignment.sides import PaddleSide
+from alignment.calibration import calibrated_state
+from alignment.project import Project
 from alignment.steps.context import Context
+from projects.mobilenetv3.project import PROJECT
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = "mobilenet_v3_small"
-LARGE = "mobilenet_v3_large"
+LITE_DATA = ROOT / "lite_data"
+SMALL, LARGE = PROJECT.models
 
 
 # A module goes to one worker, so that its fixtures are made once. These take longest: first, so that none ends alone.
@@ -38,15 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def small_state() -> dict[str, np.ndarray]:
     """Calibrated weights of the small model at width 0.5, pictures of 96 pixels: quick, and every parameter matters."""
-    return calibrated_state(SMALL, size=96, width_mult=0.5)
+    return calibrated_state(PROJECT, SMALL, size=96, width_mult=0.5)
 
 
 @pytest.fixture(scope="session")
 def context(small_state):
-    """Makes a context around a Paddle side: the small model at width 0.5."""
+    """Makes a context around a project, sound or broken: the small model at width 0.5."""
 
-    def make(side: PaddleSide | None = None) -> Context:
-        return Context(model=SMALL, given_state=small_state, options={"width_mult": 0.5}, paddle=side or PaddleSide())
+    def make(project: Project = PROJECT) -> Context:
+        return Context(project, given_state=small_state, options={"width_mult": 0.5})
 
     return make
 

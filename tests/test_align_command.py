@@ -11,13 +11,14 @@ import pytest
 import reprod_log
 from PIL import Image
 
-from alignment import cli
-from alignment.cli import main, parse_steps
+from alignment.calibration import calibrated_state
+from alignment.cli import parse_steps
 from alignment.record import load_record
 from alignment.steps import NAMES
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import write_state
-from tests.conftest import LARGE, ROOT, SMALL, run_command
+from tests.conftest import LARGE, SMALL, run_command
+from tools.align import main
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,19 @@ def test_all_steps_pass_and_the_table_says_so(whole_run):
 def test_the_report_holds_figures_and_evidence(whole_run):
     report = json.loads((whole_run[1] / "alignment.json").read_text())
     assert report["passed"] is True and report["model"] == SMALL and report["first_divergence"] is None
+    assert (report["project"], report["port"], report["reference"]) == ("mobilenetv3", "paddle", "torch")
+    assert report["rests_on"] == list(NAMES.values())[:5] and report["not_run"] == {}
     assert report["versions"]["paddlepaddle"].startswith("3.")
     steps = {step["name"]: step for step in report["steps"]}
     assert list(steps) == list(NAMES.values())[:5] and [s["step"] for s in report["steps"]] == [1, 2, 3, 4, 5]
     assert set(steps["forward"]["quantities"][0]) == {
-        "name", "shape", "mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error", "float64_diff", "passed", "reason",
+        "name", "shape", "mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error", "float64_diff", "flips", "noise",
+        "passed", "reason",
     }  # fmt: skip
     for name in ("forward", "loss"):
         exact = [q["float64_diff"] for q in steps[name]["quantities"] if q["float64_diff"] is not None]
         assert len(exact) > 20 and max(exact) < 1e-12, name
-    first = [q for q in steps["backward"]["quantities"] if ".iter0." in q["name"] and q["reason"] == ""]
+    first = [q for q in steps["backward"]["quantities"] if ".iter0." in q["name"] and not q["noise"] and not q["flips"]]
     assert max(q["float64_diff"] for q in first if ".state" not in q["name"]) < 1e-12
     logits = [q for q in steps["forward"]["quantities"] if q["name"].startswith("eval.") and q["name"].endswith("logits")]
     assert max(q["mean_abs_diff"] for q in logits) <= 1e-5
@@ -168,12 +172,17 @@ def test_odd_pictures_align(lite_folders, tmp_path):
 REFUSED = {
     "missing weights": (["--weights", "gone.pth"], "no such weights file: gone.pth"),
     "unknown kind of weights": (["--weights", "README.md"], "unknown kind of weights file"),
-    "v2 of the small model": (["--weights", "torchvision-v2"], "publishes no weights mobilenet_v3_small_v2"),
+    "v2 of the small model": (["--weights", "torchvision-v2"], "published weights of mobilenet_v3_small (those are: torchvision)"),
+    "no such model": (
+        ["--model", "mobilenet_v4"],
+        "unknown model 'mobilenet_v4': use one of mobilenet_v3_small, mobilenet_v3_large",
+    ),
     "no GPU": (["--device", "gpu"], "--device gpu: this Paddle finds no GPU"),
     "another device": (["--device", "tpu"], "unknown device 'tpu'"),
     "negative seed": (["--seed", "-1"], "--seed must be 0 or more"),
     "no such step": (["--steps", "7"], "the steps are 1 to 6"),
-    "no such fault": (["--inject", "gremlins"], "--inject gremlins: no such fault"),
+    "no such fault": (["--inject", "gremlins"], "--inject gremlins: no such fault; --inject list names them"),
+    "a mistyped fault": (["--inject", "batchnorm_eps"], "--inject batchnorm_eps: no such fault; did you mean batch_norm_eps"),
     "no such fault to bench": (["--bench-faults", "--inject", "gremlins"], "--inject gremlins: no such fault"),
     "no PaDiff there": (["--bench-faults", "--padiff", "docs"], "docs has no PaDiff"),
     "another model to bench": (["--bench-faults", "--model", "mobilenet_v3_large"], "--model does not go with --bench-faults"),
@@ -222,10 +231,29 @@ def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     assert outcome["reprod_log"] == "", "no ties on photographs: the guide's files cannot show it"
 
 
+def test_class_count_and_width_come_from_the_weights(tmp_path, capsys):
+    """Of a ten-class model, one of width 0.75 and one with a reduced tail, as either framework's files."""
+    from mobilenetv3_common.weights import as_paddle
+    from projects.mobilenetv3.project import PROJECT
+
+    for number, options in enumerate(({"num_classes": 10}, {"width_mult": 0.75}, {"reduced_tail": True, "num_classes": 12})):
+        state = calibrated_state(PROJECT, SMALL, size=96, **options)
+        file = tmp_path / (f"{number}.pth" if number == 0 else f"{number}.pdparams")
+        write_state(file, state if number == 0 else as_paddle(state))
+        assert main(["--weights", str(file), "--result-dir", str(tmp_path / "r"), "--steps", "1,4"]) == 0
+        out = capsys.readouterr().out
+        assert f"{file} weights" in out and out.count(" passed") >= 4
+    assert "2,542,856" not in out
+
+
 def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, capsys):
-    write_state(tmp_path / "half_width.safetensors", small_state)
-    assert main(["--weights", str(tmp_path / "half_width.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
-    assert "of another width or class count" in capsys.readouterr().err
+    write_state(tmp_path / "cut.safetensors", {k: v for k, v in small_state.items() if not k.startswith("features.5.")})
+    assert main(["--weights", str(tmp_path / "cut.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
+    captured = capsys.readouterr().err
+    assert "missing key(s), first features.5." in captured and "of another width or class count" in captured
+    write_state(tmp_path / "other.safetensors", {"fc.weight": np.zeros((3, 4), np.float32)})
+    assert main(["--weights", str(tmp_path / "other.safetensors"), "--result-dir", str(tmp_path / "r")]) == 2
+    assert "the weights have no classifier.3.weight: are they another model's?" in capsys.readouterr().err
 
 
 def test_a_directory_without_write_permission_is_refused(tmp_path, capsys):
@@ -239,7 +267,7 @@ def test_a_directory_without_write_permission_is_refused(tmp_path, capsys):
 
 
 def test_help_answers_without_importing_a_framework():
-    code = "import sys; from alignment import cli\ntry: cli.main(['--help'])\nexcept SystemExit: print('paddle' in sys.modules)"
+    code = "import sys; from tools import align\ntry: align.main(['--help'])\nexcept SystemExit: print('paddle' in sys.modules)"
     run = run_command("-c", code)
     assert run.returncode == 0 and "--image-backend" in run.stdout and run.stdout.rstrip().endswith("False")
-    assert cli.ROOT == ROOT
+    assert "usage: tools/align.py" in run.stdout

@@ -6,16 +6,17 @@ import dataclasses
 
 import pytest
 
-from alignment.diagnosis import diagnose
-from alignment.faults.models import broken_model
+from alignment.localize.stages import locate
 from alignment.steps import forward, run_step
 from alignment.steps.context import Context
+from projects.mobilenetv3.faults.base import with_model
+from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, found_where_it_is
 
 
 def forward_cases(context: Context) -> list[forward.Case]:
     photos, _ = context.photographs(8, 96)
-    return [forward.Case("eval.photos.b4", photos[:4], False), forward.Case("train.photos.b4", photos[4:], True)]
+    return [forward.Case("eval.photos.b4", (photos[:4],), False), forward.Case("train.photos.b4", (photos[4:],), True)]
 
 
 def test_step_1_passes(context):
@@ -34,10 +35,10 @@ def test_step_1_fails_on_a_port_that_breaks_down(context):
     def without_classifier(model):
         del model.classifier
 
-    broken = context(broken_model(without_classifier))
+    broken = context(with_model(PROJECT, without_classifier))
     result = run_step(1, broken)
     assert not result.passed and "UserError" in result.problems[0]
-    first = diagnose(broken, [result]).first
+    first = locate(broken, [result]).first
     assert (first.stage, first.location, first.kind) == ("structure", "classifier", "layer_missing")
 
 

@@ -6,25 +6,24 @@ import numpy as np
 import pytest
 
 import mobilenetv3_paddle.data.transforms
-from alignment.diagnosis import diagnose
-from alignment.faults import injected, replaced
-from alignment.sides import PaddleSide
+from alignment.bench.fault import injected, replaced
 from alignment.steps import data
 from mobilenetv3_paddle.data import ImageDataset, build_loader
-from tests.breaking import faults_of, found_where_it_is
+from projects.mobilenetv3.project import PROJECT
+from tests.breaking import faults_of, first_finding, found_where_it_is
 
 FEW_POLICIES = {name: data.POLICIES[name] for name in ("autoaugment", "randaugment", "erasing", "mixup")}
 
 
 def changed_pixels(change):
-    """A Paddle side whose dataset changes every sample's pixels."""
+    """The project whose port's dataset changes every sample's pixels."""
 
     class Changed(ImageDataset):
         def __getitem__(self, key):
             pixels, label, key = super().__getitem__(key)
             return change(pixels).astype(np.float32), label, key
 
-    return PaddleSide(data={"ImageDataset": Changed})
+    return PROJECT.with_port("data", ImageDataset=Changed)
 
 
 def reversed_order(dataset, plan, num_workers=0, mix_group=None):
@@ -39,7 +38,7 @@ OTHERS = {
     "mirrored": (lambda: changed_pixels(lambda x: x[:, :, ::-1].copy()), ("ImageDataset", "mirrored")),
     "BGR after normalising": (lambda: changed_pixels(lambda x: x[::-1].copy()), ("ImageDataset", "channels_reversed")),
     "upside down": (lambda: changed_pixels(lambda x: x[:, ::-1].copy()), ("ImageDataset", "upside_down")),
-    "another order in the batch": (lambda: PaddleSide(data={"build_loader": reversed_order}), ("order", "reversed")),
+    "another order in the batch": (lambda: PROJECT.with_port("data", build_loader=reversed_order), ("order", "reversed")),
 }
 
 
@@ -57,22 +56,20 @@ def test_step_2_fails_too(context, name):
     make, expected = OTHERS[name]
     broken = context(make())
     result = data.run(broken, {"autoaugment": FEW_POLICIES["autoaugment"]})
-    assert not result.passed
-    first = diagnose(broken, [result]).first
-    assert (first.location, first.kind) == expected, first.line()
+    assert first_finding(broken, result) == expected
 
 
 def test_rotation_with_another_interpolation_is_found(context):
     operations = mobilenetv3_paddle.data.transforms._OPS
     with replaced(operations, "Rotate", lambda image, degrees: image.rotate(degrees)):
         result = data.run(context(), {"autoaugment": FEW_POLICIES["autoaugment"]})
-        assert not result.passed and diagnose(context(), [result]).first.location == "apply_op:Rotate"
+        assert first_finding(context(), result)[0] == "apply_op:Rotate"
 
 
 def test_an_error_in_a_worker_ends_the_loop(context):
     """Labels beyond the classes make mixing raise in Paddle's loader; the loop gets the error and does not wait for ever."""
-    with injected("labels_off_by_one") as side:
-        broken = context(side)
+    with injected(PROJECT, "labels_off_by_one") as project:
+        broken = context(project)
         index = data.first_pictures(broken.index("train"))
         with pytest.raises(RuntimeError, match="in a loader's worker: IndexError"):
-            list(data.batches(side, broken, index, data.POLICIES["mixup"], 0))
+            list(data.batches(broken.port, broken, index, data.POLICIES["mixup"], 0))

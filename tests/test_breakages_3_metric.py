@@ -7,14 +7,12 @@ import dataclasses
 import paddle
 import pytest
 
-from alignment.diagnosis import diagnose
-from alignment.faults.metric import correct_by, earlier, rank_by
-from alignment.sides import PaddleSide
 from alignment.steps import metric
 from alignment.steps.context import Context
 from mobilenetv3_paddle.metric import TopKAccuracy, top_k_correct
-from tests.breaking import faults_of, found_where_it_is
-from tests.conftest import SMALL
+from projects.mobilenetv3.faults.metric import correct_by, earlier, rank_by
+from projects.mobilenetv3.project import PROJECT
+from tests.breaking import faults_of, first_finding, found_where_it_is
 
 
 class ForgetsTheShortBatch(TopKAccuracy):
@@ -25,7 +23,7 @@ class ForgetsTheShortBatch(TopKAccuracy):
 
 
 def all_alike(make):
-    return correct_by(lambda logits, labels, ks: make(top_k_correct(logits, labels, ks)))
+    return correct_by(PROJECT, lambda logits, labels, ks: make(top_k_correct(logits, labels, ks)))
 
 
 def shifted(logits, labels, ks):
@@ -34,21 +32,24 @@ def shifted(logits, labels, ks):
 
 OTHERS = {
     "always 0": (
-        lambda: correct_by(lambda x, y, ks: paddle.zeros_like(top_k_correct(x, y, ks))),
+        lambda: correct_by(PROJECT, lambda x, y, ks: paddle.zeros_like(top_k_correct(x, y, ks))),
         ("top_k_correct", "always_wrong"),
     ),
-    "always 1": (lambda: correct_by(lambda x, y, ks: paddle.ones_like(top_k_correct(x, y, ks))), ("top_k_correct", "always_right")),
+    "always 1": (
+        lambda: correct_by(PROJECT, lambda x, y, ks: paddle.ones_like(top_k_correct(x, y, ks))),
+        ("top_k_correct", "always_right"),
+    ),
     "ties count as wrong": (
-        lambda: rank_by(lambda x, own, y: (x >= own) & (paddle.arange(x.shape[1]) != y.unsqueeze(1))),
+        lambda: rank_by(PROJECT, lambda x, own, y: (x >= own) & (paddle.arange(x.shape[1]) != y.unsqueeze(1))),
         ("top_k_correct", "ties_wrong"),
     ),
     "smallest logits": (
-        lambda: rank_by(lambda x, own, y: (x < own) | ((x == own) & earlier(x, y))),
+        lambda: rank_by(PROJECT, lambda x, own, y: (x < own) | ((x == own) & earlier(x, y))),
         ("top_k_correct", "smallest"),
     ),
-    "labels off by one": (lambda: correct_by(shifted), ("top_k_correct", "label_off_by_one")),
+    "labels off by one": (lambda: correct_by(PROJECT, shifted), ("top_k_correct", "label_off_by_one")),
     "short last batch forgotten": (
-        lambda: PaddleSide(metric={"TopKAccuracy": ForgetsTheShortBatch}),
+        lambda: PROJECT.with_port("metric", TopKAccuracy=ForgetsTheShortBatch),
         ("TopKAccuracy.update", "last_batch_forgotten"),
     ),
 }
@@ -57,7 +58,7 @@ OTHERS = {
 @pytest.fixture(scope="module")
 def metric_context():
     """The full small model: its calibrated weights name some validation pictures rightly and others not."""
-    return lambda side=None: Context(model=SMALL, paddle=side or PaddleSide())
+    return lambda project=PROJECT: Context(project)
 
 
 def test_step_3_passes(metric_context):
@@ -74,9 +75,7 @@ def test_step_3_fails_too(metric_context, name):
     make, expected = OTHERS[name]
     broken = metric_context(make())
     result = metric.run(broken)
-    assert not result.passed
-    first = diagnose(broken, [result]).first
-    assert (first.location, first.kind) == expected, first.line()
+    assert first_finding(broken, result) == expected
 
 
 def test_step_3_refuses_accuracies_that_show_nothing(metric_context, small_state):

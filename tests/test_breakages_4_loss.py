@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from alignment.diagnosis import diagnose
-from alignment.faults.loss import loss_of
 from alignment.steps import loss
 from mobilenetv3_paddle.loss import CrossEntropyLoss
-from tests.breaking import faults_of, found_where_it_is
+from projects.mobilenetv3.faults.loss import loss_of
+from projects.mobilenetv3.project import PROJECT
+from tests.breaking import faults_of, first_finding, found_where_it_is
 
 plain = CrossEntropyLoss.forward
 
@@ -42,8 +42,5 @@ def test_step_4_fails(context, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_step_4_fails_too(context, name):
     function, kind = OTHERS[name]
-    broken = context(loss_of(function))
-    result = loss.run(broken)
-    assert not result.passed
-    first = diagnose(broken, [result]).first
-    assert (first.location, first.kind) == ("CrossEntropyLoss", kind), first.line()
+    broken = context(loss_of(PROJECT, function))
+    assert first_finding(broken, loss.run(broken)) == ("CrossEntropyLoss", kind)

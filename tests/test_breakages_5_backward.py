@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import paddle
 import pytest
+import torch
 from paddle import nn
 
-from alignment.faults.models import bfloat16_inside, biased_variance, broken_model, dropout_missing
-from alignment.faults.updates import optimizer_with, schedule_with
-from alignment.sides import PaddleSide, RefSide
+from alignment.observe import share_dropout, traced_kinks
 from alignment.steps import backward
+from alignment.steps.context import Context
+from projects.mobilenetv3.faults.base import with_model
+from projects.mobilenetv3.faults.models import bfloat16_inside, biased_variance, dropout_missing
+from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with
+from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, found_where_it_is
-from tests.conftest import SMALL
 
 FIRST_RUNS = {run.name: dataclasses.replace(run, iterations=4, float32_iterations=2) for run in backward.RUNS}
 CLIPPED = "sgd.train.accumulate2.clip"
@@ -28,11 +32,11 @@ RUN = {
 }
 # Of what step 1 finds, and other settings.
 OTHERS = {
-    "schedule's period": ("sgd.eval", lambda: schedule_with(step_size=2)),
-    "biased variance": ("sgd.train", lambda: broken_model(biased_variance)),
-    "dropout missing": ("sgd.train", lambda: broken_model(dropout_missing)),
-    "bfloat16 inside": ("sgd.eval", lambda: broken_model(bfloat16_inside)),
-    "bias decay": ("sgd.eval", lambda: optimizer_with(bias_weight_decay=0.0)),
+    "schedule's period": ("sgd.eval", lambda: schedule_with(PROJECT, step_size=2)),
+    "biased variance": ("sgd.train", lambda: with_model(PROJECT, biased_variance)),
+    "dropout missing": ("sgd.train", lambda: with_model(PROJECT, dropout_missing)),
+    "bfloat16 inside": ("sgd.eval", lambda: with_model(PROJECT, bfloat16_inside)),
+    "bias decay": ("sgd.eval", lambda: optimizer_with(PROJECT, bias_weight_decay=0.0)),
 }
 
 
@@ -48,8 +52,8 @@ def test_step_5_fails(context, name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_step_5_fails_too(context, name):
-    run, side = OTHERS[name]
-    assert not backward.run(context(side()), (FIRST_RUNS[run],)).passed
+    run, make = OTHERS[name]
+    assert backward.run(context(make()), (FIRST_RUNS[run],)).failed
 
 
 def test_step_5_refuses_a_constant_learning_rate(context):
@@ -61,21 +65,31 @@ def test_step_5_refuses_a_constant_learning_rate(context):
 
 def test_an_input_exactly_at_a_kink_is_on_a_side_of_its_own():
     """There the two frameworks' derivatives may differ, as they do across the kink."""
-    side = PaddleSide()
+    framework = PROJECT.port.framework
     kinks = {}
     network = nn.Sequential(nn.ReLU())
-    with side.traced_kinks(network, kinks):
+    with traced_kinks(framework, network, kinks):
         network(paddle.to_tensor([-1e-30, 0.0, 1e-30]))
         network(paddle.to_tensor([2.0]))
     assert kinks["0"].tolist() == [0, 1, 2] and kinks["0#2"].tolist() == [2]
 
 
-@pytest.mark.parametrize("side", [PaddleSide, RefSide])
-def test_exact_mode_has_the_kinks_of_float32(side, small_state):
-    """Replaced gates still count, or their flips would go unseen."""
-    side = side()
+@pytest.mark.parametrize("role", ["port", "reference"])
+def test_exact_mode_has_the_kinks_of_float32(role, context):
+    """Or their flips would go unseen; the project's own gates count, too."""
+    made: Context = context()
+    framework = made.sides[role].framework
     counts = []
     for exact in (False, True):
-        network = side.build(SMALL, small_state, exact=exact, width_mult=0.5)
-        counts.append(sum(type(module) in side.kinks for module in side.named_modules(network).values()))
+        network = made.build(role, exact=exact)
+        counts.append(sum(bool(framework.kinks(module)) for module in framework.modules(network).values()))
     assert counts[0] == counts[1] > 30
+
+
+def test_a_dropout_that_works_in_place_shares_its_masks():
+    """torchvision's does: the mask is for what the layer was given, not for what it made of it."""
+    framework = PROJECT.reference.framework
+    network = torch.nn.Sequential(torch.nn.Dropout(0.5, inplace=True))
+    share_dropout(framework, network, lambda shape: np.linspace(0, 0.99, 8).reshape(shape))
+    made = framework.call(network, (np.ones((2, 4)),)).outputs[0]
+    assert made.ravel().tolist() == [0, 0, 0, 0, 2, 2, 2, 2]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alignment.diagnosis import diagnose
-from alignment.faults import FAULTS, injected
-from alignment.faults.models import bfloat16_inside
-from alignment.faults.training import built, configured
-from alignment.sides import PaddleSide
+from alignment.bench.fault import injected
 from alignment.steps import train
-from alignment.steps.context import Context, StepResult
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
 from mobilenetv3_common.digits import write_digits
-from tests.breaking import faults_of
+from projects.mobilenetv3.faults import FAULTS
+from projects.mobilenetv3.faults.models import bfloat16_inside
+from projects.mobilenetv3.faults.training import built, configured
+from projects.mobilenetv3.project import PROJECT
+from tests.breaking import faults_of, first_finding
 
 SHORT = train.Plan(iterations=5, draws=2, seeds=1, epochs=1, train_per_class=4, val_per_class=2)
 
@@ -31,30 +32,30 @@ WHERE = {
     "evaluated_wrong": "final_top1",
 }
 OTHERS = {
-    "schedule by epoch": (lambda: configured(lr_unit="epoch"), "learning_rates"),
-    "crop scale": (lambda: configured(min_crop_scale=0.7), "batches.images"),
-    "weight decay left out": (lambda: configured(weight_decay=0.0), "curve.float64"),
-    "eps of AdamW": (lambda: configured(eps=2.0**-11), "curve.float64"),
-    "bfloat16 inside": (lambda: built(lambda run: bfloat16_inside(run.model)), "curve.float32"),
+    "schedule by epoch": (lambda: configured(PROJECT, lr_unit="epoch"), "learning_rates"),
+    "crop scale": (lambda: configured(PROJECT, min_crop_scale=0.7), "batches.images"),
+    "weight decay left out": (lambda: configured(PROJECT, weight_decay=0.0), "curve.float64"),
+    "eps of AdamW": (lambda: configured(PROJECT, eps=2.0**-11), "curve.float64"),
+    "bfloat16 inside": (lambda: built(PROJECT, lambda run: bfloat16_inside(run.model)), "curve.float32"),
 }
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The reference's runs, made once: every breakage is Paddle's."""
+    """The reference's runs, made once: every breakage is the port's."""
     folder = write_digits(tmp_path_factory.mktemp("digits"), SHORT.train_per_class, SHORT.val_per_class)
-    return str(folder), train.Trial(Context(), SHORT, str(folder)).reference()
+    return str(folder), train.Trial(Context(PROJECT), SHORT, str(folder)).reference()
 
 
-def judged(reference, side):
+def judged(reference, project):
     folder, theirs = reference
     result = StepResult(6, "train")
-    train.judge(result, SHORT, train.Trial(Context(paddle=side), SHORT, folder).paddle(), theirs)
+    train.judge(result, SHORT, train.Trial(Context(project), SHORT, folder).port(), theirs)
     return result
 
 
 def test_step_6_passes(reference):
-    result = judged(reference, PaddleSide())
+    result = judged(reference, PROJECT)
     assert [q.name for q in result.quantities if not q.passed] == []
     # ... except that so short a run learns nothing, and the step says so.
     assert any("loss_fell_to" in p for p in result.problems) and any("accuracy_gained" in p for p in result.problems)
@@ -67,17 +68,16 @@ def test_every_fault_has_its_row():
 @pytest.mark.parametrize("name", WHERE)
 def test_step_6_fails(name, reference, context):
     fault = FAULTS[name]
-    with injected(name) as side:
-        result = judged(reference, side)
+    with injected(PROJECT, name) as project:
+        result = judged(reference, project)
         assert WHERE[name] in [q.name for q in result.quantities if not q.passed]
-        first = diagnose(context(side), [result]).first
-    assert (first.location, first.kind) == (fault.location, fault.hint), first.line()
+        assert first_finding(context(project), result) == (fault.location, fault.hint)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_step_6_fails_too(name, reference):
-    side, where = OTHERS[name]
-    assert where in [q.name for q in judged(reference, side()).quantities if not q.passed]
+    make, where = OTHERS[name]
+    assert where in [q.name for q in judged(reference, make()).quantities if not q.passed]
 
 
 @pytest.mark.parametrize(

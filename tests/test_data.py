@@ -8,13 +8,12 @@ from PIL import Image
 
 import mobilenetv3_paddle.data as ours
 import mobilenetv3_ref.data as theirs
-from alignment.reference_weights import LITE_DATA
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, SampleKey
-from tests.conftest import run_command
+from tests.conftest import LITE_DATA, run_command
 
 PHOTO = LITE_DATA / "val" / "cat" / "cat_0.JPEG"
 

@@ -1,11 +1,13 @@
-"""Exact mode changes nothing but the float32 constants: each replacement computes what it replaces."""
+"""Exact mode changes nothing but the float32 constants: each exact function computes what it replaces."""
 
 import numpy as np
 import paddle
 import pytest
 import torch
 
-from alignment.exact import TorchDepthwise, exact_paddle, exact_torch
+from alignment.frameworks.base import Wanted
+from alignment.frameworks.paddle import Paddle
+from alignment.frameworks.torch import Torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 from tests.conftest import relative_l2
 
@@ -17,52 +19,150 @@ def test_the_depthwise_sum_is_torchs_convolution(kernel, stride, dilation, size)
     padding = (kernel - 1) // 2 * dilation
     conv = torch.nn.Conv2d(6, 6, kernel, stride, padding, dilation, groups=6, bias=False).double()
     results = []
-    for module in (conv, TorchDepthwise(conv)):
+    for exact in (False, True):
         x = torch.randn(2, 6, *size, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
         conv.weight.grad = None
-        output = module(x)
+        with Torch().exact_calls() if exact else torch.enable_grad():
+            output = conv(x)
         (output * torch.arange(output.numel()).reshape(output.shape)).sum().backward()
+        assert ("MulBackward" in str(output.grad_fn.next_functions[0][0].next_functions)) == exact, "the right one was used"
         results.append((output.detach().numpy(), x.grad.numpy(), conv.weight.grad.numpy()))
     for ours, theirs in zip(*results[::-1], strict=True):
         assert ours.shape == theirs.shape and relative_l2(ours, theirs) < 1e-14
 
 
-def test_only_depthwise_convolutions_are_replaced():
-    grouped = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, groups=2), torch.nn.Conv2d(4, 4, 1), torch.nn.Conv2d(4, 4, 3, groups=4))
-    assert [type(m) for m in exact_torch(grouped)] == [torch.nn.Conv2d] * 3, "with a bias it is left alone"
+def gradients(framework, layer, x, exact):
+    """Output and input gradient of sum(output ** 2 / 2), by the stock kernels or in exact mode."""
+    if exact:
+        outputs = framework.call(layer, (x,)).outputs
+        return outputs[0], framework.vjp(layer, (x,), outputs, Wanted()).inputs[0]
+    leaf = framework._leaf(x)
+    output = layer(leaf)
+    (output * output / 2).sum().backward()
+    return framework.array(output), framework.array(leaf.grad)
 
 
-def both(stock, exact, x):
-    results = []
-    for layer in (stock, exact):
-        leaf = paddle.to_tensor(x, stop_gradient=False)
-        output = layer(leaf)
-        (output * output).sum().backward()
-        results.append((output.numpy(), leaf.grad.numpy()))
-    return [relative_l2(a, b) for a, b in zip(*results, strict=True)]
+CONSTANTS = {
+    "the project's Hardsigmoid": lambda: Hardsigmoid(),
+    "Hardsigmoid": lambda: paddle.nn.Hardsigmoid(),
+    "F.hardsigmoid": lambda: paddle.nn.functional.hardsigmoid,
+    "AdaptiveAvgPool2D(1)": lambda: paddle.nn.AdaptiveAvgPool2D(1),
+    "AvgPool2D": lambda: paddle.nn.AvgPool2D(3, 2, 1),
+    "AvgPool2D with its margin": lambda: paddle.nn.AvgPool2D(3, 2, 1, exclusive=False),
+}
 
 
-@pytest.mark.parametrize("layer", [Hardsigmoid, paddle.nn.Hardsigmoid, lambda: paddle.nn.AdaptiveAvgPool2D(1)])
-def test_paddles_stock_kernels_carry_float32_constants(layer):
-    """Each replacement differs from the stock kernel by float32 rounding of a constant, and by nothing more."""
+@pytest.mark.parametrize("case", CONSTANTS)
+def test_paddles_stock_kernels_carry_float32_constants(case):
+    """Each exact function differs from the stock kernel by float32 rounding of a constant, and by nothing more."""
     x = np.random.default_rng(0).normal(size=(2, 8, 7, 7)) * 3
-    model = paddle.nn.Sequential(layer())
-    stock = model[0]
-    exact = exact_paddle(model)[0]
-    assert type(exact) is not type(stock)
-    output, gradient = both(stock, exact, x)
-    assert output < 5e-7 and gradient < 5e-7
-    assert max(output, gradient) > 1e-10, "the stock kernel has become exact; the replacement can go"
+    framework, layer = Paddle(), CONSTANTS[case]()
+    # A module looks its function up when it is called; a plain function has to be looked up inside the block.
+    inside = (lambda value: paddle.nn.functional.hardsigmoid(value)) if case.startswith("F.") else layer
+    stock, exact = gradients(framework, layer, x, False), gradients(framework, inside, x, True)
+    differences = [relative_l2(a, b) for a, b in zip(stock, exact, strict=True)]
+    assert max(differences) < 5e-7
+    assert max(differences) > 1e-10, "the stock kernel has become exact; its exact version can go"
 
 
-def test_torchs_eps_becomes_paddles():
-    norm = exact_torch(torch.nn.Sequential(torch.nn.BatchNorm2d(3, eps=0.001)))[0]
-    assert norm.eps == float(np.float32(0.001)) != 0.001 and norm.weight.dtype == torch.float64
+def test_paddles_stock_batch_norm_holds_its_momentum_in_float32():
+    """In exact mode the running statistics follow the momentum that the port gives, with the stock kernel's biased variance."""
+    x = np.random.default_rng(0).normal(size=(4, 3, 5, 5))
+    framework, layer = Paddle(), paddle.nn.BatchNorm2D(3, momentum=0.9)
+    layer = framework.make_exact(layer)
+    start = {name: framework.array(tensor) for name, tensor in framework.own_tensors(layer).items()}
+    found = {}
+    for exact in (False, True):
+        for name, tensor in framework.own_tensors(layer).items():
+            framework.assign(tensor, start[name])
+        layer.train()
+        framework.call(layer, (x,)) if exact else layer(framework.tensor(x))
+        found[exact] = framework.state(layer)
+    expected = {"running_mean": 0.1 * x.mean((0, 2, 3)), "running_var": 0.9 + 0.1 * x.var((0, 2, 3))}
+    for name, values in expected.items():
+        assert relative_l2(found[True][name], values) < 1e-14
+        assert 1e-9 < relative_l2(found[False][name], values) < 5e-7, "the stock kernel has become exact"
 
 
-def test_float64_without_neutralising_is_no_oracle():
+def test_torchs_hard_sigmoid_has_a_sixth_in_float32():
+    x = np.random.default_rng(0).normal(size=(2, 8, 7, 7)) * 3
+    stock, exact = (gradients(Torch(), torch.nn.Hardsigmoid(), x, mode) for mode in (False, True))
+    assert relative_l2(stock[0], exact[0]) < 1e-15 and 1e-10 < relative_l2(stock[1], exact[1]) < 5e-7
+
+
+@pytest.mark.parametrize("slope", [0.2, 0.1667, 1 / 6 + 1e-6])
+def test_a_wrong_slope_stays_wrong_in_exact_mode(slope):
+    """What is taken out is a constant of the kernel, never what the port's author wrote."""
+    x = np.linspace(-4, 4, 101)
+    made = Paddle().call(lambda value: paddle.nn.functional.hardsigmoid(value, slope=slope), (x,)).outputs[0]
+    assert relative_l2(made, np.clip(x * slope + 0.5, 0, 1)) < 1e-15
+    assert relative_l2(made, np.clip(x + 3, 0, 6) / 6) > 1e-7
+
+
+def test_float32_is_computed_by_the_stock_kernels():
+    x = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    for framework, layer in ((Paddle(), paddle.nn.AvgPool2D(2)), (Torch(), torch.nn.Hardsigmoid())):
+        assert np.array_equal(framework.call(layer, (x,)).outputs[0], framework.array(layer(framework.tensor(x))))
+
+
+def test_the_frameworks_functions_are_their_own_again_after_the_block():
+    before = paddle.nn.functional.hardsigmoid, torch.nn.functional.conv2d
+    inside = []
+
+    def fails():
+        with Paddle().exact_calls(), Torch().exact_calls(), Torch().exact_calls():
+            inside.extend((paddle.nn.functional.hardsigmoid, torch.nn.functional.conv2d))
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        fails()
+    assert inside[0] is not before[0] and inside[1] is not before[1]
+    assert (paddle.nn.functional.hardsigmoid, torch.nn.functional.conv2d) == before
+
+
+@pytest.mark.parametrize(
+    "norm", [torch.nn.BatchNorm2d(3, eps=0.001), torch.nn.LayerNorm(3, eps=0.001), torch.nn.GroupNorm(1, 3, 0.001)]
+)
+def test_torchs_eps_becomes_paddles(norm):
+    exact = Torch().make_exact(torch.nn.Sequential(norm))[0]
+    assert exact.eps == float(np.float32(0.001)) != 0.001 and exact.weight.dtype == torch.float64
+
+
+def test_integer_buffers_keep_their_type():
+    """An index table that has become floating point cannot index any more."""
+
+    class Table(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("index", torch.arange(3))
+
+    assert Torch().make_exact(Table()).index.dtype == torch.int64
+    layer = paddle.nn.Layer()
+    layer.register_buffer("index", paddle.arange(3))
+    assert Paddle().make_exact(layer).index.dtype == paddle.int64
+
+
+def test_float64_without_exact_functions_is_no_oracle():
     """Stock float64 kernels of a correct port differ by more than exact mode allows."""
     x = np.random.default_rng(0).normal(size=(4, 8))
     ours = paddle.nn.functional.hardsigmoid(paddle.to_tensor(x)).numpy()
     theirs = torch.nn.functional.hardsigmoid(torch.tensor(x)).numpy()
     assert relative_l2(ours, theirs) > 1e-9
+
+
+def test_a_projects_own_kernel_gets_its_own_exact_layer():
+    class Sixth(paddle.nn.Layer):
+        """A kernel of a project's own, with a float32 constant inside."""
+
+        def forward(self, x):
+            return x * float(np.float32(1 / 6))
+
+    class ExactSixth(paddle.nn.Layer):
+        def forward(self, x):
+            return x / 6
+
+    x = np.random.default_rng(0).normal(size=(4, 8))
+    framework = Paddle(layers={Sixth: "sixth"}, exact_layers={Sixth: lambda layer: ExactSixth()})
+    made = framework.make_exact(paddle.nn.Sequential(Sixth()))
+    assert relative_l2(framework.call(made, (x,)).outputs[0], x / 6) < 1e-16
+    assert framework.layer(made[0]).kind == "sixth" and framework.layer(made[0]).title == "Sixth"

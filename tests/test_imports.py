@@ -8,32 +8,137 @@ import pytest
 
 from tests.conftest import ROOT, run_command
 
+PRODUCT = ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref")
+FRAMEWORKS = {"torch", "torchvision", "paddle", "mindspore"}
+PROOF = {"alignment", "projects"}
 FORBIDDEN = {
-    "mobilenetv3_common": {"torch", "torchvision", "paddle", "alignment", "mobilenetv3_paddle", "mobilenetv3_ref"},
-    "mobilenetv3_paddle": {"torch", "torchvision", "alignment", "mobilenetv3_ref"},
-    "mobilenetv3_ref": {"paddle", "alignment", "mobilenetv3_paddle"},
+    "mobilenetv3_common": FRAMEWORKS | PROOF | {"mobilenetv3_paddle", "mobilenetv3_ref"},
+    "mobilenetv3_paddle": {"torch", "torchvision", "mobilenetv3_ref"} | PROOF,
+    "mobilenetv3_ref": {"paddle", "mobilenetv3_paddle"} | PROOF,
+    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tools", "tests"},
+    "projects": {"tools", "tests"},
 }
+# The commands that are about the proof; every other tool is part of the product.
+PROVING_TOOLS = {"align.py", "benchmark.py"}
 
 
-def imported(path):
+def source_files(*folders):
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def imports(path):
+    """Every module that a file imports, at its top or inside a function, by its whole name; ``from a import b`` as ``a.b``."""
+    package = ".".join(path.relative_to(ROOT).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.split(".")[0]
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def file_of(module):
+    """The project's file that a module, or a name of one, stands in; None for another package's."""
+    while module:
+        path = ROOT / module.replace(".", "/")
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+        module = module.rpartition(".")[0]
+    return None
+
+
+def roots(path):
+    return {name.partition(".")[0] for name in imports(path)}
+
+
+def circle(edges):
+    """Files that import one another in a circle, in order; empty where there is none."""
+    done = set()
+
+    def walk(path, trail):
+        if path in trail:
+            return trail[trail.index(path) :]
+        if path in done:
+            return []
+        for other in edges.get(path, ()):
+            if found := walk(other, [*trail, path]):
+                return found
+        done.add(path)
+        return []
+
+    for path in edges:
+        if found := walk(path, []):
+            return found
+    return []
+
+
+def import_graph():
+    files = source_files(*PRODUCT, "alignment", "projects", "tools", "scripts")
+    return {path: {f for f in map(file_of, imports(path)) if f not in (None, path)} for path in files}
+
+
+def test_no_files_import_one_another_in_a_circle():
+    graph = import_graph()
+    assert len(graph) > 130 and sum(map(len, graph.values())) > 400
+    assert [str(path.relative_to(ROOT)) for path in circle(graph)] == []
+
+
+def test_a_circle_would_be_found():
+    graph = import_graph()
+    base, weights = ROOT / "alignment/frameworks/base.py", ROOT / "alignment/weights.py"
+    assert base in graph[weights]
+    assert set(circle({**graph, base: {*graph[base], weights}})) >= {base, weights}
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_imports_go_one_way(package):
-    files = list((ROOT / package).rglob("*.py"))
+    files = source_files(package)
     assert files
     for path in files:
-        assert not FORBIDDEN[package] & set(imported(path)), path
+        assert not FORBIDDEN[package] & roots(path), path
 
 
-def test_product_tools_do_without_the_proof():
-    importing = {path.name for path in (ROOT / "tools").glob("*.py") if "alignment" in imported(path)}
-    assert importing <= {"align.py", "benchmark.py", "convert_weights.py"}
+def test_each_framework_is_imported_by_its_own_file_only():
+    importing = {}
+    for path in source_files("alignment"):
+        for name in FRAMEWORKS & roots(path):
+            importing.setdefault(name, set()).add(path.name)
+            assert path.parent.name == "frameworks", path
+    assert importing == {"torch": {"torch.py"}, "paddle": {"paddle.py"}}
+
+
+def test_product_code_imports_no_proof():
+    tools = [path for path in source_files("tools") if path.name not in PROVING_TOOLS]
+    assert len(tools) > 8
+    for path in [*source_files(*PRODUCT), *tools, *source_files("test_tipc")]:
+        assert not PROOF & roots(path), path
+
+
+ONE_FRAMEWORK = {
+    "torch": ("Torch", "torch.nn.Module", "torch.nn", "Linear(6, 5), n.ReLU(), n.Linear(5, 3)", "paddle"),
+    "paddle": ("Paddle", "paddle.nn.Layer", "paddle.nn", "Linear(6, 5), n.ReLU(), n.Linear(5, 3)", "torch"),
+}
+
+
+@pytest.mark.parametrize("framework", ONE_FRAMEWORK)
+def test_who_uses_one_framework_loads_no_other(framework, tmp_path):
+    """Two models of one framework are aligned where the other one cannot be imported."""
+    title, _, nn, layers, absent = ONE_FRAMEWORK[framework]
+    (tmp_path / "own.py").write_text(
+        f"import {nn} as n\nfrom alignment.frameworks.{framework} import {title}\n"
+        "from alignment.project import ModelSpec, Project, Side\n"
+        f"net = lambda: n.Sequential(n.{layers})\n"
+        f"PROJECT = Project('own', Side({title}()), Side({title}()), {{'net': ModelSpec(net, net, input_shape=(6,))}})\n"
+    )
+    code = (
+        f"import sys; sys.modules['{absent}'] = None; from alignment.cli import main; "
+        f"sys.exit(main(['run', '{tmp_path}/own.py', '--result-dir', '{tmp_path}/result']))"
+    )
+    run = run_command("-W", "ignore", "-c", code)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "step 1 forward ... passed" in run.stdout and "step 2 data: not run" in run.stdout
 
 
 @pytest.mark.parametrize(("package", "absent"), [("mobilenetv3_paddle", "torch"), ("mobilenetv3_ref", "paddle")])

@@ -8,8 +8,8 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment.diagnosis import STAGES, diagnose
 from alignment.localize import localize, match_modules
+from alignment.localize.stages import STAGES, locate
 from alignment.weights import copy_to_paddle
 from mobilenetv3_common.errors import UserError
 
@@ -196,7 +196,7 @@ def test_a_layer_that_forward_leaves_out_is_named():
             assert first is None
         else:
             assert (first.location, first.kind) == ("Theirs.forward", "layer_not_called"), first.line()
-            assert first.hint == f"act is called {2 if used == 'twice' else 0} times in Paddle's forward, expected 1"
+            assert first.hint == f"act is called {2 if used == 'twice' else 0} times in the port's forward, expected 1"
 
 
 def test_a_reference_that_cannot_run_is_refused():
@@ -213,5 +213,5 @@ def test_a_sound_port_has_no_finding(context, step):
 
 
 def test_the_table_of_a_sound_port(context):
-    layers = diagnose(context(), [], always=True).layers
+    layers = locate(context(), [], always=True).layers
     assert len(layers) > 250 and max(row.difference for row in layers) < 1e-11

@@ -13,6 +13,7 @@ import pytest
 
 from mobilenetv3_common import preprocess
 from mobilenetv3_common.framework import Framework
+from mobilenetv3_common.train_config import MODELS
 from tests import numpy_framework
 from tests.conftest import ROOT
 
@@ -24,7 +25,7 @@ OWN = {
     "data.transforms": {"apply_op"},
     "loss": {"CrossEntropyLoss"},
     "metric": {"TopKAccuracy", "top_k_correct"},
-    "models": {"SharedDropout", "mobilenet_v3_large", "mobilenet_v3_small", "share_dropout"},
+    "models": {"SharedDropout", "share_dropout", *MODELS},
     "train": {
         "Guard", "MovingAverage", "Precision", "Ranks", "accumulate_gradients", "apply_update", "average_statistics",
         "build_model", "build_optimizer", "build_schedule", "first_offender", "load_model_arrays", "load_pretrained",

@@ -5,12 +5,14 @@ import paddle
 import pytest
 import torch
 
-from alignment.reference_weights import calibrated_state
-from alignment.sides import PaddleSide, RefSide
-from alignment.weights import NameMap
+from alignment.calibration import calibrated_state
+from alignment.frameworks.paddle import Paddle
+from alignment.frameworks.torch import Torch
+from alignment.steps.context import Context
 from mobilenetv3_common import train_config
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D
 from mobilenetv3_ref.models import MODELS as REF_MODELS
+from projects.mobilenetv3.project import PROJECT
 from tests.conftest import LARGE, SMALL, relative_l2
 
 
@@ -33,7 +35,7 @@ def test_structure_is_torchvisions(name, width, reduced, dilated):
     options = {"num_classes": 17, "width_mult": width, "reduced_tail": reduced, "dilated": dilated, "dropout": 0.3}
     ours, theirs = MODELS[name](**options), REF_MODELS[name](**options)
     expected = {k: tuple(v.shape) for k, v in theirs.state_dict().items() if not k.endswith("num_batches_tracked")}
-    found = {e.torch_name: e.shape for e in NameMap(ours).entries}
+    found = {entry.canonical: entry.shape for entry in Paddle().entries(ours)}
     assert found == expected and list(found) == list(expected)
     convs = [(tuple(m._stride), tuple(m._dilation), m._groups) for m in ours.sublayers() if isinstance(m, paddle.nn.Conv2D)]
     assert convs == [(m.stride, m.dilation, m.groups) for m in theirs.modules() if isinstance(m, torch.nn.Conv2d)]
@@ -44,13 +46,11 @@ def test_structure_is_torchvisions(name, width, reduced, dilated):
 
 @pytest.mark.parametrize("options", [{"dilated": True}, {"reduced_tail": True}, {"num_classes": 10, "dropout": 0.5}])
 def test_options_compute_what_torchvision_computes(options):
-    state = {k: v for k, v in calibrated_state(SMALL, size=64, **options).items() if "num_batches" not in k}
+    context = Context(PROJECT, given_state=calibrated_state(PROJECT, SMALL, size=64, **options), options=options)
     images = np.random.default_rng(0).normal(size=(2, 3, 64, 64))
     logits = []
-    for side in (PaddleSide(), RefSide()):
-        network = side.build(SMALL, state, exact=True, **options)
-        with side.no_grad():
-            logits.append(side.array(network(side.tensor(images))))
+    for role, side in context.sides.items():
+        logits.append(side.framework.call(context.build(role, exact=True), (images,)).outputs[0])
     assert relative_l2(*logits) < 1e-12
 
 
@@ -63,7 +63,7 @@ def test_initialisation_has_torchvisions_statistics():
     for seed in range(6):
         paddle.seed(seed)
         torch.manual_seed(seed)
-        sides = {"paddle": PaddleSide().state(MODELS[SMALL]()), "ref": RefSide().state(REF_MODELS[SMALL]())}
+        sides = {"paddle": Paddle().state(MODELS[SMALL]()), "ref": Torch().state(REF_MODELS[SMALL]())}
         for side, state in sides.items():
             for name, array in state.items():
                 drawn[side].setdefault(name, []).append(array)
@@ -105,19 +105,16 @@ def test_batch_norm_refuses_one_value_a_channel_in_training():
     assert layer(paddle.ones([1, 4, 1, 1])).shape == [1, 4, 1, 1]
 
 
-def test_no_parameter_is_idle_under_calibrated_weights(small_state):
+def test_no_parameter_is_idle_under_calibrated_weights(small_state, context):
     """Otherwise a port that ignores a parameter would pass the forward step."""
-    side = RefSide()
-    state = {k: v for k, v in small_state.items() if "num_batches" not in k}
-    network = side.build(SMALL, state, width_mult=0.5)
-    images = side.tensor(np.random.default_rng(1).normal(size=(2, 3, 96, 96)).astype(np.float32))
-    with torch.no_grad():
-        before = network(images).numpy()
-        assert 0.3 < before.std() < 10
-        for name, array in state.items():
-            side.load(network, {**state, name: np.full_like(array, array.mean() * 1.5 + 0.1)})
-            assert relative_l2(network(images).numpy(), before) > 1e-3, name
-            side.load(network, state)
+    framework, network = Torch(), context().build("reference")
+    images = np.random.default_rng(1).normal(size=(2, 3, 96, 96)).astype(np.float32)
+    before = framework.call(network, (images,)).outputs[0]
+    assert 0.3 < before.std() < 10
+    for name, array in small_state.items():
+        framework.load(network, {**small_state, name: np.full_like(array, array.mean() * 1.5 + 0.1)})
+        assert relative_l2(framework.call(network, (images,)).outputs[0], before) > 1e-3, name
+        framework.load(network, small_state)
 
 
 def test_fresh_weights_would_make_every_check_vacuous():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import reprod_log
 
-from alignment.compare import Lanes, Leeway, judge_equal, judge_measured, strict_problem
+from alignment.compare import Group, Lanes, Leeway, judge_equal, judge_measured, strict_problem
 from alignment.record import load_record, save_record
+from alignment.report.table import float32_ratio
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
@@ -89,8 +90,8 @@ UNEQUAL = {
     "another type": (A.astype(np.int64), A),
     "one element in 1e5": (np.zeros(100_000, np.float32), np.eye(1, 100_000, 7, dtype=np.float32)[0] * np.float32(0.05)),
     "integers that wrap around": (np.array([-128], np.int8), np.array([0], np.int8)),
-    "missing in paddle": (None, A),
-    "missing in ref": (A, None),
+    "missing in the port": (None, A),
+    "missing in the reference": (A, None),
     "text": (np.array(["a", "b"]), np.array(["a", "c"])),
 }
 
@@ -111,17 +112,17 @@ def test_equal_passes(value):
 def test_measured_quantities_follow_the_strict_rules_too(case):
     paddle, ref = UNEQUAL[case]
     wide = lambda x: None if x is None else x.astype(np.float64)  # noqa: E731
-    assert not judge_measured(case, Lanes(paddle32=paddle, ref32=ref, ref64=wide(ref), paddle64=wide(paddle))).passed
+    assert not judge_measured(case, Lanes(port32=paddle, reference32=ref, reference64=wide(ref), port64=wide(paddle))).passed
 
 
 def measured(error32=0.0, error64=0.0, noise=1e-6, **leeway):
     rng = np.random.default_rng(0)
     truth, a, b, c = (rng.normal(size=1000) for _ in range(4))
     lanes = Lanes(
-        paddle32=(truth + error32 * a).astype(np.float32),
-        ref32=(truth + noise * b).astype(np.float32),
-        paddle64=truth + error64 * c,
-        ref64=truth,
+        port32=(truth + error32 * a).astype(np.float32),
+        reference32=(truth + noise * b).astype(np.float32),
+        port64=truth + error64 * c,
+        reference64=truth,
     )
     return judge_measured("q", lanes, Leeway(**leeway))
 
@@ -136,16 +137,39 @@ def test_the_floor_decides():
     assert measured(error64=1e-3).reason.startswith("exact mode differs by 1.")
 
 
+def test_every_reason_of_a_failure_is_kept():
+    """A float32 error of 1e20 once ended as failed with the reason "zero but for rounding"."""
+    noise = np.full(10, 1e-20)
+    lanes = Lanes(
+        port32=np.full(10, 1e20, np.float32), reference32=noise.astype(np.float32), port64=noise, reference64=noise, ulp64=2 * noise
+    )
+    quantity = judge_measured("q", lanes)
+    assert not quantity.passed and quantity.noise and quantity.flips == 0
+    assert quantity.reason.startswith("float32 error 1.0e+40 is ") and "zero but for rounding" in quantity.reason
+    assert quantity.as_json()["noise"] is True and quantity.as_json()["paddle_error"] == quantity.port_error
+
+
+def test_noise_and_flips_are_told_by_fields_not_by_prose():
+    rows = [measured(), measured(flips=2), measured(error32=1e-3)]
+    assert [(row.noise, row.flips) for row in rows] == [(False, 0), (False, 2), (False, 0)]
+    assert float32_ratio(rows[:2]) == pytest.approx(rows[0].port_error / rows[0].reference_error)
+    assert float32_ratio(rows) > 100, "a failing quantity counts, whatever its reason says"
+    group = Group("g")
+    for row in rows[:2]:
+        group.add(row)
+    assert group.rows()[0].flips == 2 and group.rows()[0].passed
+
+
 def test_a_float32_lane_that_claims_to_be_exact_is_refused():
-    lanes = Lanes(paddle64=A, ref64=A)
+    lanes = Lanes(port64=A, reference64=A)
     assert judge_measured("q", lanes).reason == "float64 run gave type float32"
     assert judge_measured("q", Lanes()).reason == "nothing to compare"
 
 
 def test_strict_problem_names_what_is_wrong():
     assert strict_problem(A, A) == ""
-    assert strict_problem(A, A.T) == "shape (3, 4) in paddle, (4, 3) in ref"
-    assert strict_problem(NAN, np.ones(2, np.float32)) == "1 NaN or infinite value(s) in paddle"
+    assert strict_problem(A, A.T) == "shape (3, 4) in the port, (4, 3) in the reference"
+    assert strict_problem(NAN, np.ones(2, np.float32)) == "1 NaN or infinite value(s) in the port"
 
 
 def test_atomic_files_are_whole_or_absent(tmp_path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alignment.cli import main
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
+from tools.align import main
 
 
 @pytest.fixture(scope="module")

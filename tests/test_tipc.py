@@ -18,6 +18,7 @@ import pytest
 
 from mobilenetv3_common.config_file import add_flags, make_config
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import read_state
 from tests.conftest import LARGE, ROOT, SMALL
 
 CHAINS = {
@@ -135,6 +136,19 @@ def test_wrong_arguments_are_refused(project):
     ):
         done = run(project, *arguments)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
+
+
+def test_whole_infer_makes_its_weights_with_the_real_engine(project):
+    """``prepare.sh`` alone, without a stand-in for Python: the weights that it leaves are the model's."""
+    for name in ("projects", "alignment", "mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref"):
+        (project / name).symlink_to(ROOT / name)
+    env = {"PYTHON": sys.executable, "PYTHONPATH": str(project), "MOBILENETV3_CACHE": os.environ.get("MOBILENETV3_CACHE", "")}
+    done = run(project, "prepare.sh", "train_infer_python.txt", "whole_infer", **env)
+    assert done.returncode == 0 and "calibrated weights of mobilenet_v3_small" in done.stdout, done.stdout + done.stderr
+    state = read_state(project / f".cache/tipc/{SMALL}.safetensors")
+    assert state["classifier.3.weight"].shape == (1000, 1024)
+    again = run(project, "prepare.sh", "train_infer_python.txt", "whole_infer", **env)
+    assert again.returncode == 0 and "calibrated" not in again.stdout  # kept
 
 
 def test_a_config_that_lacks_a_line_is_refused(project):

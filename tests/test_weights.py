@@ -12,42 +12,53 @@ import paddle
 import pytest
 import torch
 
-from alignment import reference_weights
-from alignment.reference_weights import calibrated_state, fetch_published
-from alignment.weights import NameMap, load_torch_state
+from alignment.calibration import calibrated_state
+from alignment.frameworks.paddle import Paddle
+from alignment.frameworks.torch import Torch
+from alignment.weights import copy_weights, load_file
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import is_statistic, read_state, write_state
+from mobilenetv3_common.weights import canonical_state, is_statistic, own_state, read_state, with_counters, write_state
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_ref.models import MODELS as REF_MODELS
+from projects.mobilenetv3 import published as published_weights
+from projects.mobilenetv3.project import PROJECT
+from projects.mobilenetv3.published import fetch_published
 from tests.conftest import LARGE, SMALL, run_command
 
 
 @pytest.fixture(scope="module")
-def names():
-    return NameMap(MODELS[SMALL](width_mult=0.5))
+def sides():
+    """Both frameworks with a small model of half the width."""
+    return [(Torch(), REF_MODELS[SMALL](width_mult=0.5)), (Paddle(), MODELS[SMALL](width_mult=0.5))]
+
+
+@pytest.fixture(scope="module")
+def entries(sides):
+    """Names and shapes of the Paddle model's state in both forms."""
+    return Paddle().entries(sides[1][1])
 
 
 def equal(a, b):
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
-def test_the_map_is_a_bijection(names, small_state):
-    torch_side = {e.torch_name for e in names.entries}
-    assert len(torch_side) == len({e.paddle_name for e in names.entries}) == len(names.entries) == 210
-    assert [e.torch_name for e in names.entries if e.transposed] == ["classifier.0.weight", "classifier.3.weight"]
-    assert equal(names.with_counters(names.to_torch(names.to_paddle(small_state))), small_state)
+def test_the_map_is_a_bijection(entries, small_state):
+    canonical = {entry.canonical for entry in entries}
+    assert len(canonical) == len({entry.own for entry in entries}) == len(entries) == 210
+    assert [entry.canonical for entry in entries if entry.transposed] == ["classifier.0.weight", "classifier.3.weight"]
+    assert equal(canonical_state(own_state(small_state, entries, "x"), entries, "x"), small_state)
 
 
 @pytest.mark.parametrize("first", [".pth", ".safetensors"])
 @pytest.mark.parametrize("second", [".pdparams", ".safetensors"])
-def test_convert_there_and_back(tmp_path, small_state, names, first, second):
+def test_convert_there_and_back(tmp_path, small_state, first, second):
     start, there, back = tmp_path / f"a{first}", tmp_path / f"b{second}", tmp_path / "c.pth"
-    write_state(start, small_state)
+    write_state(start, with_counters(small_state))
     for source, target in ((start, there), (there, back)):
         from tools.convert_weights import main
 
         assert main([str(source), str(target), "--width-mult", "0.5"]) == 0
-    assert equal(read_state(back), small_state)
+    assert equal(read_state(back), with_counters(small_state))
     model = MODELS[SMALL](width_mult=0.5)
     if second == ".pdparams":
         missing, unexpected = model.set_state_dict(paddle.load(str(there)))
@@ -56,7 +67,7 @@ def test_convert_there_and_back(tmp_path, small_state, names, first, second):
     reference.load_state_dict(torch.load(back, weights_only=True), strict=True)
 
 
-def test_files_that_paddle_and_torch_write_are_read(tmp_path, names):
+def test_files_that_paddle_and_torch_write_are_read(tmp_path, sides):
     model = MODELS[SMALL](width_mult=0.5)
     for protocol in (2, 4):
         paddle.save(model.state_dict(), str(tmp_path / "p.pdparams"), protocol=protocol)
@@ -64,7 +75,7 @@ def test_files_that_paddle_and_torch_write_are_read(tmp_path, names):
         assert all(np.array_equal(v.numpy(), state[k]) for k, v in model.state_dict().items()) and len(state) == 210
     reference = REF_MODELS[SMALL](width_mult=0.5)
     torch.save({"model": reference.state_dict(), "epoch": 3}, tmp_path / "checkpoint.pth")
-    assert len(load_torch_state(tmp_path / "checkpoint.pth", names)) == 210
+    assert len(load_file(tmp_path / "checkpoint.pth", sides)) == 210
 
 
 def test_batch_norms_statistics_are_known_by_either_frameworks_names():
@@ -92,23 +103,59 @@ def changed(state, **changes):
         ({"classifier__3__bias": np.zeros(10, np.float32)}, r"classifier.3.bias: \(10,\), expected \(1000,\)"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, names, changes, message):
+def test_weights_that_do_not_fit_are_refused(tmp_path, small_state, sides, changes, message):
     write_state(tmp_path / "w.pth", changed(small_state, **changes))
     with pytest.raises(UserError, match=message):
-        load_torch_state(tmp_path / "w.pth", names)
+        load_file(tmp_path / "w.pth", sides)
 
 
-def test_a_square_transposed_weight_of_the_wrong_layout_is_not_accepted_silently(small_state):
+def test_a_square_transposed_weight_of_the_wrong_layout_is_not_accepted_silently(small_state, entries):
     """Keys and shapes of a Paddle state are never taken for torch's: the statistics have other names."""
-    names = NameMap(MODELS[SMALL](width_mult=0.5))
     with pytest.raises(UserError, match="missing key"):
-        names.to_paddle(names.to_paddle(small_state))
+        own_state(own_state(small_state, entries, "x"), entries, "x")
+
+
+def test_a_counter_of_a_layer_without_statistics_is_refused(small_state, entries):
+    with pytest.raises(UserError, match=r"1 unexpected key\(s\), first classifier.3.num_batches_tracked"):
+        own_state({**small_state, "classifier.3.num_batches_tracked": np.zeros((), np.int64)}, entries, "x")
+
+
+def test_weights_go_between_any_two_models(small_state):
+    """From torch to Paddle, back, and within one framework; names that differ are given."""
+    models = [MODELS[SMALL](width_mult=0.5), REF_MODELS[SMALL](width_mult=0.5), MODELS[SMALL](width_mult=0.5)]
+    Torch().load(models[1], small_state)
+    for source, target in ((1, 0), (0, 2), (2, 1)):
+        copy_weights(models[source], models[target])
+        framework = Torch() if target == 1 else Paddle()
+        assert equal(framework.state(models[target]), small_state)
+    renamed = torch.nn.ModuleDict({"head": torch.nn.Linear(4, 3)})
+    port = paddle.nn.LayerDict({"fc": paddle.nn.Linear(4, 3)})
+    with pytest.raises(UserError, match="missing key"):
+        copy_weights(renamed, port)
+    copy_weights(renamed, port, {"fc": "head"})
+    assert np.array_equal(port["fc"].weight.numpy().T, renamed["head"].weight.detach().numpy())
+
+
+def test_a_file_without_statistics_is_read_in_the_form_that_it_fits(tmp_path):
+    """Nothing but shapes tells a .safetensors file of linear layers; what the suffix says is believed."""
+    sides = [(Torch(), torch.nn.Linear(4, 3)), (Paddle(), paddle.nn.Linear(4, 3))]
+    weight, bias = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros(3, np.float32)
+    for name, array in (
+        ("torch.safetensors", weight),
+        ("paddle.safetensors", weight.T),
+        ("x.pth", weight),
+        ("x.pdparams", weight.T),
+    ):
+        write_state(tmp_path / name, {"weight": np.ascontiguousarray(array), "bias": bias})
+        assert np.array_equal(load_file(tmp_path / name, sides)["weight"], weight)
+    with pytest.raises(UserError, match=r"x.pdparams: neither side's framework \(PyTorch, PyTorch\) has files of this kind"):
+        load_file(tmp_path / "x.pdparams", [sides[0], sides[0]])
 
 
 def test_weights_of_the_other_model_are_refused(tmp_path):
-    write_state(tmp_path / "large.safetensors", calibrated_state(LARGE, size=64))
+    write_state(tmp_path / "large.safetensors", calibrated_state(PROJECT, LARGE, size=64))
     with pytest.raises(UserError, match="another model's"):
-        load_torch_state(tmp_path / "large.safetensors", NameMap(MODELS[SMALL]()))
+        load_file(tmp_path / "large.safetensors", [(Torch(), REF_MODELS[SMALL]()), (Paddle(), MODELS[SMALL]())])
 
 
 class Bomb:
@@ -203,7 +250,7 @@ def published(server, tmp_path, monkeypatch):
     digest = hashlib.sha256(content).hexdigest()
     name = f"mobilenet_v3_small-{digest[:8]}.pth"
     (folder / name).write_bytes(content)
-    monkeypatch.setitem(reference_weights.PUBLISHED, SMALL, (name, digest))
+    monkeypatch.setitem(published_weights.PUBLISHED, SMALL, (name, digest))
     keep = tmp_path / "kept"
     keep.mkdir()
     return lambda: fetch_published(SMALL, url, keep), folder / name, keep, handler
@@ -213,7 +260,7 @@ def test_published_weights_are_fetched_checked_and_kept(published):
     fetch, served, keep, _ = published
     path = fetch()
     assert path.parent == keep and path.read_bytes() == served.read_bytes()
-    assert len(load_torch_state(path, NameMap(MODELS[SMALL]()))) == 210
+    assert len(load_file(path, [(Torch(), REF_MODELS[SMALL]())])) == 210
     served.unlink()
     assert fetch() == path, "a kept file needs no network"
     path.write_bytes(b"damaged meanwhile")
@@ -240,15 +287,15 @@ def test_a_tampered_file_is_not_kept(published):
 
 
 def test_the_published_names_and_digests():
-    assert reference_weights.PUBLISHED[SMALL] == (
+    assert published_weights.PUBLISHED[SMALL] == (
         "mobilenet_v3_small-047dcff4.pth",
         "047dcff4addef86ea5bc2eff13c9614dc11f47ab1160d0a71a25e7db994f4e1f",
     )
-    assert reference_weights.PUBLISHED[LARGE][0] == "mobilenet_v3_large-8738ca79.pth"
-    assert reference_weights.PUBLISHED[LARGE + "_v2"][0] == "mobilenet_v3_large-5c1a4163.pth"
+    assert published_weights.PUBLISHED[LARGE][0] == "mobilenet_v3_large-8738ca79.pth"
+    assert published_weights.PUBLISHED[LARGE + "_v2"][0] == "mobilenet_v3_large-5c1a4163.pth"
 
 
 def test_calibrated_weights_are_deterministic(small_state):
-    assert equal(calibrated_state(SMALL, size=96, width_mult=0.5), small_state)
-    other = calibrated_state(SMALL, seed=1, size=96, width_mult=0.5)
+    assert equal(calibrated_state(PROJECT, SMALL, size=96, width_mult=0.5), small_state)
+    other = calibrated_state(PROJECT, SMALL, seed=1, size=96, width_mult=0.5)
     assert not np.array_equal(other["features.0.0.weight"], small_state["features.0.0.weight"])

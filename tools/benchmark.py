@@ -160,10 +160,10 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     from mobilenetv3_ref.models import MODELS as BUILDERS
 
     if pretrained is None:
-        from alignment.reference_weights import calibrated_state
+        from alignment.calibration import calibrated_state
 
         pretrained = str(folder / "calibrated.safetensors")
-        write_state(pretrained, calibrated_state(model))
+        write_state(pretrained, calibrated_state(_project(), model))
     trained = load_trained(pretrained)
     bundle, _ = export(trained, folder / "exported")
     lite_data = Path(__file__).resolve().parents[1] / "lite_data"
@@ -257,12 +257,19 @@ def draw_inference(path: str, found: dict[str, list[float]], title: str) -> None
     plt.close(figure)
 
 
+def _project() -> Any:
+    """MobileNetV3's alignment project."""
+    from alignment.project import load_project
+
+    return load_project(Path(__file__).resolve().parents[1] / "projects" / "mobilenetv3" / "project.py")
+
+
 def align_cases(model: str) -> dict[str, Callable[[], float]]:
     """Seconds of each alignment step."""
     from alignment.steps import NAMES, run_step
     from alignment.steps.context import Context
 
-    context = Context(model=model)
+    context = Context(_project(), model)
 
     def seconds(number: int) -> float:
         return run_step(number, context).seconds

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from alignment.compare import relative
+from alignment.localize.kinds import Kind
+
+Stage = Literal["structure", "weights", "forward", "backward", "update", "schedule", "data", "metric", "loss", "train"]
+Hint = tuple[Kind, str]
+NO_HINT: Hint = (Kind.UNKNOWN, "")
 
 
 @dataclass
@@ -16,11 +20,11 @@ class LayerRow:
         name: module path in the reference, ``""`` for the whole model.
         kind: class of the reference's module.
         phase: ``"forward"`` (its output) or ``"backward"`` (the gradient of its output).
-        difference: relative L2 between the frameworks as each ran through the whole model.
+        difference: relative L2 between the two sides as each ran through the whole model.
         cosine: of the two tensors.
         max_abs: largest absolute difference.
         floor: relative L2 that one-ulp changes of everything cause in the reference.
-        own: relative L2 of Paddle's module fed with the reference's own input; None where that was not tried.
+        own: relative L2 of the port's module fed with the reference's own input; None where that was not tried.
     """
 
     name: str
@@ -38,17 +42,16 @@ class Finding:
     """The first place where the port diverges by its own mistake.
 
     Attributes:
-        stage: ``"structure"``, ``"weights"``, ``"forward"``, ``"backward"``, ``"update"``, ``"schedule"``, ``"data"``,
-            ``"metric"``, ``"loss"`` or ``"train"``.
+        stage: which stage of the search found it.
         location: module path, parameter, transform or function.
-        kind: a slug for what the mistake looks like, e.g. ``"batch_norm_eps"``; empty where nothing known fits.
+        kind: what the mistake looks like.
         hint: the same in words, with what was measured.
         measured: the size of the difference in words.
     """
 
-    stage: str
+    stage: Stage
     location: str
-    kind: str = ""
+    kind: Kind = Kind.UNKNOWN
     hint: str = ""
     measured: str = ""
 
@@ -92,8 +95,3 @@ class Localization:
                     f"{row.max_abs:9.1e} {row.floor:9.1e} {own:>9}"
                 )
         return "\n".join(lines)
-
-
-def percent(error: float, scale: float) -> str:
-    """A relative difference in words."""
-    return f"relative L2 {relative(error, scale):.1e}"

@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Callable
 
 from alignment.steps import backward, data, forward, loss, metric, train
-from alignment.steps.context import Context, StepResult
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
 
 STEPS: dict[int, Callable[[Context], StepResult]] = {
     1: forward.run,
@@ -18,14 +19,28 @@ STEPS: dict[int, Callable[[Context], StepResult]] = {
     6: train.run,
 }
 NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
+PARTS: dict[int, str] = {2: "data", 3: "metric", 4: "loss"}  # what a step cannot do without
 
 
 def run_step(number: int, context: Context) -> StepResult:
-    """Run one step and time it."""
+    """Run one step and time it; a step whose part the project lacks is not run, and says so."""
     start = time.perf_counter()
+    lacking = lacks(number, context)
+    if lacking:
+        return StepResult(number, NAMES[number], not_run=lacking)
     result = guarded(number, lambda: STEPS[number](context))
     result.seconds = time.perf_counter() - start
     return result
+
+
+def lacks(number: int, context: Context) -> str:
+    """Why a step cannot run on a project at all; ``""`` where it can."""
+    project = context.project
+    if number == 6:
+        return project.lacks_runs()
+    if number in PARTS:
+        return project.lacks(PARTS[number])
+    return ""
 
 
 def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:

@@ -8,24 +8,27 @@ tensor at the first update, and by their losses until a kink flip parts them; th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-import torch
 
 from alignment import tolerance
-from alignment.compare import KINK_FLIPS, Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
-from alignment.sides import Trace
-from alignment.steps.context import Context, Lane, StepResult
+from alignment.compare import Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
+from alignment.frameworks.base import Wanted
+from alignment.observe import traced_kinks
+from alignment.steps.context import Context, Lane
+from alignment.steps.forward import Trace
+from alignment.steps.result import StepResult
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
-PADDLE_LANES = ("paddle64", "paddle32")
+PORT_LANES = ("port64", "port32")
 ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
-REF_LANES = ("ref64", *ULP_DRAWS, "ref32", "ulp32")
-PICTURE_SIZE = 48
+REFERENCE_LANES = ("reference64", *ULP_DRAWS, "reference32", "ulp32")
 LABEL_SMOOTHING = 0.1
 
 
@@ -36,7 +39,8 @@ HALVE_EVERY_3 = ScheduleConfig("step", step_size=3, gamma=0.5)
 class Run:
     """One training run that all lanes make: optimizer, mode and what surrounds the update.
 
-    The float32 lanes stop after ``float32_iterations``; the exact ones go through all ``iterations``.
+    The float32 lanes stop after ``float32_iterations``; the exact ones go through all ``iterations``. Learning rate and clip norm
+    are those of networks with gradients of a usual size; ``fitted`` adapts them to others.
     """
 
     name: str
@@ -67,6 +71,31 @@ RUNS = (
 )
 
 
+# One update moves the weights by this share of their norm at least: far above rounding.
+LEAST_MOVE = 2.0**-18
+
+
+def fitted(run: Run, gradient: float, weights: float, count: int) -> Run:
+    """The run with a clip norm that clips, and a learning rate that moves the weights, in a network with small gradients.
+
+    Args:
+        run: as it is for networks with gradients of a usual size.
+        gradient: L2 norm of the network's first gradients in this run.
+        weights: L2 norm of the weights that have gradients.
+        count: of their elements.
+    """
+    if not 0 < gradient < np.inf:
+        return run  # the evidence will say so
+    if run.clip_norm is not None and run.clip_norm >= gradient:
+        run = replace(run, clip_norm=2.0 ** math.floor(math.log2(gradient) - 1))
+    config, size = run.optimizer, min(gradient, run.clip_norm or np.inf)
+    # RMSProp and AdamW divide a gradient by its own size, or by eps where that is larger.
+    step = config.lr * (size if config.name == "sgd" else min(size / config.eps, count**0.5))
+    if step >= LEAST_MOVE * weights:
+        return run
+    return replace(run, optimizer=replace(config, lr=config.lr * 2.0 ** math.ceil(math.log2(LEAST_MOVE * weights / step))))
+
+
 @dataclass
 class Iteration:
     """What one lane shows of one update.
@@ -87,6 +116,20 @@ class Iteration:
 
 
 @dataclass
+class Beginning:
+    """What the evidence needs of a run's first update: the reference's gradients, and how many kink inputs flipped of all."""
+
+    gradients: State
+    flips: int
+    kinks: int
+
+    @classmethod
+    def of(cls, now: dict[str, Iteration]) -> Beginning:
+        truth = now["reference64"]
+        return cls(truth.gradients, _flips(now), sum(sides.size for sides in truth.kinks.values()))
+
+
+@dataclass
 class History:
     """What a run needs to remember from one iteration to the next."""
 
@@ -99,70 +142,136 @@ class History:
 
 
 def run(context: Context, runs: tuple[Run, ...] = RUNS) -> StepResult:
-    """Make every run on all lanes in lockstep and compare after each update."""
+    """Make every run on all lanes in lockstep and compare after each update.
+
+    A project without losses or optimizers has its gradients compared, and no updates.
+    """
     result = StepResult(5, "backward")
-    images, labels = context.photographs(32, PICTURE_SIZE)
-    lanes = {name: Lane(context, name) for name in (*PADDLE_LANES, *REF_LANES)}
-    dropouts = {name: lanes[name].dropouts for name in ("paddle32", "ref32")}
-    result.require("dropout_layers", dropouts["ref32"], dropouts["ref32"] > 0, "1 or more")
-    if dropouts["paddle32"] != dropouts["ref32"]:
-        result.problems.append(f"paddle has {dropouts['paddle32']} dropout layer(s), ref {dropouts['ref32']}")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the two frameworks run beside each other, one thread each
-    try:
-        with ThreadPoolExecutor(1) as beside:
-            for one in runs:
-                _compare_run(context, result, one, lanes, (images, labels), beside)
-    finally:
-        torch.set_num_threads(threads)
+    lacking = context.project.lacks("train") or context.project.lacks("loss")
+    lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
+    dropouts = {name: lanes[name].dropouts for name in ("port32", "reference32")}
+    result.evidence["dropout_layers"] = dropouts["reference32"]
+    if dropouts["port32"] != dropouts["reference32"]:
+        result.problems.append(f"the port has {dropouts['port32']} dropout layer(s), the reference {dropouts['reference32']}")
+    if lacking:
+        result.not_run = f"updates: {lacking}"
+        for training in (False, True):
+            _compare_gradients(context, result, lanes, training)
+        return result
+    data = context.samples(32, small=True)
+    runs = tuple(replace(one, iterations=min(one.iterations, context.spec.updates)) for one in runs)
+    sizes: dict[tuple, tuple[float, float, int]] = {}
+    with context.reference.framework.threads(1), beside(context) as submit:
+        for one in runs:
+            key = (one.training, one.accumulate, one.batch_size)
+            if key not in sizes:
+                first = next(iterate(lanes["reference64"], replace(one, iterations=1), *data)).gradients
+                trained = [context.weights.state[name] for name in first]
+                sizes[key] = _norm(first.values()), _norm(trained), sum(array.size for array in trained)
+            _compare_run(context, result, fitted(one, *sizes[key]), lanes, data, submit)
     return result
 
 
-def iterate(lane: Lane, run: Run, images: np.ndarray, labels: np.ndarray) -> Iterator[Iteration]:
+def _norm(arrays: Iterable[np.ndarray]) -> float:
+    """L2 norm of several arrays as one vector."""
+    return norm(np.concatenate([array.ravel() for array in arrays] or [np.zeros(1)]))
+
+
+Submit = Callable[..., "Future[Any]"]
+
+
+@contextlib.contextmanager
+def beside(context: Context) -> Iterator[Submit]:
+    """Something that runs the reference beside the port, one thread each; two sides of one framework take turns."""
+    if context.port.framework.name != context.reference.framework.name:
+        with ThreadPoolExecutor(1) as executor:
+            yield executor.submit
+        return
+
+    def at_once(function: Callable, *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(function(*args))
+        return done
+
+    yield at_once
+
+
+def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.ndarray) -> Iterator[Iteration]:
     """Train one lane from its starting weights, one update a step of the iterator."""
-    side, network = lane.side, lane.network
+    framework, network, train, loss = lane.framework, lane.network, lane.side.train, lane.side.loss
+    assert train is not None and loss is not None
     lane.reset()
-    network.train() if run.training else network.eval()
-    with side.default_dtype(lane.dtype):
-        optimizer = side.train.build_optimizer(network, run.optimizer.in_float32())
-        schedule = side.train.build_schedule(optimizer, run.schedule)
-    criterion = side.loss.CrossEntropyLoss(LABEL_SMOOTHING)
+    framework.clear_gradients(network)
+    lane.train_mode(run.training)
+    with framework.default_dtype(lane.dtype):
+        optimizer = train.build_optimizer(network, run.optimizer.in_float32())
+        schedule = train.build_schedule(optimizer, run.schedule)
+    criterion = loss.CrossEntropyLoss(LABEL_SMOOTHING)
     for number in range(run.iterations):
         lane.iteration = number
         batches = []
         for part in range(run.accumulate):
-            chosen = (np.arange(run.batch_size) + (number * run.accumulate + part) * run.batch_size) % len(images)
-            batches.append((side.tensor(lane.images(images[chosen])), side.tensor(labels[chosen])))
+            chosen = (np.arange(run.batch_size) + (number * run.accumulate + part) * run.batch_size) % len(labels)
+            (images,) = lane.inputs((inputs[0][chosen],))
+            batches.append((framework.tensor(images), framework.tensor(labels[chosen])))
         kinks: Trace = {}
-        with side.default_dtype(lane.dtype):
-            with side.traced_kinks(network, kinks) if number < run.float32_iterations else contextlib.nullcontext():
-                loss = side.train.accumulate_gradients(network, criterion, batches)
-            gradients = side.gradients(network) if lane.exact or number == 0 else {}
-            rate = side.learning_rate(optimizer)
-            side.train.apply_update(network, optimizer, run.clip_norm)
+        with framework.precision(lane.dtype):
+            with traced_kinks(framework, network, kinks) if number < run.float32_iterations else contextlib.nullcontext():
+                value = train.accumulate_gradients(network, criterion, batches)
+            gradients = framework.gradients(network) if lane.exact or number == 0 else {}
+            rate = framework.learning_rate(optimizer)
+            train.apply_update(network, optimizer, run.clip_norm)
             schedule.step()
-        state = side.state(network) if lane.exact or number == 0 else {}
-        yield Iteration(side.array(loss).reshape(()), rate, gradients, kinks, state)
+        state = framework.state(network) if lane.exact or number == 0 else {}
+        yield Iteration(framework.array(value).reshape(()), rate, gradients, kinks, state)
 
 
-def _compare_run(
-    context: Context, result: StepResult, run: Run, lanes: dict[str, Lane], data: tuple, beside: ThreadPoolExecutor
-) -> None:
+def _compare_gradients(context: Context, result: StepResult, lanes: dict[str, Lane], training: bool) -> None:
+    """Gradients of every parameter from random gradients of the outputs, on all lanes."""
+    inputs = context.samples(4, small=True)[0]
+    rng = np.random.default_rng([context.seed, 6])
+    cotangents: list[np.ndarray | None] | None = None
+    now: dict[str, Iteration] = {}
+    for name in ("reference64", *(n for n in lanes if n != "reference64")):
+        lane = lanes[name]
+        lane.reset()
+        lane.train_mode(training)
+        if cotangents is None:
+            shapes = [output.shape if output.dtype.kind == "f" else None for output in lane.outputs(inputs)]
+            cotangents = [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) for shape in shapes]
+            lane.reset()
+        described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
+        trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
+        kinks: Trace = {}
+        with traced_kinks(lane.framework, lane.network, kinks):
+            wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
+            made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
+        gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
+        products = [float((o * c).sum()) for o, c in zip(made.outputs, cotangents, strict=False) if c is not None]
+        now[name] = Iteration(np.array(sum(products), lane.dtype), 0.0, gradients, kinks, {})
+        lane.reset()
+    run = Run("train" if training else "eval", SGD, training)
+    _judge_tensors(result, run, 0, now, "gradients", _flips(now), History())
+    size = _norm(now["reference64"].gradients.values())
+    result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-9, "above 1e-9")
+
+
+def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str, Lane], data: tuple, submit: Submit) -> None:
     iterators = {name: iterate(lane, run, *data) for name, lane in lanes.items()}
     history = History(losses={n: [] for n in lanes}, rates={n: [] for n in lanes})
-    first: dict[str, Iteration] = {}
+    beginning: Beginning | None = None
 
     def reference(number: int) -> dict[str, Iteration]:
-        return {name: next(iterators[name]) for name in REF_LANES if takes_part(name, number)}
+        return {name: next(iterators[name]) for name in REFERENCE_LANES if takes_part(name, number)}
 
     def takes_part(name: str, number: int) -> bool:
         return "64" in name or number < (1 if name == "ulp32" else run.float32_iterations)
 
-    ahead = beside.submit(reference, 0)
+    ahead = submit(reference, 0)
     for number in range(run.iterations):
-        now = {name: next(iterators[name]) for name in PADDLE_LANES if takes_part(name, number)} | ahead.result()
+        now = {name: next(iterators[name]) for name in PORT_LANES if takes_part(name, number)} | ahead.result()
         if number + 1 < run.iterations:
-            ahead = beside.submit(reference, number + 1)  # while this iteration is being judged
+            ahead = submit(reference, number + 1)  # while this iteration is being judged
         for lane, iteration in now.items():
             history.losses[lane].append(iteration.loss)
             history.rates[lane].append(iteration.lr)
@@ -171,28 +280,29 @@ def _compare_run(
         for kind in ("gradients", "state"):
             _judge_tensors(result, run, number, now, kind, flips, history)
         _judge_loss(result, run, number, now, history)
-        first = first or now
+        beginning = beginning or Beginning.of(now)
+    assert beginning is not None
     _judge_rates(result, run, history)
-    _evidence(context, result, run, first, now, history)
+    _evidence(context, result, run, beginning, now["reference64"].state, history)
 
 
 def _flips(now: dict[str, Iteration]) -> int:
-    """Kink inputs on which Paddle's or the reference's float32 run lies on another side than the float64 truth."""
-    truth = now["ref64"].kinks
+    """Kink inputs on which the port's or the reference's float32 run lies on another side than the float64 truth."""
+    truth = now["reference64"].kinks
     count = 0
-    for lane in [name for name in ("paddle32", "ref32") if name in now]:
+    for lane in [name for name in ("port32", "reference32") if name in now]:
         kinks = now[lane].kinks
         count += sum(int((kinks[k] != truth[k]).sum()) for k in truth if k in kinks and kinks[k].shape == truth[k].shape)
     return count
 
 
 def _judge_loss(result: StepResult, run: Run, number: int, now: dict[str, Iteration], history: History) -> None:
-    truth = float(now["ref64"].loss)
-    if "ref32" in now:
-        history.floor32 = max(history.floor32, relative(abs(float(now["ref32"].loss) - truth), abs(truth)))
+    truth = float(now["reference64"].loss)
+    if "reference32" in now:
+        history.floor32 = max(history.floor32, relative(abs(float(now["reference32"].loss) - truth), abs(truth)))
     if number == 0:
         # One number can be right by luck; the mean noise of the gradients tells what float32 gives in this network.
-        history.floor32 = max(history.floor32, _mean_relative(_changes(now["ref32"], now["ref64"], "gradients")))
+        history.floor32 = max(history.floor32, _mean_relative(_changes(now["reference32"], now["reference64"], "gradients")))
     leeway = Leeway(
         pooled32=history.floor32,
         pooled64=history.pooled64["gradients"],
@@ -200,10 +310,9 @@ def _judge_loss(result: StepResult, run: Run, number: int, now: dict[str, Iterat
     )
     lanes = Lanes(**{lane: iteration.loss for lane, iteration in now.items() if "#" not in lane})
     quantity = judge_measured(f"{run.name}.iter{number}.loss", lanes, leeway)
-    if "paddle32" in now and not leeway.float32:
-        quantity.reason = (quantity.reason + "; " if quantity.reason else "") + (
-            f"float32 parted by {history.flips} {KINK_FLIPS}: judged in exact mode"
-        )
+    if "port32" in now and not leeway.float32:
+        quantity.flips = history.flips
+        quantity.note(f"float32 diverged by {history.flips} kink flip(s): judged in exact mode")
     result.quantities.append(quantity)
 
 
@@ -212,7 +321,7 @@ def _judge_tensors(
 ) -> None:
     """Gradients or state after the update: tensor by tensor, and all together against the one-ulp floor."""
     tensors = {lane: getattr(iteration, kind) for lane, iteration in now.items() if "#" not in lane}
-    draws = [_changes(now[lane], now["ref64"], kind) for lane in ULP_DRAWS]
+    draws = [_changes(now[lane], now["reference64"], kind) for lane in ULP_DRAWS]
     changes = {name: max(draw[name] for draw in draws) for name in draws[0]}
     # Rounding that has crept in does not leave again; and one draw of one-ulp changes can spare a small tensor by luck: in
     # 800,000 tensors one lay 12 x above the largest of its three draws. After an update it may lie as far as its siblings.
@@ -221,12 +330,12 @@ def _judge_tensors(
     # One flip in a squeeze-excitation's ReLU takes a sample out of a gradient's row: exact mode judges each tensor then.
     leeway = Leeway(flips=flips, pooled64=history.pooled64[kind], float32=flips == 0)
     if number == 0:
-        leeway.pooled32 = _mean_relative(_changes(now["ref32"], now["ref64"], kind))
+        leeway.pooled32 = _mean_relative(_changes(now["reference32"], now["reference64"], kind))
     else:
-        tensors = {lane: tensors[lane] for lane in ("paddle64", "ref64")}
+        tensors = {lane: tensors[lane] for lane in ("port64", "reference64")}
     group = Group(f"{run.name}.iter{number}.{kind}")
     error = 0.0
-    for name in dict.fromkeys([*tensors["ref64"], *tensors["paddle64"]]):
+    for name in dict.fromkeys([*tensors["reference64"], *tensors["port64"]]):
         leeway.change64 = changes.get(name)
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
@@ -245,7 +354,7 @@ def _judge_together(name: str, error: float, draws: list[dict[str, Change]], kin
     """All tensors of a kind as one vector, within TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
     scale = sum(change.scale**2 for change in draws[0].values()) ** 0.5
     floor = max(relative(sum(change.distance**2 for change in draw.values()) ** 0.5, scale) for draw in draws)
-    history.together64[kind] = floor = max(history.together64.get(kind, 0.0), floor)
+    history.together64[kind] = floor = max(history.together64.get(kind, tolerance.BASE_FLOOR_64), floor)
     difference = relative(error, scale)
     quantity = Quantity(name, [len(draws[0])], float64_diff=difference)
     if not difference <= tolerance.TRAJECTORY_FACTOR * floor:
@@ -255,17 +364,18 @@ def _judge_together(name: str, error: float, draws: list[dict[str, Change]], kin
 
 def _judge_together_in_float32(quantity: Quantity, now: dict[str, Iteration], kind: str, flips: int) -> None:
     def error(lane: str) -> float:
-        changes = _changes(now[lane], now["ref64"], kind).values()
+        changes = _changes(now[lane], now["reference64"], kind).values()
         return relative(sum(c.distance**2 for c in changes) ** 0.5, sum(c.scale**2 for c in changes) ** 0.5)
 
-    if getattr(now["paddle32"], kind).keys() != getattr(now["ref64"], kind).keys():
+    if getattr(now["port32"], kind).keys() != getattr(now["reference64"], kind).keys():
         return  # the tensors' own rows have failed
-    quantity.paddle_error = error("paddle32")
-    quantity.ref_error = max(error("ref32"), tolerance.BASE_FLOOR_32, tolerance.FLIP_ALLOWANCE if flips else 0.0)
+    quantity.port_error = error("port32")
+    quantity.reference_error = max(error("reference32"), tolerance.BASE_FLOOR_32, tolerance.FLIP_ALLOWANCE if flips else 0.0)
     if flips:
-        quantity.reason = f"{flips} {KINK_FLIPS}"
-    if not quantity.paddle_error <= tolerance.FLOOR_FACTOR * quantity.ref_error:
-        quantity.fail(f"float32 error {quantity.paddle_error:.1e}, noise floor {quantity.ref_error:.1e}")
+        quantity.flips = flips
+        quantity.note(f"{flips} kink flip(s)")
+    if not quantity.port_error <= tolerance.FLOOR_FACTOR * quantity.reference_error:
+        quantity.fail(f"float32 error {quantity.port_error:.1e}, noise floor {quantity.reference_error:.1e}")
 
 
 def _changes(other: Iteration, truth: Iteration, kind: str) -> dict[str, Change]:
@@ -283,29 +393,26 @@ def _mean_relative(changes: dict[str, Change]) -> float:
 
 
 def _judge_rates(result: StepResult, run: Run, history: History) -> None:
-    for paddle, ref in (("paddle64", "ref64"), ("paddle32", "ref32")):
-        lanes = Lanes(paddle64=np.array(history.rates[paddle]), ref64=np.array(history.rates[ref]))
-        result.quantities.append(judge_measured(f"{run.name}.learning_rates.{paddle[-2:]}", lanes))
+    for port, reference in (("port64", "reference64"), ("port32", "reference32")):
+        lanes = Lanes(port64=np.array(history.rates[port]), reference64=np.array(history.rates[reference]))
+        result.quantities.append(judge_measured(f"{run.name}.learning_rates.{port[-2:]}", lanes))
 
 
-def _evidence(
-    context: Context, result: StepResult, run: Run, first: dict[str, Iteration], last: dict[str, Iteration], history: History
-) -> None:
-    rates = history.rates["ref64"]
+def _evidence(context: Context, result: StepResult, run: Run, beginning: Beginning, last: State, history: History) -> None:
+    rates = history.rates["reference64"]
     if run.iterations > run.schedule.step_size:
         result.require(f"{run.name}.learning_rate_values", len(set(rates)), len(set(rates)) > 1, "more than 1")
-    start = {k: v for k, v in context.state.items() if k in first["ref64"].gradients}
-    moved = norm(np.concatenate([(last["ref64"].state[k] - v).ravel() for k, v in start.items()]))
-    share = moved / norm(np.concatenate([v.ravel() for v in start.values()]))
+    start = {k: v for k, v in context.weights.state.items() if k in beginning.gradients}
+    share = _norm(last[k] - v for k, v in start.items()) / _norm(start.values())
     result.require(f"{run.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
-    size = norm(np.concatenate([g.ravel() for g in first["ref64"].gradients.values()]))
-    result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-3, "above 1e-3")
+    size = _norm(beginning.gradients.values())
+    result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-9, "above 1e-9")
     if run.clip_norm is not None:
         result.require(f"{run.name}.clipped", size > run.clip_norm, size > run.clip_norm, "a norm above the clip")
-    for side, records in (("paddle", result.paddle), ("ref", result.ref)):
-        records[f"{run.name}.losses"] = np.array(history.losses[f"{side}32"], dtype=np.float32)
-        records[f"{run.name}.learning_rates"] = np.array(history.rates[f"{side}32"])
-    flips, kinks = _flips(first), sum(sides.size for sides in first["ref64"].kinks.values())
+    for role, records in result.records.items():
+        records[f"{run.name}.losses"] = np.array(history.losses[f"{role}32"], dtype=np.float32)
+        records[f"{run.name}.learning_rates"] = np.array(history.rates[f"{role}32"])
+    flips, kinks = beginning.flips, beginning.kinks
     result.evidence[f"{run.name}.kink_flips"] = flips
     if flips > max(3, tolerance.FLIP_SHARE * kinks):
         result.problems.append(f"{run.name}: float32 put {flips} of {kinks} kink inputs on the other side: more than rounding does")

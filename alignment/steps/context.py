@@ -1,72 +1,42 @@
-"""What every step works with, and what it returns."""
+"""What every step works with: the project, its model with weights and inputs, and the runs that are compared."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment.compare import Quantity
-from alignment.reference_weights import LITE_DATA, obtain_state
-from alignment.sides import PaddleSide, RefSide, Side
-from alignment.weights import NameMap
+from alignment import calibration, observe
+from alignment.frameworks.base import Framework, Module
+from alignment.project import ModelSpec, Project, Side
+from alignment.weights import load_file
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.weights import State
+from mobilenetv3_common.weights import State, read_state
 
 ULP_SEED = 20
 
 
-@dataclass
-class StepResult:
-    """The outcome of one step.
+class Weights(NamedTuple):
+    """The weights that the steps run with.
 
     Attributes:
-        step: its number in the guide.
-        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"``, ``"backward"`` or ``"train"``.
-        quantities: one row a comparison, in the order of computation: the first that fails is the first to diverge.
-        evidence: what shows that there was something to compare.
-        problems: evidence that is missing; any makes the step fail.
-        paddle, ref: arrays for the two records.
-        curves: of step 6, for its picture: losses by side and precision, and the reference's envelope.
-        seconds: wall time.
+        state: canonical, float32, without counters.
+        name: where they come from.
+        options: of the builders, which fit them.
+        calibrated: whether they are made so that outputs have a known spread, and accuracies are neither 0 nor 1.
     """
 
-    step: int
+    state: State
     name: str
-    quantities: list[Quantity] = field(default_factory=list)
-    evidence: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    paddle: dict[str, np.ndarray] = field(default_factory=dict)
-    ref: dict[str, np.ndarray] = field(default_factory=dict)
-    curves: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.quantities) and not self.problems and all(q.passed for q in self.quantities)
-
-    def require(self, name: str, value: Any, holds: bool, expected: str) -> None:
-        """Note a piece of evidence; the step fails where it does not hold."""
-        self.evidence[name] = value
-        if not holds:
-            self.problems.append(f"{name} is {value}, expected {expected}: there was nothing real to compare")
-
-    def record(self, name: str, paddle: np.ndarray | None, ref: np.ndarray | None) -> None:
-        """Keep one array of each side for the records."""
-        if paddle is not None:
-            self.paddle[name] = paddle
-        if ref is not None:
-            self.ref[name] = ref
-
-    def extend(self, rows: Iterable[Quantity]) -> None:
-        self.quantities.extend(rows)
+    options: Mapping[str, Any]
+    calibrated: bool
 
 
 @dataclass
@@ -74,44 +44,160 @@ class Context:
     """The model, weights, pictures and the two sides.
 
     Attributes:
-        model: ``"mobilenet_v3_small"`` or ``"mobilenet_v3_large"``.
-        data_path: pictures; lite_data by default.
-        weights: as ``alignment.reference_weights.obtain_state`` takes it; ignored where ``state`` is given.
-        state: a torch state to use instead.
-        options: of the model's constructor.
+        project: what is aligned.
+        model: name of one of its models; the first where empty.
+        data_path: pictures; the project's own by default.
+        weights_from: None for calibrated weights, the name of published ones, or a file.
+        given_state: a canonical state to use instead.
+        options: of the model's builders, besides those of its spec.
         seed: of fake data, ulp changes and dropout masks.
-        ref, paddle: the two sides; a test replaces pieces of the latter.
+        device: of both frameworks.
         image_backend: decoder of pictures.
     """
 
-    model: str = "mobilenet_v3_small"
-    data_path: Path = LITE_DATA
-    weights: str | None = None
+    project: Project
+    model: str = ""
+    data_path: Path | None = None
+    weights_from: str | None = None
     given_state: State | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "cpu"
     image_backend: str = "pil"
-    paddle: PaddleSide = field(default_factory=PaddleSide)
-    ref: RefSide = field(default_factory=RefSide)
-    weights_name: str = "given"
+
+    def __post_init__(self) -> None:
+        self.model = self.model or next(iter(self.project.models))
+        if self.model not in self.project.models:
+            raise UserError(f"unknown model {self.model!r}: use one of {', '.join(self.project.models)}")
+        self.data_path = self.data_path or self.project.sample_data
+
+    @property
+    def port(self) -> Side:
+        return self.project.port
+
+    @property
+    def reference(self) -> Side:
+        return self.project.reference
+
+    @property
+    def sides(self) -> dict[str, Side]:
+        """``{"port": ..., "reference": ...}``"""
+        return {"port": self.port, "reference": self.reference}
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.project.models[self.model]
+
+    def titles(self) -> tuple[str, str]:
+        """What to call the two sides: the names of their frameworks where these differ."""
+        names = self.port.framework.title, self.reference.framework.title
+        return names if names[0] != names[1] else (f"ported {names[0]}", f"reference {names[1]}")
+
+    # --- models ------------------------------------------------------------------------------------------------------------
+
+    def fresh(self, role: str, options: Mapping[str, Any] | None = None) -> Module:
+        """A new model of one side with its own fresh weights, float32, where it was built."""
+        with self.sides[role].framework.default_dtype("float32"):
+            return getattr(self.spec, role)(**{**self.spec.options, **(self.weights.options if options is None else options)})
+
+    def build(self, role: str, exact: bool = False) -> Module:
+        """A model of one side with the reference's weights, in evaluation mode; float32, or in exact mode.
+
+        Raises:
+            UserError: the weights do not fit.
+        """
+        framework = self.sides[role].framework
+        network = self.fresh(role)
+        if exact:
+            network = framework.make_exact(network)
+        network = framework.place(network)
+        self.load(role, network, self.weights.state)
+        framework.set_training(network, False)
+        return network
+
+    def load(self, role: str, network: Module, state: State) -> None:
+        """Put a canonical state of the reference into a model of one side."""
+        if role == "port" and self.spec.load is not None:
+            self.spec.load(network, state)
+        else:
+            self.sides[role].framework.load(network, state)
 
     @functools.cached_property
-    def state(self) -> State:
-        """The reference weights, torch's names, float32."""
-        if self.given_state is not None:
-            return {k: v for k, v in self.given_state.items() if not k.endswith("num_batches_tracked")}
-        import mobilenetv3_paddle.models
+    def weights(self) -> Weights:
+        """The reference's weights.
 
-        names = NameMap(mobilenetv3_paddle.models.MODELS[self.model](**self.options))
-        state, self.weights_name = obtain_state(self.weights, self.model, names)
-        return state
+        Raises:
+            UserError: they cannot be had, are damaged or do not fit.
+        """
+        own = {**self.spec.options, **self.options}
+        if self.given_state is not None:
+            counters = self.reference.framework.layout.counters
+            state = {name: array for name, array in self.given_state.items() if name.rpartition(".")[2] not in counters}
+            return Weights(state, "given", own, True)
+        if self.weights_from is None:
+            return Weights(self._calibrated(own), "calibrated", own, True)
+        path = self._weights_file(self.weights_from)
+        options = {**own, **self._options_of(path)}
+        reference = self.fresh("reference", options), self.reference.framework
+        try:
+            port = [(self.port.framework, self.fresh("port", options))]
+        except Exception:  # a port that cannot be built is a finding of the steps, not a reason to read no file
+            port = []
+        name = path.name if self.weights_from in self.spec.published else self.weights_from
+        return Weights(load_file(path, [(reference[1], reference[0]), *port]), name, options, False)
+
+    def _weights_file(self, weights: str) -> Path:
+        if weights in self.spec.published:
+            return self.spec.published[weights]()
+        path = Path(weights)
+        if not path.suffix and not path.exists():
+            known = ", ".join(self.spec.published) or "none"
+            raise UserError(f"--weights {weights}: neither a file nor published weights of {self.model} (those are: {known})")
+        return path
+
+    def _options_of(self, path: Path) -> Mapping[str, Any]:
+        """Class count, width and the like, read off the tensors of a file."""
+        if self.spec.options_of is None:
+            return {}
+        return self.spec.options_of(read_state(path))
+
+    def _calibrated(self, options: Mapping[str, Any]) -> State:
+        def make() -> State:
+            return calibration.calibrated_state(self.project, self.model, **self.options)
+
+        if self.project.cache is None or self.options:
+            return make()
+        file = self.project.cache() / f"{self.model}-calibrated-v{calibration.VERSION}.safetensors"
+        return calibration.kept_state(file, self.reference.framework, self.fresh("reference", options), make)
 
     @functools.cached_property
     def num_classes(self) -> int:
-        return self.state["classifier.3.bias"].shape[0]
+        """Outputs of the reference."""
+        if self.spec.last_layer is not None:
+            return int(self.weights.state[f"{self.spec.last_layer}.weight"].shape[0])
+        network = self.build("reference")
+        return int(self.reference.framework.call(network, self.fake_inputs(1)).outputs[0].shape[-1])
+
+    # --- inputs ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the model takes pictures, and the project has some."""
+        takes = self.spec.inputs is None and len(self.spec.input_shape) == 3
+        return takes and self.reference.data is not None and self.data_path is not None
+
+    def shape(self, small: bool = False) -> tuple[int, ...]:
+        """The shape of one sample: the model's, or the smaller one for many passes."""
+        return (self.spec.small_shape if small else None) or self.spec.input_shape
 
     def index(self, split: str) -> DatasetIndex:
+        """The pictures of a split.
+
+        Raises:
+            UserError: there are none, or a label is beyond the model's classes.
+        """
+        if self.data_path is None:
+            raise UserError(f"the project {self.project.name} has no pictures of its own: give --data-path")
         return index_dataset(self.data_path, split, self.num_classes)
 
     def photographs(self, count: int, size: int = 224) -> tuple[np.ndarray, np.ndarray]:
@@ -120,38 +206,72 @@ class Context:
         Returns:
             float32 (count, 3, size, size) and int64 (count,) labels.
         """
-        from mobilenetv3_ref.data import eval_transform
-
+        assert self.reference.data is not None
         index = self.index("val")
         preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)
         chosen = [i * len(index) // count if len(index) >= count else i % len(index) for i in range(count)]
-        pictures = {i: eval_transform(decode_image(index.path(i), self.image_backend), preset).numpy() for i in set(chosen)}
+        transform = self.reference.data.eval_transform
+        pictures = {i: np.asarray(transform(decode_image(index.path(i), self.image_backend), preset)) for i in set(chosen)}
         return np.stack([pictures[i] for i in chosen]), np.array([index.labels[i] for i in chosen], dtype=np.int64)
 
-    def fake_data(self, count: int, size: int = 224) -> np.ndarray:
-        """Standard normal pictures, float32 (count, 3, size, size), a pure function of the seed."""
-        return np.random.default_rng([self.seed, count, size]).standard_normal((count, 3, size, size)).astype(np.float32)
+    def fake_data(self, count: int, *shape: int) -> np.ndarray:
+        """Standard normal pictures, float32 (count, *shape), a pure function of the seed."""
+        return np.random.default_rng([self.seed, count, shape[-1]]).standard_normal((count, *shape)).astype(np.float32)
 
-    def ulp_changed(self, arrays: dict[str, np.ndarray], dtype: str, draw: int = 0) -> dict[str, np.ndarray]:
-        """Arrays with every element moved by one unit in the last place of ``dtype``, up or down at random."""
+    def fake_inputs(self, count: int, small: bool = False) -> tuple[np.ndarray, ...]:
+        """Inputs of one forward pass made without pictures."""
+        shape = self.shape(small)
+        if self.spec.inputs is not None:
+            return self.spec.inputs(count, shape, np.random.default_rng([self.seed, count]))
+        return (self.fake_data(count, *shape),)
+
+    def samples(self, count: int, small: bool = False) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Inputs and labels: photographs where there are some, numbers drawn at random otherwise.
+
+        Returns:
+            Arrays with ``count`` as first axis, and int64 (count,) labels.
+        """
+        if self.has_pictures:
+            images, labels = self.photographs(count, self.shape(small)[-1])
+            return (images,), labels
+        labels = np.random.default_rng([self.seed, count, 1]).integers(0, self.num_classes, count)
+        return self.fake_inputs(count, small), labels
+
+    def ulp_changed(self, arrays: Mapping[str, np.ndarray], dtype: str, draw: int = 0) -> dict[str, np.ndarray]:
+        """Floating arrays with every element moved by one unit in the last place of ``dtype``, up or down at random.
+
+        Zeros stay: they have no last place, and are exact wherever they come from. (A bias of 5e-324 instead of 0 puts whole
+        feature maps of a zero-initialised residual branch on the other side of their ReLU.)
+        """
         rng = np.random.default_rng([self.seed, ULP_SEED, *([draw] if draw else [])])
         changed = {}
         for name, array in arrays.items():
+            if array.dtype.kind != "f":
+                changed[name] = array
+                continue
             direction = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(dtype)
-            changed[name] = np.nextafter(array.astype(dtype), direction)
+            wide = array.astype(dtype)
+            changed[name] = np.where(wide == 0, wide, np.nextafter(wide, direction))
         return changed
 
 
 class Lane:
     """One of the runs that are compared with each other: which side, which precision, which weights.
 
-    A lane whose name begins with ``ulp`` is the reference with all it is given (weights, running statistics, pictures)
+    A lane whose name begins with ``ulp`` is the reference with all it is given (weights, running statistics, inputs)
     moved by one unit in the last place: what it then changes by is rounding, and nothing can be asked to be closer.
 
     Args:
         context: the model and weights.
-        name: a field of ``alignment.compare.Lanes``, e.g. ``"paddle64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
+        name: a field of ``alignment.compare.Lanes``, e.g. ``"port64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
         share_dropout: whether dropout takes its masks from the context's seed and this lane's ``iteration``.
+
+    Attributes:
+        role: ``"port"`` or ``"reference"``.
+        framework, side: of the role.
+        dtype: ``"float32"`` or ``"float64"``; the latter is exact mode.
+        network: the model.
+        dropouts: how many dropouts share their masks.
     """
 
     def __init__(self, context: Context, name: str, share_dropout: bool = True) -> None:
@@ -160,45 +280,36 @@ class Lane:
         kind, _, draw = name.partition("#")
         self.exact = kind.endswith("64")
         self.dtype = "float64" if self.exact else "float32"
-        self.side: Side = context.paddle if name.startswith("paddle") else context.ref
+        self.role = "port" if name.startswith("port") else "reference"
+        self.side: Side = context.sides[self.role]
+        self.framework: Framework = self.side.framework
         self.changed = name.startswith("ulp")
         self.draw = int(draw or 0)
-        self.state = context.ulp_changed(context.state, self.dtype, self.draw) if self.changed else context.state
-        self.network = self.side.build(context.model, context.state, exact=self.exact, **context.options)
+        state = context.weights.state
+        self.state = context.ulp_changed(state, self.dtype, self.draw) if self.changed else state
+        self.network = context.build(self.role, exact=self.exact)
         self.iteration = 0
-        self.dropouts = 0
-        if share_dropout:
-            self.dropouts = self.side.share_dropout(self.network, self._uniform)
+        self.dropouts = observe.share_dropout(self.framework, self.network, self._uniform) if share_dropout else 0
         self.reset()
 
     def _uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         return np.random.default_rng([self.context.seed, self.iteration]).random(shape)
 
-    def images(self, images: np.ndarray) -> np.ndarray:
-        """Pictures in this lane's precision, moved by one ulp where the lane's weights are."""
+    def inputs(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Inputs in this lane's precision, moved by one ulp where the lane's weights are."""
         if self.changed:
-            return self.context.ulp_changed({"images": images}, self.dtype, self.draw)["images"]
-        return images.astype(self.dtype)
+            named = {str(number): array for number, array in enumerate(arrays)}
+            return tuple(self.context.ulp_changed(named, self.dtype, self.draw).values())
+        return tuple(array.astype(self.dtype) if array.dtype.kind == "f" else array for array in arrays)
+
+    def outputs(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        """What the network gives for inputs, without a graph."""
+        return self.framework.call(self.network, self.inputs(arrays)).outputs
+
+    def train_mode(self, on: bool) -> None:
+        """Training or evaluation mode."""
+        self.framework.set_training(self.network, on)
 
     def reset(self) -> None:
         """Put the weights and statistics back to where the lane starts."""
-        self.side.load(self.network, {k: v.astype(self.dtype) for k, v in self.state.items()})
-
-
-def require_device(device: str) -> None:
-    """Refuse a device that one of the frameworks does not have.
-
-    Raises:
-        UserError: no GPU, or a framework built without one.
-    """
-    import paddle
-    import torch
-
-    if device == "cpu":
-        return
-    if device != "gpu":
-        raise UserError(f"unknown device {device!r}: use cpu or gpu")
-    if not (paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0):
-        raise UserError("--device gpu: this Paddle finds no GPU; install paddlepaddle-gpu on a GPU machine or use --device cpu")
-    if not torch.cuda.is_available():
-        raise UserError("--device gpu: this torch finds no GPU; install a CUDA build on a GPU machine or use --device cpu")
+        self.context.load(self.role, self.network, self.state)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.sides import Side
-from alignment.steps.context import Context, StepResult
+from alignment.project import DataPart, Side
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
@@ -31,47 +32,49 @@ Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def run(context: Context, policies: dict[str, TrainPreset] = POLICIES) -> StepResult:
-    """Compare both loaders batch by batch, and the evaluation pipeline with torchvision's own, end to end."""
+    """Compare both loaders batch by batch, and the evaluation pipeline with an independent one, end to end."""
     result = StepResult(2, "data")
     _evaluation(context, result)
     _training(context, result, policies)
     return result
 
 
+def part(side: Side) -> DataPart:
+    """The side's data pipeline; the step is not run where there is none."""
+    assert side.data is not None
+    return side.data
+
+
 def _evaluation(context: Context, result: StepResult) -> None:
     index = first_pictures(context.index("val"))
-    runs = {
-        side.name: list(batches(side, context, index, EvalPreset(), epoch=0, workers=2)) for side in (context.paddle, context.ref)
-    }
-    result.extend(compare_batches("eval", runs["paddle"], runs["ref"]))
-    names = {side: np.array([index.names[i] for batch in b for i in batch[2]]) for side, b in runs.items()}
-    result.quantities.append(judge_equal("eval.file_names", names["paddle"], np.array(index.names)))
+    runs = {role: list(batches(side, context, index, EvalPreset(), epoch=0, workers=2)) for role, side in context.sides.items()}
+    result.extend(compare_batches("eval", runs["port"], runs["reference"]))
+    names = np.array([index.names[i] for batch in runs["port"] for i in batch[2]])
+    result.quantities.append(judge_equal("eval.file_names", names, np.array(index.names)))
     if context.image_backend == "pil":
-        result.extend(_against_torchvision(context, index, runs["paddle"]))
+        result.extend(_against_independent(context, index, runs["port"]))
     _all_ranks(context, index, result)
-    pixels = np.concatenate([batch[0] for batch in runs["ref"]])
+    pixels = np.concatenate([batch[0] for batch in runs["reference"]])
     result.require("pictures", len(index), len(index) >= 4, "4 or more")
     result.require("eval_pixel_std", round(float(pixels.std()), 3), 0.2 < pixels.std() < 5, "0.2 to 5")
     result.require("eval_labels", len(set(index.labels)), len(set(index.labels)) > 1, "more than one class")
-    for side, records in (("paddle", result.paddle), ("ref", result.ref)):
-        records["eval.images"], records["eval.labels"], records["eval.order"] = runs[side][0]
+    for role, records in result.records.items():
+        records["eval.images"], records["eval.labels"], records["eval.order"] = runs[role][0]
 
 
-def _against_torchvision(context: Context, index: DatasetIndex, runs: list[Batch]) -> Iterator[Quantity]:
-    """The evaluation pipeline against torchvision's ImageFolder loader and published preset, which share no code with it."""
-    from torchvision.datasets.folder import default_loader, make_dataset
-    from torchvision.transforms._presets import ImageClassification
-
-    preset = ImageClassification(crop_size=224)
-    truth = np.stack([preset(default_loader(str(index.path(i)))).numpy() for i in range(len(index))])
-    yield judge_equal("eval.images.torchvision", np.concatenate([batch[0] for batch in runs]), truth)
-    folder = index.root / "val"
-    if folder.is_dir() and not (index.root / "val_list.txt").exists():
-        listed = make_dataset(str(folder), extensions=(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"))
-        whole = context.index("val")  # the index above holds some of its pictures, spread over all classes
-        ours = np.array([str(whole.path(i)) for i in range(len(whole))])
-        yield judge_equal("eval.file_names.torchvision", ours, np.array([path for path, _ in listed]))
-        yield judge_equal("eval.labels.torchvision", np.array(whole.labels), np.array([label for _, label in listed]))
+def _against_independent(context: Context, index: DatasetIndex, ours: list[Batch]) -> Iterator[Quantity]:
+    """The port's pictures, and the list of files and labels, against those of code that shares nothing with the project."""
+    other = context.project.independent
+    if other is None:
+        return
+    truth = other.pictures(index)
+    yield judge_equal(f"eval.images.{other.name}", np.concatenate([batch[0] for batch in ours]), truth)
+    whole = context.index("val")  # the index above holds some of its pictures, spread over all classes
+    listed = other.listed(whole, "val")
+    if listed is not None:
+        paths = np.array([str(whole.path(i)) for i in range(len(whole))])
+        yield judge_equal(f"eval.file_names.{other.name}", paths, np.array(listed[0]))
+        yield judge_equal(f"eval.labels.{other.name}", np.array(whole.labels), np.array(listed[1]))
 
 
 def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> None:
@@ -79,7 +82,7 @@ def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> Non
     merged: dict[int, tuple[np.ndarray, int]] = {}
     seen = []
     for rank in range(3):
-        for images, labels, numbers in batches(context.paddle, context, index, EvalPreset(), 0, rank=rank, world_size=3):
+        for images, labels, numbers in batches(context.port, context, index, EvalPreset(), 0, rank=rank, world_size=3):
             seen += numbers.tolist()
             merged |= {int(n): (image, int(label)) for n, image, label in zip(numbers, images, labels, strict=True)}
     result.quantities.append(judge_equal("eval.ranks.coverage", np.sort(np.array(seen)), np.arange(len(index))))
@@ -94,14 +97,14 @@ def _training(context: Context, result: StepResult, policies: dict[str, TrainPre
         epochs = []
         for epoch in range(EPOCHS):
             workers = 2 if policy == "autoaugment" and epoch == 0 else 0
-            runs = {s.name: list(batches(s, context, index, preset, epoch, workers)) for s in (context.paddle, context.ref)}
-            result.extend(compare_batches(f"train.{policy}.epoch{epoch}", runs["paddle"], runs["ref"]))
-            first = first or {side: b[0] for side, b in runs.items() if b}
-            epochs.append(runs["ref"])
-        for side, records in (("paddle", result.paddle), ("ref", result.ref)):
-            if side in first:
-                records[f"train.{policy}.images"] = first[side][0][:1]
-                records[f"train.{policy}.labels"] = first[side][1]
+            runs = {role: list(batches(s, context, index, preset, epoch, workers)) for role, s in context.sides.items()}
+            result.extend(compare_batches(f"train.{policy}.epoch{epoch}", runs["port"], runs["reference"]))
+            first = first or {role: b[0] for role, b in runs.items() if b}
+            epochs.append(runs["reference"])
+        for role, records in result.records.items():
+            if role in first:
+                records[f"train.{policy}.images"] = first[role][0][:1]
+                records[f"train.{policy}.labels"] = first[role][1]
         _training_evidence(context, result, policy, preset, index, epochs)
 
 
@@ -152,17 +155,19 @@ def batches(
     size = BATCH_SIZE if training else BATCH_SIZE + 1  # evaluation ends with a short batch
     plan = BatchPlan(len(index), size, context.seed, shuffle=training, rank=rank, world_size=world_size)
     plan.set_epoch(epoch)
-    dataset = side.data.ImageDataset(index, preset, context.seed, context.image_backend)
-    for images, labels, numbers in side.data.build_loader(dataset, plan, workers):
-        yield side.array(images), side.array(labels), side.array(numbers)
+    dataset = part(side).ImageDataset(index, preset, context.seed, context.image_backend)
+    for images, labels, numbers in part(side).build_loader(dataset, plan, workers):
+        yield side.framework.array(images), side.framework.array(labels), side.framework.array(numbers)
 
 
-def compare_batches(name: str, paddle: list[Batch], ref: list[Batch]) -> Iterator[Quantity]:
+def compare_batches(name: str, port: list[Batch], reference: list[Batch]) -> Iterator[Quantity]:
     """Rows for pixels, labels and order over all batches of an epoch, batch by batch on failure."""
-    count = Quantity(f"{name}.batches", [len(ref)])
-    yield count if len(paddle) == len(ref) else count.fail(f"{len(paddle)} batches in paddle, {len(ref)} in ref")
-    for part, kind in enumerate(("images", "labels", "order")):
-        rows = [judge_equal(f"{name}.{kind}.batch{i}", p[part], r[part]) for i, (p, r) in enumerate(zip(paddle, ref, strict=False))]
+    count = Quantity(f"{name}.batches", [len(reference)])
+    same = len(port) == len(reference)
+    yield count if same else count.fail(f"{len(port)} batches in the port, {len(reference)} in the reference")
+    for place, kind in enumerate(("images", "labels", "order")):
+        pairs = zip(port, reference, strict=False)
+        rows = [judge_equal(f"{name}.{kind}.batch{i}", p[place], r[place]) for i, (p, r) in enumerate(pairs)]
         failed = [row for row in rows if not row.passed]
         row = Quantity(f"{name}.{kind}", [len(rows), *(rows[0].shape if rows else [])])
         differences = [r.max_abs_diff for r in rows if r.max_abs_diff is not None]

@@ -13,11 +13,9 @@ from mobilenetv3_common.class_names import class_names
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.weights import as_paddle, read_state
+from mobilenetv3_common.weights import State, as_paddle, read_state
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_paddle.train.state import load_model_arrays
-
-LAST_BLOCK = {"features.16.0.weight": "mobilenet_v3_large", "features.12.0.weight": "mobilenet_v3_small"}
 
 
 @dataclass
@@ -72,8 +70,8 @@ def load_trained(
         state = as_paddle(checkpoint.weights())
     else:
         state = as_paddle(read_state(path))
-    model = next((name for key, name in LAST_BLOCK.items() if key in state), None)
-    if model is None or "classifier.3.bias" not in state:
+    model = config.get("model") or _architecture(state)
+    if model not in MODELS or "classifier.3.bias" not in state:
         raise UserError(f"{path} holds no MobileNetV3's weights: its tensors begin with {', '.join(list(state)[:3])}")
     num_classes = int(state["classifier.3.bias"].size)
     width = width_mult or config.get("width_mult", 1.0)
@@ -87,3 +85,11 @@ def load_trained(
         names = class_names(num_classes, classes)
     decoder = image_backend or config.get("image_backend", "pil")
     return Trained(layer, model, preset, decoder, names, Path(path), sha256_of(path))
+
+
+def _architecture(state: State) -> str | None:
+    """The model whose last block, a convolution, is among the weights; at any width."""
+    for name, build in MODELS.items():
+        if f"features.{len(build(width_mult=0.1).features) - 1}.0.weight" in state:
+            return name
+    return None

@@ -1,0 +1,222 @@
+"""Weights under which every parameter of a network matters; what the steps run with when no others are given.
+
+A freshly initialised network can be blind: MobileNetV3's gives logits of about 1e-10, against which every absolute threshold
+passes, whatever is wrong. Calibrated weights keep random convolutions but give every other parameter a value that matters:
+normalisation weights, all biases, running statistics taken from the project's own pictures, and a last layer scaled to
+outputs of standard deviation 1 that names some of the pictures rightly and others not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alignment.frameworks.base import Framework, Module
+from alignment.project import ModelSpec, Project
+from mobilenetv3_common.dataset_index import index_dataset
+from mobilenetv3_common.image import decode_image
+from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.weights import Entry, State, canonical_state, read_state, write_state
+
+VERSION = 2  # raise it when calibration changes, so that kept files are made anew
+FAKE_SAMPLES = 32
+
+
+def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int | None = None, **options: Any) -> State:
+    """Random weights under which every parameter of the reference matters; a pure function of its arguments.
+
+    Args:
+        project: its reference, and the pictures of its ``sample_data`` where there are some.
+        model: one of its models; the first where empty.
+        seed: of the random values.
+        size: of the calibration pictures in pixels; those of the model's input where None.
+        options: of the model's builder, besides those of its spec.
+
+    Returns:
+        A canonical state, float32.
+    """
+    spec = project.models[model or next(iter(project.models))]
+    framework = project.reference.framework
+    framework.seed(seed)
+    with framework.default_dtype("float32"):
+        network = spec.reference(**{**spec.options, **options})
+    rng = np.random.default_rng(seed)
+    state = framework.state(network)
+    roles = {entry.canonical: entry.role for entry in framework.entries(network)}
+    state = {name: array if roles[name] == "buffer" else _random(rng, name, array) for name, array in state.items()}
+    framework.load(network, state)
+    network = framework.in_float64(framework.place(network))
+    pictures = _pictures(project, spec, size)
+    if pictures is None:
+        shape = spec.input_shape if size is None else (*spec.input_shape[:-2], size, size)
+        fake = _fake_inputs(spec, shape, rng)
+        state |= _running_statistics(framework, network, fake)
+        framework.load(network, state)
+        state |= _scaled_last_layer(framework, network, spec, fake, state)
+    else:
+        noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
+        state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
+        framework.load(network, state)
+        state |= _last_layer(framework, network, spec, pictures, rng, state)
+    return {name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in state.items()}
+
+
+def kept_state(file: Path, framework: Framework, model: Module, make: Callable[[], State]) -> State:
+    """The state of a file that holds calibrated weights; where there is none yet, it is made and kept.
+
+    Args:
+        file: .safetensors.
+        framework: of the model.
+        model: whose names and shapes the state must have.
+        make: makes the canonical state.
+
+    Raises:
+        UserError: the file is damaged, or its folder cannot be written.
+    """
+    if not file.is_file():
+        write_state(file, make())
+    entries = [Entry(entry.canonical, entry.canonical, entry.shape) for entry in framework.entries(model)]
+    return canonical_state(read_state(file), entries, str(file))
+
+
+def _random(rng: np.random.Generator, name: str, like: np.ndarray) -> np.ndarray:
+    shape = like.shape
+    if like.dtype.kind != "f":
+        return like
+    if len(shape) > 2:  # convolution: He normal over fan_out
+        return rng.normal(0, (2 / (shape[0] * np.prod(shape[2:]))) ** 0.5, shape).astype(np.float32)
+    if len(shape) == 2:
+        return rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32)
+    if name.rpartition(".")[2] == "weight":  # normalisation
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+    return rng.normal(0, 0.2, shape).astype(np.float32)
+
+
+class _Pictures(NamedTuple):
+    """Normalised pictures, float64 (N, 3, size, size), the ``train`` first ones of training, and their labels (N,)."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    train: int
+
+
+def _pictures(project: Project, spec: ModelSpec, size: int | None) -> _Pictures | None:
+    """All pictures of the project's own data; None where it has none, or the model takes something else."""
+    data = project.reference.data
+    if data is None or project.sample_data is None or spec.inputs is not None or len(spec.input_shape) != 3:
+        return None
+    size = size or spec.input_shape[-1]
+    preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)
+    pictures: list[np.ndarray] = []
+    labels: list[int] = []
+    train = 0
+    for split in ("train", "val"):
+        train = len(pictures)
+        index = index_dataset(project.sample_data, split)
+        pictures += [np.asarray(data.eval_transform(decode_image(index.path(i)), preset)) for i in range(len(index))]
+        labels += index.labels
+    return _Pictures(np.stack(pictures).astype(np.float64), np.array(labels), train)
+
+
+def _fake_inputs(spec: ModelSpec, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    if spec.inputs is None:
+        return (rng.normal(size=(FAKE_SAMPLES, *shape)),)
+    arrays = spec.inputs(FAKE_SAMPLES, shape, rng)
+    return tuple(array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays)
+
+
+def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...]) -> State:
+    """Mean and unbiased variance of what each batch normalisation is given when it normalises by them."""
+    found: State = {}
+    framework.set_training(network, False)
+    handles = []
+    held = {entry.canonical for entry in framework.entries(network)}
+    for path, module in framework.modules(network).items():
+        prefix = f"{path}." if path else ""
+        if framework.layer(module).kind == "batch_norm" and f"{prefix}running_mean" in held:
+            framework.set_training(module, True)
+
+            def note(_module: Module, args: tuple, prefix: str = prefix) -> None:
+                given = framework.array(args[0])
+                axes = tuple(i for i in range(given.ndim) if i != 1)
+                found[f"{prefix}running_mean"] = given.mean(axes)
+                found[f"{prefix}running_var"] = given.var(axes, ddof=1)
+
+            handles.append(framework.hook(module, before=note))
+    try:
+        framework.call(network, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+        framework.set_training(network, False)
+    return found
+
+
+def _given_to(framework: Framework, network: Module, path: str, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """What a module is given in a forward pass in evaluation mode."""
+    module = framework.modules(network)[path]
+    (call,) = framework.call(network, inputs, watched={path: module}).calls.values()
+    return np.asarray(call.args[0])
+
+
+def _scaled_last_layer(framework: Framework, network: Module, spec: ModelSpec, inputs: tuple, state: State) -> State:
+    """The last linear layer (the last one called, where the spec names none) scaled to outputs of standard deviation 1."""
+    modules = framework.modules(network)
+    linear = {path: module for path, module in modules.items() if framework.layer(module).kind in ("linear", "conv")}
+    calls = framework.call(network, inputs, watched=linear).calls
+    path = spec.last_layer or next((key.partition("#")[0] for key in reversed(calls)), None)
+    if path is None or path not in calls:
+        return {}
+    spread = float(np.asarray(calls[path].output).std())
+    names = [name for name in (f"{path}.weight", f"{path}.bias") if name in state]
+    return {name: state[name] / spread for name in names} if spread > 0 else {}
+
+
+def _last_layer(
+    framework: Framework,
+    network: Module,
+    spec: ModelSpec,
+    pictures: _Pictures,
+    rng: np.random.Generator,
+    state: State,
+) -> State:
+    """Logits of standard deviation 1 on the validation pictures; rows lean to their class's mean training features.
+
+    The lean is the weakest of a fixed scale at which at least a third of the validation pictures are named rightly.
+    """
+    if spec.last_layer is None:
+        return _scaled_last_layer(framework, network, spec, (pictures.images,), state)
+    features = _given_to(framework, network, spec.last_layer, (pictures.images,)).reshape(len(pictures.labels), -1)
+    given = state[f"{spec.last_layer}.weight"].astype(np.float64)
+    noise = rng.normal(0, 0.2, len(given))
+    weight, bias, tells = _leaning(features, pictures, given, noise)
+    if not tells:  # all pictures have much the same features, as in a deep residual network
+        common = features.mean(0)
+        weight, bias, _ = _leaning(features - common, pictures, given, noise)
+        bias = bias - weight @ common
+    found = {f"{spec.last_layer}.weight": weight, f"{spec.last_layer}.bias": bias}
+    return {name: array for name, array in found.items() if name in state}
+
+
+def _leaning(
+    features: np.ndarray, pictures: _Pictures, weight: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Rows that lean to their class's mean features, a bias, and whether enough validation pictures are named rightly."""
+    features_train, features_val = np.split(features, [pictures.train])
+    label_train, label_val = np.split(pictures.labels, [pictures.train])
+    weight = weight / (features @ weight.T).std(ddof=1)
+    classes = min(int(pictures.labels.max()) + 1, len(weight))
+    prototypes = np.stack([features_train[label_train == c].mean(0) - features.mean(0) for c in range(classes)])
+    prototypes /= features.std(ddof=1) * np.linalg.norm(prototypes, axis=1, keepdims=True)
+    leaning, right = weight.copy(), 0.0
+    for lean in np.linspace(0.0, 4.0, 81):
+        leaning[:classes] = weight[:classes] + lean * prototypes
+        logits = features_val @ leaning.T + bias
+        right = float((logits.argmax(1) == label_val).mean())
+        if right >= 1 / 3:
+            break
+    scale = logits.std(ddof=1)
+    return leaning / scale, bias / scale, right >= 1 / 3

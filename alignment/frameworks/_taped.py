@@ -1,0 +1,122 @@
+"""Passes for frameworks that record what they compute: the same code for each."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks._passes import Call, Pass, Wanted, leaves, mapped
+from alignment.frameworks.base import Framework, Module, Tensor
+
+
+class CallKeeper:
+    """Notes the calls of modules during one pass; each framework's ``call`` and ``vjp`` use it.
+
+    Args:
+        framework: whose modules they are.
+        modules: by path.
+
+    Attributes:
+        calls: arrays of each call, in the order in which the calls ended.
+        outputs: the tensors of each call's output, for the frameworks that can ask for their gradients.
+    """
+
+    def __init__(self, framework: Framework, modules: Mapping[str, Module]) -> None:
+        self.framework, self.modules = framework, modules
+        self.calls: dict[str, Call] = {}
+        self.outputs: dict[str, list[Tensor]] = {}
+        self._counts: dict[str, int] = {}
+
+    def __enter__(self) -> CallKeeper:
+        self._handles = [self.framework.hook(module, after=self._keeper(name)) for name, module in self.modules.items()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _keeper(self, name: str) -> Callable:
+        framework = self.framework
+
+        def keep(_module: Module, args: tuple, kwargs: dict, output: Any) -> None:
+            self._counts[name] = number = self._counts.get(name, 0) + 1
+            key = name if number == 1 else f"{name}#{number}"
+            arrays = lambda value: mapped(value, framework.tensor_type, framework.array)  # noqa: E731
+            self.calls[key] = Call(arrays(args), arrays(kwargs), arrays(output))
+            self.outputs[key] = leaves(output, framework.tensor_type)
+
+        return keep
+
+
+class Taped(Framework):
+    """A framework that records operations as they are computed, and can then pull gradients of any tensor on the way."""
+
+    @abc.abstractmethod
+    def _no_graph(self) -> contextlib.AbstractContextManager:
+        """Nothing is recorded inside the block."""
+
+    @abc.abstractmethod
+    def _leaf(self, array: np.ndarray) -> Tensor:
+        """A floating array as a tensor whose gradient can be asked for."""
+
+    @abc.abstractmethod
+    def _pull(self, outputs: list[Tensor], cotangents: list[np.ndarray], wanted: list[Tensor]) -> list[np.ndarray | None]:
+        """Gradients of trainable tensors; None where none reached one.
+
+        Args:
+            outputs: tensors that depend on trainable ones, at least one.
+            cotangents: the gradient of each.
+            wanted: different tensors, at least one.
+        """
+
+    def call(
+        self,
+        module: Module,
+        args: tuple,
+        kwargs: Mapping[str, Any] | None = None,
+        watched: Mapping[str, Module] | None = None,
+    ) -> Pass:
+        with self._no_graph(), self.exact_calls(), CallKeeper(self, watched or {}) as kept:
+            given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
+            outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
+        return Pass([self.array(t) for t in outputs], calls=kept.calls)
+
+    def vjp(
+        self,
+        module: Module,
+        args: tuple,
+        cotangents: Sequence[np.ndarray | None] | None,
+        wanted: Wanted,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Pass:
+        made: list[Tensor] = []
+
+        def give(array: np.ndarray) -> Tensor:
+            if array.dtype.kind != "f":
+                return self.tensor(array)
+            made.append(self._leaf(array))
+            return made[-1] + 0  # the module may overwrite what it is given, but no leaf
+
+        with self.exact_calls(), CallKeeper(self, wanted.modules) as kept:
+            given = mapped((args, dict(kwargs or {})), np.ndarray, give)
+            outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
+        inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
+        asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner] if self.trainable(t)}
+        starts = cotangents if cotangents is not None else [np.ones(tuple(o.shape)) for o in outputs]
+        pairs = [(o, c) for o, c in zip(outputs, starts, strict=False) if c is not None and self.trainable(o)]
+        found: dict[int, np.ndarray | None] = {}
+        if pairs and asked:
+            pulled = self._pull([o for o, _ in pairs], [c for _, c in pairs], [*asked.values()])
+            found = dict(zip(asked, pulled, strict=True))
+        for key, tensors in kept.outputs.items():
+            kept.calls[key].gradients = [found.get(id(t)) for t in tensors]
+        return Pass(
+            [self.array(t) for t in outputs],
+            [found.get(id(t)) for t in made] if wanted.inputs else [],
+            {name: found.get(id(t)) for name, t in wanted.parameters.items()},
+            kept.calls,
+        )

@@ -1,0 +1,430 @@
+"""What the engine asks of a framework. One file a framework implements it: ``torch.py``, ``paddle.py``, ...
+
+Two forms of the same tensors occur. The *own* form is what the framework's state holds: its names and its layout. The
+*canonical* form, in which everything is compared, has the names ``weight``, ``bias``, ``running_mean`` and ``running_var``
+behind a module's path, matrices of linear layers as (outputs, inputs), and no counters. What separates the two is data
+(``Layout``); the arrays that cross this interface are numpy's.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from alignment.frameworks._passes import Call, Module, Pass, Tensor, Wanted, leaves, mapped
+from mobilenetv3_common.weights import Entry, State, canonical_state, own_state
+
+__all__ = ["Call", "Framework", "Layer", "Layout", "Module", "Optimizer", "Pass", "Tensor", "Wanted", "leaves", "mapped"]
+
+Optimizer = Any  # a framework's own, as Tensor and Module are
+
+# Where the derivative of a layer jumps, by kind. An input on the other side of one gives another gradient.
+KINKS: dict[str, tuple[float, ...]] = {"relu": (0.0,), "relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
+
+
+class Handle(Protocol):
+    """A registered hook."""
+
+    def remove(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a framework's own form differs from the canonical one.
+
+    Attributes:
+        statistics: a normalisation layer's own names of its running statistics -> canonical names. A layer has them where it
+            has all of them.
+        renamed: kinds of layers (``Layer.kind``) -> their own names of parameters -> canonical names.
+        transposed: kinds of layers (``Layer.kind``) whose ``weight`` lies transposed.
+        counters: last names of tensors that the canonical form leaves out.
+        momentum_keeps: whether the momentum of a normalisation layer is the share of the old statistics (Paddle, MindSpore),
+            not that of the new batch (torch).
+    """
+
+    statistics: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    transposed: frozenset[str] = frozenset()
+    counters: frozenset[str] = frozenset()
+    momentum_keeps: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a module computes, in words that belong to no framework.
+
+    Attributes:
+        kind: ``"conv"``, ``"linear"``, ``"batch_norm"``, ``"dropout"``, ``"relu"``, ``"max_pool"``, ...; the class's name in
+            lower case where the framework's file does not know the class.
+        settings: its hyperparameters under torch's names, ``momentum`` as the share of the new batch; sizes as tuples.
+        title: the class's own name, for people.
+    """
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+
+class Framework(abc.ABC):
+    """One framework on one device.
+
+    Args:
+        layers: classes of a project's own -> the kind of stock layer that each computes; their kinks are then counted.
+        exact_layers: classes of a project's own whose kernels hold float32 constants -> makes a layer that computes the same
+            without them. (A class that calls the framework's functions needs none: those are exact by themselves.)
+
+    Attributes:
+        name: as in ``alignment/frameworks/NAME.py``, file names and JSON.
+        title: for people.
+        tensor_type, module_type: the framework's classes.
+        layout: what separates its own form from the canonical one.
+        suffixes: of weights files in its own form.
+        device: ``"cpu"`` or ``"gpu"``.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    tensor_type: ClassVar[type]
+    module_type: ClassVar[type]
+    layout: ClassVar[Layout]
+    suffixes: ClassVar[tuple[str, ...]]
+    device: str = "cpu"
+
+    def __init__(
+        self, layers: Mapping[type, str] | None = None, exact_layers: Mapping[type, Callable[[Module], Module]] | None = None
+    ) -> None:
+        self.own_layers = dict(layers or {})
+        self.exact_layers = dict(exact_layers or {})
+
+    # --- device, threads, randomness ---------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def use(self, device: str) -> None:
+        """Compute on ``"cpu"`` or ``"gpu"`` from now on, in full float32 (no TF32).
+
+        Raises:
+            UserError: there is no such device; the message names the fix.
+        """
+
+    @abc.abstractmethod
+    def seed(self, number: int) -> None:
+        """Seed the framework's global generator, from which fresh weights are drawn."""
+
+    @abc.abstractmethod
+    def threads(self, count: int) -> contextlib.AbstractContextManager[None]:
+        """Compute with so many CPU threads inside the block, where the framework lets them be changed while it runs."""
+
+    @abc.abstractmethod
+    def default_dtype(self, dtype: str) -> contextlib.AbstractContextManager[None]:
+        """New parameters, buffers and optimizer state are of this type (``"float32"``, ``"float64"``) inside the block."""
+
+    # --- arrays and tensors ------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def tensor(self, array: np.ndarray) -> Tensor:
+        """An array as a tensor of the same shape and type on the device, without gradient."""
+
+    @abc.abstractmethod
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """A tensor as an array of its own memory, same shape and type."""
+
+    @abc.abstractmethod
+    def times(self, tensor: Tensor, factors: np.ndarray) -> Tensor:
+        """The tensor times constant factors of its shape, in the tensor's own type, part of the graph."""
+
+    @abc.abstractmethod
+    def assign(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Put values of its shape into a parameter or buffer in place, cast to its type."""
+
+    # --- modules -----------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def children(self, module: Module) -> list[tuple[str, Module]]:
+        """The direct children by name, in order of definition; one that has two names is named twice."""
+
+    @abc.abstractmethod
+    def own_tensors(self, module: Module) -> dict[str, Tensor]:
+        """A module's parameters, then its persistent buffers, those of its children left out, by the framework's own names."""
+
+    @abc.abstractmethod
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Whether a tensor of ``own_tensors`` is a parameter in torch's sense: statistics are none."""
+
+    @abc.abstractmethod
+    def trainable(self, tensor: Tensor) -> bool:
+        """Whether gradients reach a tensor and optimizers move it."""
+
+    @abc.abstractmethod
+    def _stock(self, module: Module) -> Layer | None:
+        """What a module of a class of the framework computes, or of a class derived from one; None where unknown."""
+
+    @abc.abstractmethod
+    def training(self, model: Module) -> bool:
+        """Whether a module is in training mode."""
+
+    @abc.abstractmethod
+    def set_training(self, model: Module, on: bool) -> None:
+        """Put a module and all below it into training or evaluation mode."""
+
+    @abc.abstractmethod
+    def place(self, model: Module) -> Module:
+        """The model on the device."""
+
+    @abc.abstractmethod
+    def hook(
+        self,
+        module: Module,
+        before: Callable[[Module, tuple], Any] | None = None,
+        after: Callable[[Module, tuple, dict, Any], Any] | None = None,
+    ) -> Handle:
+        """Call a function at each call of a module.
+
+        Args:
+            module: the module.
+            before: called with the module and its positional arguments.
+            after: called with the module, its positional and named arguments, and its output; what it returns, if not None,
+                takes the output's place. Either this or ``before`` is given.
+        """
+
+    def follow(self, model: Module) -> None:  # noqa: B027  (a framework with one current device has nothing to do)
+        """Compute where a model's tensors lie."""
+
+    def without_inplace(self, model: Module) -> None:  # noqa: B027  (most frameworks have no such layers)
+        """Turn off the layers' in-place computation: an output that the next layer overwrites cannot be compared."""
+
+    def layer(self, module: Module) -> Layer:
+        """What a module computes; of an exact replacement, what the replaced layer computed."""
+        replaced = getattr(module, "replaced_layer", None)
+        if isinstance(replaced, Layer):
+            return replaced
+        title = type(module).__name__
+        if type(module) in self.own_layers:
+            return Layer(self.own_layers[type(module)], title=title)
+        return self._stock(module) or Layer(title.lower(), title=title)
+
+    def modules(self, model: Module, every_path: bool = False) -> dict[str, Module]:
+        """The model (path ``""``) and every module below it by path, parents first.
+
+        Args:
+            model: any module.
+            every_path: a module that has several paths is there under each, not under the first alone.
+        """
+        found: dict[str, Module] = {}
+        seen: set[int] = set()
+
+        def walk(path: str, module: Module) -> None:
+            if id(module) in seen and not every_path:
+                return
+            seen.add(id(module))
+            found[path] = module
+            for name, child in self.children(module):
+                walk(f"{path}.{name}" if path else name, child)
+
+        walk("", model)
+        return found
+
+    def kinks(self, module: Module) -> tuple[float, ...]:
+        """Where the module's derivative jumps, as values of its first input, ascending; empty where it does not."""
+        return KINKS.get(self.layer(module).kind, ())
+
+    # --- state -------------------------------------------------------------------------------------------------------------
+
+    def statistics_names(self) -> set[str]:
+        """Last names of running statistics in the own form."""
+        return set(self.layout.statistics) or {"running_mean", "running_var"}
+
+    def described(self, model: Module) -> list[tuple[Entry, Tensor]]:
+        """Every tensor of the model's state with its name in both forms, in the order of the framework's own state.
+
+        A module that has two paths has its tensors under both, as in the framework's state.
+        """
+        found: list[tuple[Entry, Tensor]] = []
+        layout = self.layout
+
+        def walk(prefix: str, module: Module) -> None:
+            own = self.own_tensors(module)
+            kind = self.layer(module).kind if own else ""
+            normalises = bool(layout.statistics) and all(name in own for name in layout.statistics)
+            names = {**(layout.statistics if normalises else {}), **layout.renamed.get(kind, {})}
+            for name, tensor in own.items():
+                if name in layout.counters:
+                    continue
+                new = names.get(name, name)
+                transposed = kind in layout.transposed and new == "weight"
+                shape = tuple(int(n) for n in tensor.shape)
+                parameter = self.is_parameter(tensor) and not (normalises and name in layout.statistics)
+                role = "parameter" if parameter else "buffer"
+                found.append((Entry(prefix + new, prefix + name, shape[::-1] if transposed else shape, transposed, role), tensor))
+            for name, child in self.children(module):
+                walk(f"{prefix}{name}.", child)
+
+        walk("", model)
+        return found
+
+    def entries(self, model: Module) -> list[Entry]:
+        """The names and shapes of the model's state in both forms, in the order of the framework's own state."""
+        return [entry for entry, _ in self.described(model)]
+
+    def tensors(self, model: Module) -> dict[str, Tensor]:
+        """The tensors of the model's state by canonical name, in the framework's own layout."""
+        return {entry.canonical: tensor for entry, tensor in self.described(model)}
+
+    def parameters(self, model: Module) -> dict[str, Tensor]:
+        """The parameters (statistics are none) by canonical name; one that has two names is there under both."""
+        return {entry.canonical: tensor for entry, tensor in self.described(model) if entry.role == "parameter"}
+
+    def state(self, model: Module) -> State:
+        """Parameters, statistics and other buffers in canonical form."""
+        return {entry.canonical: entry.to_canonical(self.array(tensor)) for entry, tensor in self.described(model)}
+
+    def load(self, model: Module, state: Mapping[str, np.ndarray], source: str = "the weights") -> None:
+        """Put a canonical state into a model, in place; arrays are cast to the model's own types.
+
+        Raises:
+            UserError: a key is missing or too many, or a shape differs; ``source`` names the weights in the message, and the
+                model is then as it was.
+        """
+        described = self.described(model)
+        arrays = own_state(state, [entry for entry, _ in described], source)
+        for entry, tensor in described:
+            self.assign(tensor, arrays[entry.own])
+
+    def canonical(self, model: Module, state: Mapping[str, np.ndarray], source: str = "the weights") -> State:
+        """A state in the framework's own form in canonical form; ``model`` tells which tensors lie how.
+
+        Raises:
+            UserError: as ``load``.
+        """
+        return canonical_state(state, self.entries(model), source, self.layout.counters)
+
+    # --- gradients ---------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def call(
+        self,
+        module: Module,
+        args: tuple,
+        kwargs: Mapping[str, Any] | None = None,
+        watched: Mapping[str, Module] | None = None,
+    ) -> Pass:
+        """Call a module on arrays without a graph.
+
+        Args:
+            module: a module, or any function of tensors.
+            args, kwargs: arrays in nested tuples, lists and dicts; other values are handed on as they are.
+            watched: modules whose calls are noted, by path.
+        """
+
+    @abc.abstractmethod
+    def vjp(
+        self,
+        module: Module,
+        args: tuple,
+        cotangents: Sequence[np.ndarray | None] | None,
+        wanted: Wanted,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Pass:
+        """Call a module on arrays and pull gradients of its outputs back: a vector-Jacobian product.
+
+        It leaves no gradient behind on any parameter.
+
+        Args:
+            module: a module, or any function of tensors.
+            args, kwargs: as for ``call``.
+            cotangents: the gradient of each tensor of the output, in order, None for no gradient; None alone for ones.
+            wanted: which gradients.
+
+        Returns:
+            Gradients of the sum over the outputs of output * cotangent.
+        """
+
+    @abc.abstractmethod
+    def gradients(self, model: Module) -> State:
+        """The gradients that a backward pass of the model's own training code left, in canonical form; others are absent."""
+
+    @abc.abstractmethod
+    def add_gradients(self, model: Module, gradients: Mapping[str, np.ndarray]) -> None:
+        """Add canonical gradients to those of the trainable parameters, as a further backward pass would."""
+
+    @abc.abstractmethod
+    def clear_gradients(self, model: Module) -> None:
+        """Forget the gradients of every parameter."""
+
+    @abc.abstractmethod
+    def learning_rate(self, optimizer: Optimizer) -> float:
+        """The rate at which an optimizer's next update moves the weights."""
+
+    # --- exact mode --------------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def in_float64(self, model: Module) -> Module:
+        """The model with all floating parameters and buffers in float64; integer buffers keep their type.
+
+        Hyperparameters that other frameworks' kernels hold in float32 are rounded to it.
+        """
+
+    @abc.abstractmethod
+    def exact_functions(self) -> list[tuple[Any, str, Callable[..., Tensor]]]:
+        """The framework's functions whose kernels hold float32 constants, as (owner, name, exact version).
+
+        An exact version has the original's parameters, and returns NotImplemented for what it does not compute otherwise:
+        tensors that are not float64, and unusual arguments. It keeps the hyperparameters that it is given, so a port that
+        gives wrong ones keeps its mistake.
+        """
+
+    def make_exact(self, model: Module) -> Module:
+        """The model in float64, with the project's own exact layers in their places; changes it in place.
+
+        It is exact where it is called by ``call`` or ``vjp``, or inside ``precision("float64")``.
+        """
+        for parent in list(self.modules(model).values()):
+            for name, child in self.children(parent):
+                if type(child) in self.exact_layers:
+                    replacement = self.exact_layers[type(child)](child)
+                    replacement.replaced_layer = self.layer(child)
+                    setattr(parent, name, replacement)
+        return self.in_float64(model)
+
+    @contextlib.contextmanager
+    def exact_calls(self) -> Iterator[None]:
+        """Functions with float32 constants inside compute float64 tensors exactly inside the block."""
+        originals = []
+        for owner, name, exact in self.exact_functions():
+            original = getattr(owner, name)
+            if not hasattr(original, "exact_version_of"):  # the block is inside another one
+                originals.append((owner, name, original))
+                setattr(owner, name, _exact_first(original, exact))
+        try:
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    @contextlib.contextmanager
+    def precision(self, dtype: str) -> Iterator[None]:
+        """New tensors are of this type inside the block, and float64 ones are computed exactly."""
+        with self.default_dtype(dtype), self.exact_calls():
+            yield
+
+    def copy(self, model: Module) -> Module:
+        """A copy that shares no tensor with the model."""
+        return copy.deepcopy(model)
+
+
+def _exact_first(original: Callable[..., Tensor], exact: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The exact version of a function where it has one for what it is given, else the function itself."""
+
+    @functools.wraps(original)
+    def computed(*args: Any, **kwargs: Any) -> Tensor:
+        result = exact(*args, **kwargs)
+        return original(*args, **kwargs) if result is NotImplemented else result
+
+    computed.exact_version_of = original  # type: ignore[attr-defined]
+    return computed

@@ -1,0 +1,289 @@
+"""PaddlePaddle behind the engine's interface."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message=".*No ccache found.*")
+    import paddle
+from paddle import nn
+
+from alignment.frameworks._taped import Taped
+from alignment.frameworks.base import Handle, Layer, Layout
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import PADDLE_STATISTICS, State
+
+warnings.filterwarnings("ignore", message="When training, we now always track")  # Paddle's BatchNorm, at every training pass
+
+ACTIVATIONS: dict[type[nn.Layer], str] = {
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.Hardswish: "hardswish",
+    nn.Hardsigmoid: "hardsigmoid",
+    nn.Sigmoid: "sigmoid",
+    nn.Silu: "silu",
+    nn.Swish: "silu",
+    nn.Tanh: "tanh",
+    nn.LeakyReLU: "leaky_relu",
+    nn.ELU: "elu",
+    nn.Identity: "identity",
+}
+
+
+class Paddle(Taped):
+    """PaddlePaddle; ``alignment.frameworks.base.Framework`` says what each method does."""
+
+    name = "paddle"
+    title = "Paddle"
+    tensor_type = paddle.Tensor
+    module_type = nn.Layer
+    suffixes = (".pdparams",)
+    layout = Layout(statistics=PADDLE_STATISTICS, transposed=frozenset({"linear"}), momentum_keeps=True)
+
+    def use(self, device: str) -> None:
+        if device == "gpu":
+            if not (paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0):
+                raise UserError(
+                    "--device gpu: this Paddle finds no GPU; install paddlepaddle-gpu on a GPU machine or use --device cpu"
+                )
+        elif device != "cpu":
+            raise UserError(f"unknown device {device!r}: use cpu or gpu")
+        paddle.set_device(device)
+        self.device = device
+
+    def seed(self, number: int) -> None:
+        paddle.seed(number)
+
+    def threads(self, count: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # OMP_NUM_THREADS sets them, before Paddle is imported
+
+    @contextlib.contextmanager
+    def default_dtype(self, dtype: str) -> Iterator[None]:
+        before = paddle.get_default_dtype()
+        paddle.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            paddle.set_default_dtype(before)
+
+    def tensor(self, array: np.ndarray) -> paddle.Tensor:
+        return paddle.to_tensor(array)
+
+    def array(self, tensor: paddle.Tensor) -> np.ndarray:
+        return tensor.numpy()  # a copy
+
+    def times(self, tensor: paddle.Tensor, factors: np.ndarray) -> paddle.Tensor:
+        return tensor * paddle.to_tensor(factors).astype(tensor.dtype)
+
+    def assign(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
+        tensor.set_value(paddle.to_tensor(array).astype(tensor.dtype))
+
+    def children(self, module: nn.Layer) -> list[tuple[str, nn.Layer]]:
+        return [(name, child) for name, child in module._sub_layers.items() if child is not None]
+
+    def own_tensors(self, module: nn.Layer) -> dict[str, paddle.Tensor]:
+        own = {name: tensor for name, tensor in module._parameters.items() if tensor is not None}
+        buffers = module._buffers.items()
+        kept = {
+            name: tensor for name, tensor in buffers if tensor is not None and name not in module._non_persistable_buffer_names_set
+        }
+        return own | kept
+
+    def is_parameter(self, tensor: paddle.Tensor) -> bool:
+        return isinstance(tensor, paddle.base.framework.EagerParamBase)
+
+    def trainable(self, tensor: paddle.Tensor) -> bool:
+        return not tensor.stop_gradient
+
+    def training(self, model: nn.Layer) -> bool:
+        return model.training
+
+    def set_training(self, model: nn.Layer, on: bool) -> None:
+        model.train() if on else model.eval()
+
+    def place(self, model: nn.Layer) -> nn.Layer:
+        return model
+
+    def hook(self, module: nn.Layer, before: Callable | None = None, after: Callable | None = None) -> Handle:
+        if before is not None:
+            return module.register_forward_pre_hook(before)
+        return module.register_forward_post_hook(after, with_kwargs=True)
+
+    # --- gradients ---------------------------------------------------------------------------------------------------------
+
+    def _no_graph(self) -> contextlib.AbstractContextManager:
+        return paddle.no_grad()
+
+    def _leaf(self, array: np.ndarray) -> paddle.Tensor:
+        return paddle.to_tensor(array, stop_gradient=False)
+
+    def _pull(self, outputs: list, cotangents: list, wanted: list) -> list[np.ndarray | None]:
+        given = [self.tensor(c).astype(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
+        # Paddle stops at a tensor that is both an output and wanted, so the outputs are made anew.
+        found = paddle.grad([o + 0 for o in outputs], wanted, given, allow_unused=True)
+        return [None if gradient is None else self.array(gradient) for gradient in found]
+
+    def gradients(self, model: nn.Layer) -> State:
+        found = [(e, t) for e, t in self.described(model) if not t.stop_gradient and t.grad is not None]
+        return {entry.canonical: entry.to_canonical(self.array(tensor.grad)) for entry, tensor in found}
+
+    def add_gradients(self, model: nn.Layer, gradients: Mapping[str, np.ndarray]) -> None:
+        for entry, tensor in self.described(model):
+            if self.trainable(tensor) and entry.canonical in gradients:
+                given = self.tensor(entry.to_own(gradients[entry.canonical])).astype(tensor.dtype)
+                tensor.grad = given if tensor.grad is None else tensor.grad + given
+
+    def clear_gradients(self, model: nn.Layer) -> None:
+        for tensor in self.tensors(model).values():
+            tensor.clear_gradient(set_to_zero=False)
+
+    def learning_rate(self, optimizer: paddle.optimizer.Optimizer) -> float:
+        return float(optimizer.get_lr())
+
+    # --- layers ------------------------------------------------------------------------------------------------------------
+
+    def _stock(self, module: nn.Layer) -> Layer | None:
+        title = type(module).__name__
+        if isinstance(module, nn.Conv1D | nn.Conv2D | nn.Conv3D):
+            count = module.weight.ndim - 2
+            own = {"stride": _sizes(module._stride, count), "dilation": _sizes(module._dilation, count), "groups": module._groups}
+            padding = module._padding if isinstance(module._padding, str) else _sizes(module._padding, count)
+            return Layer("conv", {**own, "padding": padding, "padding_mode": module._padding_mode}, title)
+        if isinstance(module, nn.Linear):
+            return Layer("linear", {}, title)
+        if isinstance(module, nn.layer.norm._BatchNormBase):
+            return Layer("batch_norm", {"eps": module._epsilon, "momentum": 1.0 - module._momentum}, title)
+        if isinstance(module, nn.Dropout):
+            return Layer("dropout", {"p": module.p, "mode": module.mode}, title)
+        if isinstance(module, nn.GELU):
+            return Layer("gelu", {"approximate": "tanh" if module._approximate else "none"}, title)
+        for kind, name in ACTIVATIONS.items():
+            if isinstance(module, kind):
+                slope = {"slope": module._negative_slope} if isinstance(module, nn.LeakyReLU) else {}
+                return Layer(name, slope, title)
+        return self._pooling(module, title)
+
+    def _pooling(self, module: nn.Layer, title: str) -> Layer | None:
+        if isinstance(module, nn.AdaptiveAvgPool2D | nn.AdaptiveMaxPool2D):
+            kind = "adaptive_avg_pool" if isinstance(module, nn.AdaptiveAvgPool2D) else "adaptive_max_pool"
+            return Layer(kind, {"output_size": _sizes(module._output_size, 2)}, title)
+        if isinstance(module, nn.AvgPool2D | nn.MaxPool2D):
+            own = {
+                "kernel_size": _sizes(module.ksize, 2),
+                "stride": _sizes(module.stride or module.ksize, 2),
+                "padding": module.padding if isinstance(module.padding, str) else _sizes(module.padding, 2),
+                "ceil_mode": module.ceil_mode,
+            }
+            if isinstance(module, nn.MaxPool2D):
+                return Layer("max_pool", own, title)
+            return Layer("avg_pool", {**own, "count_include_pad": not module.exclusive}, title)
+        return None
+
+    # --- exact mode --------------------------------------------------------------------------------------------------------
+
+    def in_float64(self, model: nn.Layer) -> nn.Layer:
+        # Unlike astype, it covers BatchNorm's statistics; unlike to(), it leaves integer buffers as they are.
+        return model._to_impl(device=None, dtype="float64", blocking=None, include_sublayers=True, floating_only=True)
+
+    def exact_functions(self) -> list[tuple[Any, str, Callable[..., paddle.Tensor]]]:
+        return [
+            (nn.functional, "hardsigmoid", exact_hardsigmoid),
+            (nn.functional, "adaptive_avg_pool2d", global_mean),
+            (nn.functional, "avg_pool2d", pool_by_windows),
+            (nn.functional, "batch_norm", batch_norm_in_float64),
+            (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
+        ]
+
+
+def _sizes(value: Any, count: int) -> tuple:
+    """A size for each dimension of a picture, from one number or a list."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
+
+
+PADDLES_SIXTH = 0.1666667  # the default slope of Paddle's hard sigmoid, 1e-7 off
+
+
+def exact_hardsigmoid(
+    x: paddle.Tensor, slope: float = PADDLES_SIXTH, offset: float = 0.5, name: str | None = None
+) -> paddle.Tensor:
+    """clip(slope * x + offset, 0, 1), with Paddle's default slope taken for the sixth that it means."""
+    if x.dtype != paddle.float64:
+        return NotImplemented
+    if slope in (PADDLES_SIXTH, 1 / 6) and offset == 0.5:
+        return nn.functional.relu6(x + 3.0) / 6.0
+    return paddle.clip(x * slope + offset, 0.0, 1.0)
+
+
+def global_mean(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None) -> paddle.Tensor:
+    """Global average pooling as a mean: the gradient of Paddle's adaptive pooling has 1/N in float32 (2e-8 off)."""
+    if x.dtype != paddle.float64 or _sizes(output_size, 2) != (1, 1) or data_format != "NCHW":
+        return NotImplemented
+    return x.mean([2, 3], keepdim=True)
+
+
+STOCK_BATCH_NORM = nn.functional.batch_norm
+
+
+def batch_norm_in_float64(
+    x: paddle.Tensor,
+    running_mean: paddle.Tensor,
+    running_var: paddle.Tensor,
+    weight: paddle.Tensor | None = None,
+    bias: paddle.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str | None = None,
+    use_global_stats: bool | None = None,
+    name: str | None = None,
+) -> paddle.Tensor:
+    """Batch normalisation whose running statistics do not take the momentum in float32; the biased variance stays."""
+    if x.dtype != paddle.float64 or not training or use_global_stats or momentum == 0:
+        return NotImplemented
+    mean, variance = paddle.zeros_like(running_mean), paddle.zeros_like(running_var)
+    settings: dict[str, Any] = {"epsilon": epsilon, "use_global_stats": use_global_stats, "name": name}
+    if data_format is not None:
+        settings["data_format"] = data_format
+    # With momentum 0 the kernel overwrites the two with the statistics of this batch.
+    output = STOCK_BATCH_NORM(x, mean, variance, weight, bias, True, 0.0, **settings)
+    with paddle.no_grad():
+        running_mean.set_value(running_mean * momentum + mean * (1.0 - momentum))
+        running_var.set_value(running_var * momentum + variance * (1.0 - momentum))
+    return output
+
+
+def pool_by_windows(
+    x: paddle.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> paddle.Tensor:
+    """Average pooling as the mean over unfolded windows; the stock kernel's gradient has 1/N in float32."""
+    high, wide = _sizes(kernel_size, 2)
+    step, margin = _sizes(stride or kernel_size, 2), _sizes(padding, 2)
+    plain = len(margin) == 2 and all(isinstance(n, int) for n in margin) and data_format == "NCHW"
+    if x.dtype != paddle.float64 or ceil_mode or divisor_override is not None or not plain:
+        return NotImplemented
+    samples, channels, height, width = x.shape
+
+    def sums(image: paddle.Tensor) -> paddle.Tensor:
+        windows = nn.functional.unfold(image, [high, wide], list(step), list(margin))
+        return windows.reshape([image.shape[0], image.shape[1], high * wide, -1]).sum(2)
+
+    counts = sums(paddle.ones([1, 1, height, width], x.dtype)) if exclusive else float(high * wide)
+    rows = (height + 2 * margin[0] - high) // step[0] + 1
+    return (sums(x) / counts).reshape([samples, channels, rows, -1])
+
+
+FRAMEWORK = Paddle

@@ -1,0 +1,246 @@
+"""PyTorch behind the engine's interface."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from alignment.frameworks._taped import Taped
+from alignment.frameworks.base import Handle, Layer, Layout
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import State
+
+ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.Hardswish: "hardswish",
+    nn.Hardsigmoid: "hardsigmoid",
+    nn.Sigmoid: "sigmoid",
+    nn.SiLU: "silu",
+    nn.Tanh: "tanh",
+    nn.LeakyReLU: "leaky_relu",
+    nn.ELU: "elu",
+    nn.Identity: "identity",
+}
+
+
+class Torch(Taped):
+    """PyTorch; ``alignment.frameworks.base.Framework`` says what each method does."""
+
+    name = "torch"
+    title = "PyTorch"
+    tensor_type = torch.Tensor
+    module_type = nn.Module
+    suffixes = (".pth", ".pt")
+    layout = Layout(counters=frozenset({"num_batches_tracked"}))
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device("cuda" if self.device == "gpu" else "cpu")
+
+    def use(self, device: str) -> None:
+        if device == "gpu":
+            if not torch.cuda.is_available():
+                raise UserError("--device gpu: this torch finds no GPU; install a CUDA build on a GPU machine or use --device cpu")
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        elif device != "cpu":
+            raise UserError(f"unknown device {device!r}: use cpu or gpu")
+        self.device = device
+
+    def seed(self, number: int) -> None:
+        torch.manual_seed(number)
+
+    @contextlib.contextmanager
+    def threads(self, count: int) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    @contextlib.contextmanager
+    def default_dtype(self, dtype: str) -> Iterator[None]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(getattr(torch, dtype))
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array)).to(self._device)
+
+    def array(self, tensor: torch.Tensor) -> np.ndarray:
+        return tensor.detach().cpu().numpy().copy()
+
+    def times(self, tensor: torch.Tensor, factors: np.ndarray) -> torch.Tensor:
+        return tensor * torch.from_numpy(np.asarray(factors)).to(tensor)
+
+    def assign(self, tensor: torch.Tensor, array: np.ndarray) -> None:
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(np.asarray(array)))
+
+    def children(self, module: nn.Module) -> list[tuple[str, nn.Module]]:
+        return [(name, child) for name, child in module._modules.items() if child is not None]
+
+    def own_tensors(self, module: nn.Module) -> dict[str, torch.Tensor]:
+        own = {name: tensor for name, tensor in module._parameters.items() if tensor is not None}
+        buffers = module._buffers.items()
+        kept = {name: tensor for name, tensor in buffers if tensor is not None and name not in module._non_persistent_buffers_set}
+        return own | kept
+
+    def is_parameter(self, tensor: torch.Tensor) -> bool:
+        return isinstance(tensor, nn.Parameter)
+
+    def trainable(self, tensor: torch.Tensor) -> bool:
+        return tensor.requires_grad
+
+    def training(self, model: nn.Module) -> bool:
+        return model.training
+
+    def set_training(self, model: nn.Module, on: bool) -> None:
+        model.train(on)
+
+    def place(self, model: nn.Module) -> nn.Module:
+        return model.to(self._device)
+
+    def follow(self, model: nn.Module) -> None:
+        self.device = "gpu" if any(parameter.is_cuda for parameter in model.parameters()) else "cpu"
+
+    def hook(self, module: nn.Module, before: Callable | None = None, after: Callable | None = None) -> Handle:
+        if before is not None:
+            return module.register_forward_pre_hook(before)
+        assert after is not None
+        return module.register_forward_hook(after, with_kwargs=True)
+
+    def without_inplace(self, model: nn.Module) -> None:
+        for module in model.modules():
+            if getattr(module, "inplace", False):
+                module.inplace = False
+
+    # --- gradients ---------------------------------------------------------------------------------------------------------
+
+    def _no_graph(self) -> contextlib.AbstractContextManager:
+        return torch.no_grad()
+
+    def _leaf(self, array: np.ndarray) -> torch.Tensor:
+        return self.tensor(array).requires_grad_()
+
+    def _pull(self, outputs: list, cotangents: list, wanted: list) -> list[np.ndarray | None]:
+        given = [self.tensor(c).to(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
+        found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
+        return [None if gradient is None else self.array(gradient) for gradient in found]
+
+    def gradients(self, model: nn.Module) -> State:
+        found = [(e, t) for e, t in self.described(model) if isinstance(t, nn.Parameter) and t.grad is not None]
+        return {entry.canonical: entry.to_canonical(self.array(tensor.grad)) for entry, tensor in found}
+
+    def add_gradients(self, model: nn.Module, gradients: Mapping[str, np.ndarray]) -> None:
+        for entry, tensor in self.described(model):
+            if self.trainable(tensor) and entry.canonical in gradients:
+                given = self.tensor(entry.to_own(gradients[entry.canonical])).to(tensor)
+                tensor.grad = given if tensor.grad is None else tensor.grad + given
+
+    def clear_gradients(self, model: nn.Module) -> None:
+        model.zero_grad(set_to_none=True)
+
+    def learning_rate(self, optimizer: torch.optim.Optimizer) -> float:
+        return float(optimizer.param_groups[0]["lr"])
+
+    # --- layers ------------------------------------------------------------------------------------------------------------
+
+    def _stock(self, module: nn.Module) -> Layer | None:
+        title = type(module).__name__
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            padding = module.padding if isinstance(module.padding, str) else tuple(module.padding)
+            own = {"stride": tuple(module.stride), "padding": padding, "dilation": tuple(module.dilation), "groups": module.groups}
+            return Layer("conv", {**own, "padding_mode": module.padding_mode}, title)
+        if isinstance(module, nn.Linear):
+            return Layer("linear", {}, title)
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return Layer("batch_norm", {"eps": module.eps, "momentum": module.momentum}, title)
+        if isinstance(module, nn.Dropout):
+            return Layer("dropout", {"p": module.p}, title)
+        if isinstance(module, nn.GELU):
+            return Layer("gelu", {"approximate": module.approximate}, title)
+        for kind, name in ACTIVATIONS.items():
+            if isinstance(module, kind):
+                slope = {"slope": module.negative_slope} if isinstance(module, nn.LeakyReLU) else {}
+                return Layer(name, slope, title)
+        return self._pooling(module, title)
+
+    def _pooling(self, module: nn.Module, title: str) -> Layer | None:
+        if isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+            size = module.output_size
+            sizes = (size, size) if isinstance(size, int) or size is None else tuple(size)
+            kind = "adaptive_avg_pool" if isinstance(module, nn.AdaptiveAvgPool2d) else "adaptive_max_pool"
+            return Layer(kind, {"output_size": sizes}, title)
+        if isinstance(module, nn.AvgPool2d | nn.MaxPool2d):
+            pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)  # noqa: E731
+            own = {
+                "kernel_size": pair(module.kernel_size),
+                "stride": pair(module.stride),
+                "padding": pair(module.padding),
+                "ceil_mode": module.ceil_mode,
+            }
+            if isinstance(module, nn.MaxPool2d):
+                return Layer("max_pool", own, title)
+            return Layer("avg_pool", {**own, "count_include_pad": module.count_include_pad}, title)
+        return None
+
+    # --- exact mode --------------------------------------------------------------------------------------------------------
+
+    def in_float64(self, model: nn.Module) -> nn.Module:
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm):
+                module.eps = float(np.float32(module.eps))  # as the other frameworks' kernels hold it
+        return model.double()
+
+    def exact_functions(self) -> list[tuple[Any, str, Callable[..., torch.Tensor]]]:
+        return [(nn.functional, "hardsigmoid", exact_hardsigmoid), (nn.functional, "conv2d", depthwise_by_taps)]
+
+
+def exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """relu6(x + 3) / 6: the gradient of torch's own kernel has 1/6 in float32 (3e-8 off)."""
+    if input.dtype != torch.float64:
+        return NotImplemented
+    return nn.functional.relu6(input + 3.0) / 6.0
+
+
+def depthwise_by_taps(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> torch.Tensor:
+    """A depthwise convolution as a sum over the kernel's taps.
+
+    In float64 torch convolves group by group, which for 576 groups takes half the time of a whole training step. This
+    computes the same (a test holds it to 1e-14 of torch's own, forward and backward) without that loop.
+    """
+    depthwise = groups > 1 and input.ndim == 4 and groups == input.shape[1] == weight.shape[0] and weight.shape[1] == 1
+    if input.dtype != torch.float64 or not depthwise or bias is not None or isinstance(padding, str):
+        return NotImplemented
+    pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)  # noqa: E731
+    stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
+    samples, channels = input.shape[:2]
+    taps = weight.shape[2:]
+    height, width = (
+        (size + 2 * before - spread * (tap - 1) - 1) // step + 1
+        for size, before, spread, tap, step in zip(input.shape[2:], padding, dilation, taps, stride, strict=True)
+    )
+    seen = nn.functional.unfold(input, taps, dilation, padding, stride)
+    seen = seen.reshape(samples, channels, -1, height * width)  # what each tap sees, place by place
+    return (seen * weight.reshape(1, channels, -1, 1)).sum(2).reshape(samples, channels, height, width)
+
+
+FRAMEWORK = Torch

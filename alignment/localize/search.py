@@ -1,0 +1,222 @@
+"""The first module whose own mistake makes two models diverge, forward or backward, and the table over all modules.
+
+From the whole model downwards the search takes the first child, in the order of computation, that is to blame; where a module
+is to blame and none of its children, the mistake lies in how it connects them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from alignment.compare import distance, norm, relative
+from alignment.frameworks.base import Call, leaves
+from alignment.localize.blame import Blame, Pair, Subject, one_ulp
+from alignment.localize.finding import Finding, LayerRow, Localization
+from alignment.localize.hints import hint
+from alignment.localize.hints.weights import weight_hint
+from alignment.localize.kinds import Kind
+from alignment.localize.matching import Matching
+from alignment.localize.tracing import Cotangents, Network, training_mode
+from mobilenetv3_common.errors import UserError
+
+UNMATCHED = {"missing": Kind.LAYER_MISSING, "extra": Kind.LAYER_EXTRA, "renamed": Kind.LAYER_RENAMED}
+
+
+def search(pair: Pair) -> Finding | None:
+    """The first own mistake, forward, then backward where cotangents are given."""
+    with training_mode(pair.networks, pair.training):
+        pair.calls = pair.reference.trace(pair.args, pair.cotangents)
+        for phase in ("forward", "backward") if pair.cotangents is not None else ("forward",):
+            if pair.blame("", phase).guilty:
+                return _descend(pair, "", phase)
+    return None
+
+
+def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
+    """Gradients of the outputs to begin the backward pass with: standard normal, over the output's size.
+
+    Raises:
+        UserError: the reference cannot run on the inputs.
+    """
+    network = pair.reference
+    with training_mode([network], pair.training):
+        try:
+            outputs = network.framework.call(network.model, pair.args).outputs
+        except Exception as error:
+            raise UserError(f"the reference cannot run on these inputs: {error}") from error
+        finally:
+            network.put_back()
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(o.shape) / max(o.size, 1) if o.dtype.kind == "f" else None for o in outputs]
+
+
+def _descend(pair: Pair, key: str, phase: str) -> Finding:
+    path = key.split("#")[0]
+    children = _children(pair, path)
+    for child in reversed(children) if phase == "backward" else children:
+        if pair.blame(child, phase).guilty:
+            return _descend(pair, child, phase)
+    return _finding(pair, key, phase)
+
+
+def _children(pair: Pair, path: str) -> list[str]:
+    """Keys of the calls of a module's children, in the order in which the reference made them."""
+    network = pair.reference
+    names = {f"{path}.{name}" if path else name for name, _ in network.framework.children(network.modules[path])}
+    return [key for key in pair.calls if key.split("#")[0] in names]
+
+
+def _finding(pair: Pair, key: str, phase: str) -> Finding:
+    path, blame = key.split("#")[0], pair.blame(key, phase)
+    stage: Any = phase
+    for other in pair.matching.unmatched:
+        if other.kind != "renamed" and other.path.rsplit(".", 1)[0] == (path or other.path):
+            side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
+            return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
+    kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
+    where = path or f"{type(pair.reference.model).__name__}.forward"
+    return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+
+
+def table(pair: Pair) -> list[LayerRow]:
+    """Every module as both models ran through: difference, noise floor, and its own mistake where that was looked at."""
+    with training_mode([pair.port, pair.reference], pair.training):
+        ours = _traced(pair.port, pair.args, pair.cotangents)
+        theirs = pair.calls or pair.reference.trace(pair.args, pair.cotangents)
+        with _moved_weights(pair.reference):
+            shaken = pair.reference.trace(tuple(one_ulp(a) for a in pair.args), pair.cotangents)
+    rows = []
+    for phase in ("forward", "backward"):
+        keys = list(theirs) if phase == "forward" else list(reversed(theirs))
+        for key in keys:
+            path = key.split("#")[0]
+            truth = _first(theirs[key], phase)
+            if truth is None or truth.dtype.kind != "f":
+                continue
+            mine = _first(ours[key], phase) if key in ours else None
+            noise = _first(shaken[key], phase) if key in shaken else None
+            title = pair.reference.framework.layer(pair.reference.modules[path]).title
+            rows.append(_row(key, title, phase, mine, truth, noise, pair.blames.get((key, phase))))
+    return rows
+
+
+def _row(key: str, kind: str, phase: str, ours: Any, truth: np.ndarray, noise: Any, blame: Blame | None) -> LayerRow:
+    scale = norm(truth)
+    own = blame.own if blame else None
+    if ours is None or ours.shape != truth.shape:
+        return LayerRow(key, kind, phase, float("inf"), 0.0, float("inf"), 0.0, own)
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = float(ours.reshape(-1).astype(np.float64) @ truth.reshape(-1).astype(np.float64))
+        cosine = product / (norm(ours) * scale) if norm(ours) * scale > 0 else float(norm(ours) == scale)
+        largest = float(np.abs(ours - truth).max(initial=0.0))
+        difference = relative(distance(ours, truth), scale)
+    floor = relative(distance(noise, truth), scale) if noise is not None else 0.0
+    return LayerRow(key, kind, phase, difference, cosine, largest, floor, own)
+
+
+def _traced(network: Network, args: tuple, cotangents: Cotangents | None) -> dict[str, Call]:
+    try:
+        return network.trace(args, cotangents)
+    except Exception:  # a port that cannot run has no rows; the search has said why
+        return {}
+
+
+def _first(call: Call, phase: str) -> np.ndarray | None:
+    arrays = call.gradients if phase == "backward" else leaves(call.output, np.ndarray)
+    return arrays[0] if arrays else None
+
+
+@contextlib.contextmanager
+def _moved_weights(network: Network) -> Iterator[None]:
+    """Every weight is moved by one ulp inside the block."""
+    framework = network.framework
+    parameters = framework.parameters(network.model)
+    before = {name: framework.array(tensor) for name, tensor in parameters.items()}
+    for name, array in before.items():
+        framework.assign(parameters[name], one_ulp(array))
+    try:
+        yield
+    finally:
+        for name, array in before.items():
+            framework.assign(parameters[name], array)
+
+
+def locate_in_models(pair: Pair, with_table: bool = True) -> Localization:
+    """Search one pair, and make the table over all its modules."""
+    start = time.perf_counter()
+    first = search(pair)
+    layers = table(pair) if with_table else []
+    return Localization(first, layers, time.perf_counter() - start)
+
+
+def structure_finding(matching: Matching) -> Finding | None:
+    """A layer with weights that only one side has, or that has another name."""
+    for unmatched in matching.unmatched:
+        if unmatched.parameters or unmatched.kind == "renamed":
+            words = {
+                "missing": f"the layer {unmatched.module} is missing in the port",
+                "extra": f"the port has a layer {unmatched.module} that the reference does not have",
+                "renamed": f"the layer {unmatched.module} is {unmatched.detail}",
+            }[unmatched.kind]
+            kind = UNMATCHED[unmatched.kind]
+            return Finding("structure", unmatched.path, kind, words, f"{unmatched.parameters:,} parameters")
+    return None
+
+
+def tensors_finding(ours: Mapping[str, tuple[int, ...]], theirs: Mapping[str, tuple[int, ...]]) -> Finding | None:
+    """The first tensor of matched layers that only one side has, or that has another shape.
+
+    Args:
+        ours, theirs: canonical shapes under the reference's names.
+    """
+    for name in [*theirs, *ours]:
+        if name not in ours or name not in theirs:
+            side = "the port" if name not in ours else "the reference"
+            counts = f"{len(ours.keys() - theirs.keys())} extra and {len(theirs.keys() - ours.keys())} missing in the port"
+            return Finding("structure", name, Kind.WEIGHTS_MISSING, f"{side} has no such tensor", counts)
+        if ours[name] != theirs[name]:
+            wrong = sum(ours.get(other) != shape for other, shape in theirs.items())
+            words = f"shape {ours[name]}, expected {theirs[name]}"
+            if len(ours[name]) == 2 and ours[name] == theirs[name][::-1]:
+                return Finding("structure", name, Kind.WEIGHT_TRANSPOSED, f"weight transposed: {words}", f"{wrong} tensors differ")
+            return Finding("structure", name, Kind.SHAPE, words, f"{wrong} tensors differ")
+    return None
+
+
+def weights_finding(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tied: list[list[str]]) -> Finding | None:
+    """The first weight or statistic that is not the reference's.
+
+    Args:
+        ours, theirs: canonical states under the reference's names, of equal shapes.
+        tied: groups of names that are one tensor in the port alone.
+    """
+    wrong = [name for name, value in theirs.items() if (ours[name] != value).any()]
+    if tied:
+        group = tied[0]
+        words = f"the same tensor as {group[0]} in the port"
+        return Finding("weights", group[-1], Kind.PARAMETERS_SHARED, words, f"{len(group)} names")
+    if not wrong:
+        return None
+    name = wrong[0]
+    kind, words = weight_hint(name, wrong, ours, theirs)
+    size = relative(distance(ours[name], theirs[name]), norm(theirs[name]))
+    return Finding("weights", name, kind, words, f"relative L2 {size:.1e}; {len(wrong)} of {len(theirs)} tensors differ")
+
+
+def tied_names(described: list, name_of: Callable[[Any], str]) -> list[list[str]]:
+    """Groups of names whose parameters are one tensor.
+
+    Args:
+        described: ``Framework.described`` of a model.
+        name_of: the name that an entry goes by.
+    """
+    groups: dict[int, list[str]] = {}
+    for entry, tensor in described:
+        if entry.role == "parameter":
+            groups.setdefault(id(tensor), []).append(name_of(entry))
+    return [group for group in groups.values() if len(group) > 1]

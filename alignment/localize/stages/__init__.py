@@ -1,0 +1,79 @@
+"""From a failed step to the place of the mistake: each step's stages are looked at in the order in which data flows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from alignment.localize.finding import Finding, Localization
+from alignment.localize.kinds import Kind
+from alignment.localize.stages import data, loss, metric, models, train, updates
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
+
+Look = Callable[[Context], Finding | None]
+
+MODEL: tuple[Look, ...] = (models.built, models.forward_and_backward, models.in_training, models.dropout, models.in_float32)
+STAGES: dict[int, tuple[Look, ...]] = {
+    1: MODEL,
+    2: (data.decoding, data.evaluation, data.training, data.samples, data.batches, data.ranks, data.mixing),
+    3: (models.built, metric.right_answers, metric.counting),
+    4: (models.built, models.forward_and_backward, loss.values),
+    5: (
+        models.built,
+        models.forward_and_backward,
+        models.in_training,
+        loss.values,
+        updates.accumulation,
+        updates.schedule,
+        updates.optimizers,
+        models.in_float32,
+    ),
+    6: (train.configuration, train.batches, train.schedule, train.updates, train.in_float32, train.evaluation),
+}
+
+
+def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
+    """What to look at for a failed step of a project; without its losses or optimizers step 5 is about the model alone."""
+    return MODEL if result.step == 5 and result.not_run else STAGES[result.step]
+
+
+def locate(context: Context, results: Sequence[StepResult], always: bool = False, with_table: bool = True) -> Localization:
+    """Find the first mistake behind the first step that failed.
+
+    Args:
+        context: the two sides.
+        results: of the steps that were run.
+        always: make the table over all modules where every step passed, too.
+        with_table: make it where a module is to blame.
+    """
+    start = time.perf_counter()
+    outcome = Localization()
+    failed = next((result for result in results if result.failed), None)
+    if failed is not None:
+        broken: Finding | None = None
+        for look in stages_of(context, failed):
+            try:
+                outcome.first = look(context)
+            except Exception as error:  # the port may raise anything; a later stage may still name the place
+                words = f"{type(error).__name__}: {error}".strip()
+                broken = broken or Finding(_stage(failed), look.__name__, Kind.RAISES, "the port cannot run", words)
+            if outcome.first is not None:
+                break
+        outcome.first = outcome.first or broken or _quantity(failed)
+    if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
+        outcome.layers = models.layers(context)
+    outcome.seconds = time.perf_counter() - start
+    return outcome
+
+
+def _quantity(result: StepResult) -> Finding:
+    """Where no stage finds a mistake of its own: the first quantity that failed."""
+    for quantity in result.quantities:
+        if not quantity.passed:
+            return Finding(_stage(result), quantity.name, measured=quantity.reason)
+    return Finding(_stage(result), "evidence", measured=result.problems[0] if result.problems else "nothing was compared")
+
+
+def _stage(result: StepResult):  # type: ignore[no-untyped-def]  # a step's name is a stage's
+    return result.name

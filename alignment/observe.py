@@ -1,0 +1,89 @@
+"""Watching a model of any framework while it computes: outputs, kinks, and dropout that draws given numbers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks.base import Framework, Module, Tensor, leaves
+
+Uniform = Callable[[tuple[int, ...]], np.ndarray]
+
+
+def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> int:
+    """From now on every dropout of a model keeps an element where ``uniform(shape)``, in [0, 1), is at least its ``p``.
+
+    Two models that are given the same numbers then drop the same elements. In evaluation mode nothing changes.
+
+    Returns:
+        How many dropouts there are.
+    """
+    found = [module for module in framework.modules(model).values() if framework.layer(module).kind == "dropout"]
+    for module in found:
+        framework.without_inplace(module)  # the mask is for what the layer is given, not for what it makes of it
+        p = float(framework.layer(module).settings["p"])
+        framework.hook(module, after=_masked(framework, p, uniform))
+    return len(found)
+
+
+def _masked(framework: Framework, p: float, uniform: Uniform) -> Callable:
+    def masked(module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
+        given = args[0] if args else next(iter(kwargs.values()))
+        if not framework.training(module) or p == 0:
+            return None
+        kept = uniform(tuple(int(n) for n in given.shape)) >= p
+        return framework.times(given, kept / (1.0 - p))
+
+    return masked
+
+
+@contextlib.contextmanager
+def traced_outputs(framework: Framework, model: Module, names: Iterable[str], into: dict[str, np.ndarray]) -> Iterator[None]:
+    """Note the first output of the named modules of each forward pass made inside the block."""
+    modules = framework.modules(model)
+
+    def keeper(name: str) -> Callable:
+        def keep(_module: Module, _args: tuple, _kwargs: dict, output: Any) -> None:
+            into[name] = framework.array(leaves(output, framework.tensor_type)[0])
+
+        return keep
+
+    with _hooked(framework, [(modules[name], None, keeper(name)) for name in names if name in modules]):
+        yield
+
+
+@contextlib.contextmanager
+def traced_kinks(framework: Framework, model: Module, into: dict[str, np.ndarray]) -> Iterator[None]:
+    """Note on which side of its kinks every input of a layer with kinks lies: one up for each reached, one for each passed.
+
+    A second forward pass inside the block is noted as ``name#2``, and so on.
+    """
+
+    def keeper(name: str, kinks: tuple[float, ...]) -> Callable:
+        calls = 0
+
+        def keep(_module: Module, args: tuple) -> None:
+            nonlocal calls
+            calls += 1
+            array = framework.array(args[0])
+            side = np.digitize(array, kinks) + np.digitize(array, kinks, right=True)  # on a kink is a side of its own
+            into[name if calls == 1 else f"{name}#{calls}"] = side.astype(np.int8)
+
+        return keep
+
+    layers = [(name, module, framework.kinks(module)) for name, module in framework.modules(model).items()]
+    with _hooked(framework, [(module, keeper(name, kinks), None) for name, module, kinks in layers if kinks]):
+        yield
+
+
+@contextlib.contextmanager
+def _hooked(framework: Framework, hooks: Iterable[tuple[Module, Callable | None, Callable | None]]) -> Iterator[None]:
+    handles = [framework.hook(module, before=before, after=after) for module, before, after in hooks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,327 @@
+"""What is aligned: a project, its two sides, and the models that both have.
+
+A project is one Python file that defines ``PROJECT``. Only the models are needed; of the parts (data, metric, loss, train)
+each side has those that it has, and the steps that need another part say that they were not run. A part is a Python module,
+or any object, with the names that its protocol below asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
+from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.presets import EvalPreset, TrainPreset
+from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey, SampleParams
+from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig, TrainConfig
+from mobilenetv3_common.weights import State
+
+Builder = Callable[..., Module]
+PARTS = ("data", "metric", "loss", "train")
+
+
+# --- the parts of a side ---------------------------------------------------------------------------------------------------
+
+
+class Dataset(Protocol):
+    """Samples of one split: pixels (float32 array or tensor (3, H, W)), label, key."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: SampleKey, /) -> tuple[Any, int, SampleKey]: ...
+
+
+class DataPart(Protocol):
+    """Pictures to batches."""
+
+    def ImageDataset(self, index: DatasetIndex, preset: EvalPreset | TrainPreset, seed: int = 0, backend: str = "pil") -> Dataset:
+        """The samples of a split under a preset; random parameters are drawn from (seed, epoch, picture)."""
+        ...
+
+    def build_loader(
+        self, dataset: Any, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None
+    ) -> Iterable[Sequence[Tensor]]:
+        """Batches of one of its data sets in the plan's order: images (N, 3, H, W), labels (N,) or (N, classes), numbers (N,)."""
+        ...
+
+    def eval_transform(self, image: Image.Image, preset: EvalPreset) -> Any:
+        """A picture as float32 (3, crop_size, crop_size), array or tensor."""
+        ...
+
+    def train_transform(self, image: Image.Image, preset: TrainPreset, params: SampleParams) -> Any:
+        """The same for training, with drawn parameters."""
+        ...
+
+
+class Accuracy(Protocol):
+    """Counts of right answers for several k."""
+
+    correct: list[int]
+    count: int
+
+    def update(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> None: ...
+    def merge(self, other: Any) -> None: ...
+    def compute(self) -> dict[str, float]: ...
+
+
+class MetricPart(Protocol):
+    """Top-k accuracy."""
+
+    def top_k_correct(self, logits: Tensor, labels: Tensor, ks: Sequence[int]) -> Tensor:
+        """Which of N samples have their label among the k largest logits: bool (N, len(ks))."""
+        ...
+
+    def TopKAccuracy(self, ks: Sequence[int] = (1, 5)) -> Accuracy:
+        """An empty count."""
+        ...
+
+
+class LossPart(Protocol):
+    """Cross-entropy."""
+
+    def CrossEntropyLoss(self, label_smoothing: float = 0.0, ignore_index: int = -100) -> Callable[..., Tensor]:
+        """A function of logits (N, classes) and labels, int64 (N,) or rows of probabilities, that gives a scalar tensor."""
+        ...
+
+
+class TrainPart(Protocol):
+    """Optimizers, schedules and the update: what step 5 needs."""
+
+    def build_optimizer(self, model: Module, config: OptimizerConfig) -> Optimizer: ...
+    def build_schedule(self, optimizer: Optimizer, config: ScheduleConfig) -> Any: ...
+
+    def accumulate_gradients(self, model: Module, criterion: Callable, batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Leave the gradients of the mean loss of equal micro-batches on the parameters; returns that loss."""
+        ...
+
+    def apply_update(self, model: Module, optimizer: Optimizer, clip_norm: float | None = None) -> None:
+        """Clip the gradients' global norm where asked, update the weights, clear the gradients."""
+        ...
+
+
+class EnginePart(TrainPart, Protocol):
+    """Whole training runs besides: what step 6 needs. ``mobilenetv3_common.training.Run`` is what a run looks like."""
+
+    def Ranks(self, rank: int = 0, world_size: int = 1, device: str = "cpu") -> Any: ...
+    def build_run(self, config: TrainConfig, ranks: Any, builder: Callable[[int], Module] | None = None) -> Any: ...
+    def update(self, run: Any, gathered: list) -> None: ...
+    def micro_batches(self, run: Any) -> Iterator[Any]: ...
+    def evaluation_loader(self, run: Any) -> Any: ...
+    def evaluate_run(self, run: Any, loader: Any) -> Any: ...
+
+
+# --- sides, models, projects -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the comparison: its framework, and the parts that it has besides models.
+
+    Attributes:
+        framework: with the project's own layers registered.
+        data, metric, loss, train: None where the side has no such part. A ``train`` part without whole runs
+            (``build_run``) serves step 5 alone.
+    """
+
+    framework: Framework
+    data: DataPart | None = None
+    metric: MetricPart | None = None
+    loss: LossPart | None = None
+    train: TrainPart | EnginePart | None = None
+
+    def with_names(self, part: str, **names: Any) -> Side:
+        """The same side with some names of a part replaced, e.g. ``with_names("loss", CrossEntropyLoss=X)``."""
+        if part not in PARTS:
+            raise TypeError(f"no such part of a side: {part}")
+        changed: Any = _Changed(getattr(self, part), names)
+        return replace(self, **{part: changed})
+
+
+class _Changed:
+    """A part with some names replaced; the others are the part's own."""
+
+    def __init__(self, part: Any, names: Mapping[str, Any]) -> None:
+        self._part = part
+        for name, value in names.items():
+            getattr(part, name)  # a misspelt name is an error
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One network on both sides, and what the steps have to know of it.
+
+    Attributes:
+        port, reference: build the network with fresh weights; called with ``options``.
+        options: keyword arguments of both builders.
+        input_shape: of one sample, e.g. (3, 224, 224): what step 1 runs on; pictures where it has three numbers and the
+            project has data, standard normal numbers otherwise.
+        small_shape: of one sample where many passes are made (step 5, localisation); ``input_shape`` where None.
+        inputs: makes the inputs of a forward pass, (samples, shape of one, generator) -> arrays with the samples as first
+            axis; standard normal numbers of ``input_shape`` where None.
+        blocks: paths in the reference of the modules whose outputs step 1 compares, in the order of computation; every child
+            of the model, or of a part of it that is a plain sequence, where None.
+        last_layer: path in the reference of the linear layer whose rows are the classes; None where there is none.
+        options_of: the builders' options that fit a canonical state (class count, width, ...); the spec's own where None.
+        published: name for ``--weights`` -> fetches the file of published weights and returns its path.
+        load: how the port takes the reference's weights, (port, canonical state of the reference); by equal names where None.
+        train_options: of the builders in step 6 besides ``num_classes``, from the recipe: dropout, width and the like.
+        updates: updates of each run of step 5, at most ten; fewer for networks that take long.
+        variants: further options under which a sound port must not fail (``bench --false-alarms``).
+    """
+
+    port: Builder
+    reference: Builder
+    options: Mapping[str, Any] = field(default_factory=dict)
+    input_shape: tuple[int, ...] = (3, 224, 224)
+    small_shape: tuple[int, ...] | None = None
+    inputs: Callable[[int, tuple[int, ...], np.random.Generator], tuple[np.ndarray, ...]] | None = None
+    blocks: Callable[[Framework, Module], list[str]] | None = None
+    last_layer: str | None = None
+    options_of: Callable[[State], Mapping[str, Any]] | None = None
+    published: Mapping[str, Callable[[], Path]] = field(default_factory=dict)
+    load: Callable[[Module, State], None] | None = None
+    train_options: Callable[[TrainConfig], Mapping[str, Any]] = lambda recipe: {}
+    updates: int = 10
+    variants: Sequence[Mapping[str, Any]] = ({},)
+
+
+@dataclass(frozen=True)
+class Independent:
+    """An evaluation pipeline that shares no code with the project: what step 2 holds the port's pictures against.
+
+    Attributes:
+        name: for the rows, e.g. ``"torchvision"``.
+        pictures: the preprocessed pictures of an index, float32 (N, 3, 224, 224).
+        listed: file names and labels of a split's class folder, in order; None where the data path has list files.
+    """
+
+    name: str
+    pictures: Callable[[DatasetIndex], np.ndarray]
+    listed: Callable[[DatasetIndex, str], tuple[list[str], list[int]] | None]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A port and its reference.
+
+    Attributes:
+        name: of the project.
+        port, reference: the two sides.
+        models: by name; the first is the default of ``--model``.
+        sample_data: a data path that comes with the project: the default of ``--data-path``, and the pictures on which weights
+            are calibrated; None where the project has no pictures.
+        cache: makes the folder in which calibrated weights are kept; they are made anew each time where None.
+        independent: of step 2, where there is one.
+        faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
+        train_plan: fields of ``alignment.steps.train.Plan`` that replace its defaults.
+        recipe: fields of step 6's recipe (``alignment.steps.train.RECIPE``) that replace its own.
+    """
+
+    name: str
+    port: Side
+    reference: Side
+    models: Mapping[str, ModelSpec]
+    sample_data: Path | None = None
+    cache: Callable[[], Path] | None = None
+    independent: Independent | None = None
+    faults: Callable[[], Mapping[str, Mistake]] | None = None
+    train_plan: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_port(self, part: str, **names: Any) -> Project:
+        """The same project with some names of one part of the port replaced."""
+        return replace(self, port=self.port.with_names(part, **names))
+
+    def with_models(self, change: Callable[[ModelSpec], ModelSpec]) -> Project:
+        """The same project with every model's spec changed."""
+        return replace(self, models={name: change(spec) for name, spec in self.models.items()})
+
+    def lacks(self, part: str) -> str:
+        """Why a step that needs a part cannot run; ``""`` where both sides have it."""
+        missing = [role for role in ("port", "reference") if getattr(getattr(self, role), part) is None]
+        return f"the {' and the '.join(missing)} {'has' if len(missing) == 1 else 'have'} no {part} part" if missing else ""
+
+    def lacks_runs(self) -> str:
+        """Why step 6 cannot run; ``""`` where both sides have whole training runs."""
+        without = [role for role in ("port", "reference") if not hasattr(getattr(self, role).train, "build_run")]
+        return self.lacks("train") or (f"the {' and the '.join(without)} cannot make whole training runs" if without else "")
+
+    def use(self, device: str) -> None:
+        """Both frameworks compute on ``"cpu"`` or ``"gpu"`` from now on.
+
+        Raises:
+            UserError: one of them does not have it.
+        """
+        for side in (self.port, self.reference):
+            side.framework.use(device)
+
+
+class Mistake(Protocol):
+    """A known mistake of a project's port (``alignment.bench.fault.Fault``)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def make(self) -> Callable[[contextlib.ExitStack, Project], Project]: ...
+
+
+# --- project files ---------------------------------------------------------------------------------------------------------
+
+
+def _imported(file: Path, parts: list[str]) -> ModuleType:
+    if len(parts) > 1:
+        return importlib.import_module(".".join(parts))
+    spec = importlib.util.spec_from_file_location(f"project_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # what pickles or inspects its classes looks there
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_project(path: str | Path) -> Project:
+    """The ``PROJECT`` that a Python file defines.
+
+    A file in a package (a folder with ``__init__.py``) is imported as a part of it, another one by itself; files beside it
+    can be imported by it.
+
+    Raises:
+        UserError: there is no such file, importing it raises, or it defines no project.
+    """
+    file = Path(path).resolve()
+    if not file.is_file() or file.suffix != ".py":
+        raise UserError(f"{path} is not a project file: give a Python file that defines PROJECT, e.g. projects/NAME/project.py")
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
+    try:
+        module = _imported(file, parts)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a stranger's file raises
+        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    project = getattr(module, "PROJECT", None)
+    if not isinstance(project, Project):
+        raise UserError(f"{path} defines no PROJECT: see alignment.project.Project")
+    if not project.models:
+        raise UserError(f"{path}: PROJECT has no models: there is nothing to align")
+    return project

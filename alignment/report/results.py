@@ -1,0 +1,128 @@
+"""alignment.json, the records, and the logs in reprod_log's look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from alignment.localize.finding import Localization
+from alignment.record import save_record
+from alignment.report import page
+from alignment.report.table import passed, verdict
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
+from mobilenetv3_common.files import atomic_open
+
+RECORD_NAMES = {"backward": "losses"}  # the guide calls step 5's record by its content
+PACKAGES = (
+    "paddlepaddle",
+    "paddlepaddle-gpu",
+    "torch",
+    "torchvision",
+    "mindspore",
+    "numpy",
+    "pillow",
+    "opencv-python-headless",
+    "opencv-python",
+)
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result, as far as it is installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def first_divergence(localization: Localization) -> dict[str, str] | None:
+    """Stage, place and hint of the first mistake; None where all passed."""
+    first = localization.first
+    if first is None:
+        return None
+    return {"stage": first.stage, "location": first.location, "hint": f"{first.hint or 'no known mistake'} ({first.measured})"}
+
+
+def summary(context: Context, results: Sequence[StepResult], localization: Localization) -> dict[str, Any]:
+    """The content of alignment.json."""
+    return {
+        "passed": passed(results),
+        "project": context.project.name,
+        "model": context.model,
+        "port": context.port.framework.name,
+        "reference": context.reference.framework.name,
+        "weights": context.weights.name,
+        "device": context.device,
+        "versions": versions(),
+        "rests_on": [result.name for result in results if result.ran],
+        "not_run": {result.name: result.not_run for result in results if result.not_run},
+        "steps": [_step(result) for result in results],
+        "first_divergence": first_divergence(localization),
+        "localization": localization.as_json(),
+    }
+
+
+def _step(result: StepResult) -> dict[str, Any]:
+    return {
+        "step": result.step,
+        "name": result.name,
+        "passed": result.passed if result.ran else None,
+        "not_run": result.not_run or None,
+        "seconds": round(result.seconds, 2),
+        "evidence": result.evidence,
+        "problems": result.problems,
+        "quantities": [quantity.as_json() for quantity in result.quantities],
+    }
+
+
+def record_file(context: Context, result: StepResult, role: str) -> str:
+    """The name of a step's record file: ``forward_paddle.npy``, ``forward_ref.npy``."""
+    side = context.port.framework.name if role == "port" else "ref"
+    return f"{RECORD_NAMES.get(result.name, result.name)}_{side}.npy"
+
+
+def write_results(
+    directory: Path,
+    context: Context,
+    results: Sequence[StepResult],
+    localization: Localization,
+    every: Sequence[int],
+    flags: Sequence[str] = (),
+) -> None:
+    """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all."""
+    (directory / "log").mkdir(parents=True, exist_ok=True)
+    for result in results:
+        if not result.ran:
+            continue
+        for role, arrays in result.records.items():
+            save_record(directory / record_file(context, result, role), arrays)
+        with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
+            file.write(diff_log(result))
+    with atomic_open(directory / "alignment.json", "w") as file:
+        json.dump(summary(context, results, localization), file, indent=1, allow_nan=True)
+        file.write("\n")
+    about = {"flags": " ".join(flags) or "(none)", "weights": context.weights.name, "device": context.device, "seed": context.seed}
+    with atomic_open(directory / "report.html", "w") as file:
+        file.write(page.render(context, verdict(context, results, every), about | versions(), results, localization))
+
+
+def diff_log(result: StepResult) -> str:
+    """A step's log as reprod_log's ``report`` writes it; the verdict of each line is this project's."""
+    stamp = f"[{datetime.now():%Y/%m/%d %H:%M:%S}] root INFO: "
+    lines = []
+    for quantity in result.quantities:
+        value = "not comparable" if quantity.mean_abs_diff is None else quantity.mean_abs_diff
+        lines.append(f"{stamp}{quantity.name}: ")
+        lines.append(f"{stamp}\tmean diff: check passed: {quantity.passed}, value: {value}")
+        if not quantity.passed:
+            lines.append(f"{stamp}\t{quantity.reason}")
+    lines += [f"{stamp}{problem}" for problem in result.problems]
+    lines.append(f"{stamp}diff check {'passed' if result.passed else 'failed'}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,130 @@
+"""The table of a run, and what is said below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alignment import tolerance
+from alignment.compare import Quantity
+from alignment.localize.finding import Localization
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
+
+_HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
+
+
+def worst(quantities: Sequence[Quantity], column: str) -> float | None:
+    """The largest value of a column; None where no quantity has one."""
+    return max((value for q in quantities if (value := getattr(q, column)) is not None), default=None)
+
+
+def float32_ratio(quantities: Sequence[Quantity]) -> float | None:
+    """The largest error of the port's float32 in units of its quantity's noise floor, kink flips and noise left out."""
+    counted = [q for q in quantities if q.port_error is not None and q.reference_error and not q.flips and not q.noise]
+    return max((q.port_error / q.reference_error for q in counted if q.port_error is not None and q.reference_error), default=None)
+
+
+def exact_difference(result: StepResult) -> float | None:
+    """The largest relative L2 difference in exact mode, quantities that are zero but for rounding left out."""
+    return worst([q for q in result.quantities if not q.noise], "float64_diff")
+
+
+def table(results: Sequence[StepResult]) -> str:
+    """One row a step; of a step that was not run, the row says so."""
+    rows = [_HEADER]
+    for result in results:
+        name = f"{result.step} {result.name}"
+        if not result.ran:
+            rows.append((name, "-", "-", "-", "-", "-", "-", result.verdict))
+            continue
+        headline = _headline(result)
+        threshold = tolerance.GUIDE_THRESHOLDS[result.name]
+        rows.append(
+            (
+                name,
+                str(len(result.quantities)),
+                _number(headline),
+                "-" if headline is None else f"<= {threshold:g} {_guide_verdict(result, headline, threshold)}",
+                "-" if (ratio := float32_ratio(result.quantities)) is None else f"{ratio:.1f} x",
+                _number(exact_difference(result)),
+                f"{result.seconds:.1f}",
+                result.verdict,
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*lines, *not_run(results)])
+
+
+def not_run(results: Sequence[StepResult]) -> list[str]:
+    """One line for each step, or part of one, that was not run."""
+    return [f"step {result.step} {result.name}: not run: {result.not_run}" for result in results if result.not_run]
+
+
+def _guide_verdict(result: StepResult, headline: float, threshold: float) -> str:
+    if headline <= threshold:
+        return "yes"
+    return "in spread" if result.name == "train" and result.passed else "no"  # of the seeds themselves
+
+
+def _headline(result: StepResult) -> float | None:
+    """The quantity that the guide's own check looks at."""
+    wanted = {
+        "forward": lambda q: q.name.startswith("eval.") and q.name.endswith("logits"),
+        "metric": lambda q: q.name.startswith("acc_"),
+        "loss": lambda q: q.name == "model.loss",
+        "backward": lambda q: q.name.startswith("sgd.eval.") and q.name.endswith(".loss"),
+        "train": lambda q: q.name == "final_top1",
+    }.get(result.name, lambda q: True)
+    return worst([q for q in result.quantities if wanted(q)], "mean_abs_diff")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+# --- the verdict -----------------------------------------------------------------------------------------------------------
+
+
+def passed(results: Sequence[StepResult]) -> bool:
+    """Whether every step that was run passed, and at least one was run."""
+    return any(result.ran for result in results) and not any(result.failed for result in results)
+
+
+def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int]) -> str:
+    """One sentence: what the run says of the port, and which steps that rests on.
+
+    Args:
+        context: the two sides.
+        results: of the steps that were asked for.
+        every: the numbers of all steps.
+    """
+    port, reference = context.titles()
+    model = context.model
+    if not passed(results):
+        return f"The {port} {model} is not the {reference} {model}."
+    ran = [result.step for result in results if result.ran]
+    if ran == list(every) and not any(result.not_run for result in results):
+        return f"The {port} {model} is the {reference} {model}."
+    return f"Passed, as far as {steps_in_words(results)} can tell; the others were not run."
+
+
+def steps_in_words(results: Sequence[StepResult]) -> str:
+    """The steps that a verdict rests on: ``step(s) 1, 5 (in part)``."""
+    names = [f"{result.step}{' (in part)' if result.not_run else ''}" for result in results if result.ran]
+    return f"step(s) {', '.join(names)}"
+
+
+def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
+    """What failed, one line each, the place of the first mistake first; empty where all passed."""
+    lines = []
+    if localization.first is not None:
+        lines.append(f"first divergence: {localization.first.line()}")
+    for result in results:
+        failed = [q for q in result.quantities if not q.passed]
+        lines += [f"  {q.name}: {q.reason}" for q in failed[:5]]
+        if len(failed) > 5:
+            lines.append(f"  ... and {len(failed) - 5} more in step {result.name}")
+        lines += [f"  {result.name}: {problem}" for problem in result.problems]
+    return lines

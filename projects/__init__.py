@@ -1,0 +1,1 @@
+"""Clients of the alignment engine, a folder each: python -m alignment run projects/NAME/project.py"""

@@ -1,0 +1,1 @@
+"""MobileNetV3 in Paddle against torchvision's, the first client of the engine."""

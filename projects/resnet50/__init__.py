@@ -1,0 +1,1 @@
+"""paddle.vision's ResNet-50 against torchvision's."""
