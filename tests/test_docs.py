@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from alignment import cli
-from alignment.faults import FAULTS
+from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
 from tests.conftest import ROOT
 from tests.documents import DOCUMENTS, PAGES, code, commands
@@ -48,13 +48,16 @@ def test_every_commands_flags_exist(command):
     starts = [i for i, word in enumerate(words) if re.match(r"(tools|scripts|test_tipc|docs)/", word)]
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
+    elif words[:3] == ["python", "-m", "alignment"]:
+        parser = {"run": cli.run_parser, "bench": cli.bench_parser, "weights": cli.weights_parser}[words[3]]
+        assert (ROOT / parser().parse_args(words[4:]).project).is_file()
     elif words[:2] == ["python", "-m"] and words[2].startswith("alignment."):
         assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file()
     elif starts:
         program, arguments = words[starts[0]], words[starts[0] + 1 :]
         assert (ROOT / program).is_file(), program
         if program == "tools/align.py" or program.startswith("scripts/0"):
-            cli.parser().parse_args(arguments)
+            cli.run_parser(ROOT / "projects" / "mobilenetv3" / "project.py").parse_args(arguments)
         elif "--help" in arguments:
             pass
         elif program in ("tools/train.py", "tools/eval.py") and "--confusion" not in arguments and "output/" not in command:

@@ -10,12 +10,12 @@ import mobilenetv3_ref  # noqa: F401  # lets PyPI's torchvision be imported besi
 import torchvision  # isort: skip
 
 from alignment.localize import localize
-from alignment.weights import copy_to_paddle
+from alignment.weights import copy_weights
 
 torch.manual_seed(0)
 reference = torchvision.models.resnet18(num_classes=10)
 port = paddle.vision.models.resnet18(num_classes=10)
-copy_to_paddle(reference, port)
+copy_weights(reference, port)
 images = np.random.default_rng(0).standard_normal((4, 3, 64, 64)).astype("float32")
 
 print("evaluation:", localize(port, reference, images).verdict())
@@ -43,7 +43,7 @@ class Renamed(ResNet):
 
 port = Renamed()
 print("renamed:", localize(port, reference, images).verdict())
-copy_to_paddle(reference, port, names={"head": "fc"})
+copy_weights(reference, port, names={"head": "fc"})
 report = localize(port, reference, images, names={"head": "fc"})
 print("with a name map:", report.verdict())
 print("\n".join(report.table().splitlines()[:8]), "\n...")

@@ -1,6 +1,6 @@
 """ResNet-18 from torchvision to Paddle, checked stage by stage. Run: python docs/examples/port_resnet18.py
 
-The port is paddle.vision's own ResNet-18, pipeline and loss. What is found wrong is mended and checked again.
+The port is paddle.vision's own ResNet-18, pipeline and loss. What is found wrong is fixed and checked again.
 """
 
 from pathlib import Path
@@ -14,10 +14,11 @@ import torch
 import torchvision
 from PIL import Image
 
-from alignment.exact import exact_paddle, exact_torch
+from alignment.frameworks.paddle import Paddle
+from alignment.frameworks.torch import Torch
 from alignment.localize import localize
 from alignment.record import save_record
-from alignment.weights import copy_to_paddle
+from alignment.weights import copy_weights
 from mobilenetv3_common.train_config import OptimizerConfig
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from mobilenetv3_paddle.models import BatchNorm2D
@@ -35,30 +36,30 @@ def relative_l2(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-def mended(layer: paddle.nn.Layer) -> paddle.nn.Layer:
+def fixed(layer: paddle.nn.Layer) -> paddle.nn.Layer:
     """Every BatchNorm replaced by the one that keeps torch's statistics."""
     for name, child in layer.named_children():
         if type(child) is paddle.nn.BatchNorm2D:
             setattr(layer, name, BatchNorm2D(child.weight.shape[0]))
-        mended(child)
+        fixed(child)
     return layer
 
 
-def models(dtype: str = "float32", mend=mended) -> tuple[paddle.nn.Layer, torch.nn.Module]:
+def models(fix=fixed) -> tuple[paddle.nn.Layer, torch.nn.Module]:
     torch.manual_seed(0)
     reference = torchvision.models.resnet18(num_classes=4)
-    port = mend(paddle.vision.models.resnet18(num_classes=4))
-    copy_to_paddle(reference, port)
-    return port.to(dtype=dtype), reference.to(getattr(torch, dtype))
+    port = fix(paddle.vision.models.resnet18(num_classes=4))
+    copy_weights(reference, port)
+    return port, reference
 
 
-# 1. Model: evaluation mode, then training mode; mend, and look again.
-port, reference = models(mend=lambda layer: layer)
+# 1. Model: evaluation mode, then training mode; fix, and look again.
+port, reference = models(fix=lambda layer: layer)
 batch = np.random.default_rng(0).standard_normal((4, 3, 64, 64)).astype("float32")
 print("model, evaluation:       ", localize(port, reference, batch).verdict())
 print("model, training:         ", localize(port, reference, batch, training=True).verdict())
 port, reference = models()
-print("model, training, mended: ", localize(port, reference, batch, training=True).verdict())
+print("model, training, fixed:  ", localize(port, reference, batch, training=True).verdict())
 
 # 2. Data: the same photographs through each framework's own evaluation pipeline.
 theirs = torchvision.transforms.Compose(
@@ -86,18 +87,21 @@ for name, logits in (
     ours_too = float(CrossEntropyLoss()(paddle.to_tensor(logits), paddle.to_tensor(LABELS)))
     print(f"loss, logits {name:13} torch {truth:.4f}, Paddle's own {stock:.4f}, this project's {ours_too:.4f}")
 
-# 4. Optimizer: ten updates in float64, with the float32 constants inside kernels neutralised, and settings that float32 holds.
-port, reference = models("float64")
-exact_paddle(port), exact_torch(reference)
+# 4. Optimizer: ten updates in exact mode (float64, without the float32 constants of kernels), and settings that float32 holds.
+port, reference = models()
+port, reference = Paddle().make_exact(port), Torch().make_exact(reference)
 settings = OptimizerConfig("sgd", lr=0.03125, momentum=0.875, weight_decay=2.0**-13)
 optimizer, reference_optimizer = build_optimizer(port, settings), build_reference_optimizer(reference, settings)
 images = pixels.astype("float64")
 for _ in range(10):
-    CrossEntropyLoss()(port(paddle.to_tensor(images)), paddle.to_tensor(LABELS)).backward()
+    with Paddle().exact_calls(), Torch().exact_calls():
+        loss = CrossEntropyLoss()(port(paddle.to_tensor(images)), paddle.to_tensor(LABELS))
+        reference_loss = torch.nn.functional.cross_entropy(reference(torch.tensor(images)), torch.tensor(LABELS))
+    loss.backward()
     optimizer.step()
     optimizer.clear_grad()
     reference_optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(reference(torch.tensor(images)), torch.tensor(LABELS)).backward()
+    reference_loss.backward()
     reference_optimizer.step()
 weights = {name: weight.numpy() for name, weight in port.named_parameters()}
 weights["fc.weight"] = weights["fc.weight"].T
