@@ -1,6 +1,9 @@
 # make align   prove the port: sets up .venv, checks lite_data, makes the reference weights, runs every step
 # make test    the whole test suite
+# make test-pages      the commands of README and docs of which nothing else shows that they work
 # make test-commands   every command of README and docs as it stands: half an hour
+# make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
+# make bench           every known fault, and false alarms: an hour
 # make lint    ruff and mypy
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make docs    the documentation as a site, in site/
@@ -10,7 +13,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align test test-commands lint tipc docs format setup clean
+.PHONY: align align-resnet50 bench test test-pages test-commands lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -19,8 +22,18 @@ align: setup
 test: setup
 	$(RUN) -m pytest
 
+test-pages: setup
+	$(RUN) -m pytest -n 0 -m "slow and not weekly" tests/test_documented_commands.py
+
 test-commands: setup
 	$(RUN) -m pytest -n 0 -m slow tests/test_documented_commands.py
+
+align-resnet50: setup
+	$(RUN) -m alignment run projects/resnet50/project.py
+
+bench: setup
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --false-alarms --seeds 5
 
 lint: setup
 	$(RUN) -m ruff check .
@@ -49,7 +62,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[paddle,ref,deploy,dev]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[paddle,ref,align,deploy,dev]'
 	touch $@
 
 clean:

@@ -1,8 +1,8 @@
 """Every command of README and docs is run, as it stands, in a copy of the project, in the order of the pages.
 
 What a page shows must be what the command prints, figures apart. What cannot be had on any machine (ImageNet, eight GPUs, a
-second machine, the network) has something of its kind in its place: the pairs of ``instead`` say what. Half an hour, so only
-``make test-commands`` and .ci/run run it; the two tests at the end are in the suite.
+second machine, the network) has something of its kind in its place: the pairs of ``instead`` say what. ``make test-commands``
+runs all of them, ``make test-pages`` those of which a page alone tells whether they work; the tests at the end are in the suite.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from alignment.reference_weights import calibrated_state
-from tests.conftest import LITE_DATA, ROOT, SMALL
+from alignment.calibration import calibrated_state
+from mobilenetv3_common.weights import with_counters
+from projects.mobilenetv3.project import PROJECT
+from tests.conftest import LITE_DATA, ROOT
 from tests.documents import DOCUMENTS, Command, commands, without_figures
 from tests.test_train_ranks import free_port
 
@@ -41,7 +44,8 @@ class Run:
         status: the exit status.
         instead: (pattern, replacement) of what is not to be had here.
         shown: how many lines of what the page shows must be printed; None for all.
-        in_ci: not run here: .ci/run runs it by itself.
+        in_ci: not run here: .ci/run, or the weekly workflow, runs it by itself.
+        weekly: why a change need not wait for it: which test or target shows the same. ``make test-commands`` alone runs it.
         background: it goes on while the next commands run.
     """
 
@@ -50,27 +54,38 @@ class Run:
     instead: tuple[tuple[str, str], ...] = ()
     shown: int | None = None
     in_ci: bool = False
+    weekly: str = ""
     background: bool = False
 
 
 MADE = (r"^make", "make -o .venv/.installed")  # with this environment, not one of its own
 ONCE = (r"--repeats 15", "--repeats 1")
+LAUNCHED = "tests/test_train_ranks.py and tests/test_launch_scripts.py train with the same launchers"
+DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
-    r"make (test|lint|tipc|docs|test-commands)": Run(in_ci=True),
+    r"make (test|lint|tipc|docs|test-pages|test-commands|align-resnet50|bench)": Run(in_ci=True),
     r"make setup": Run(instead=(MADE,)),
     r"make format": Run((r"files left unchanged",), instead=(MADE,)),
     r"make align": Run((*(PASSED.format(step) for step in range(1, 7)), r"results: result/report\.html"), instead=(MADE,)),
     # The environment has it all; an installation would change it.
     r"pip install (?!--no-deps).*": Run((r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)),
-    r"pip install --no-deps .*padiff.*": Run(),
+    r"pip install --no-deps .*padiff.*": Run(weekly="what needs PaDiff runs weekly: tests/test_align_command.py has its flag"),
     r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
-    r"python tools/align\.py --inject (?!list)\w+( --steps \d)?": Run((r"^first divergence: ",), status=1),
+    r"python tools/align\.py --inject (?!list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),
+    r"python tools/align\.py --inject \w+ --steps [56]": Run(
+        (r"^first divergence: ",),
+        status=1,
+        weekly="tests/test_breakages_5_backward.py and tests/test_breakages_6_train.py inject the same",
+    ),
     r"python tools/align\.py --bench-faults( --padiff \S+)?": Run(
         (r"this project: detected 10 of 10 \(100 %\), located exactly 10 of 10 \(100 %\), right hint 10 of 10",),
         instead=((r"(--bench-faults)", r"\1 --steps 3,4"),),
+        weekly="test-pages runs the same faults without --padiff (docs/projects.md); tests/test_align_command.py the flag",
     ),
-    r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run((PASSED.format(1), PASSED.format(4))),
+    r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run(
+        (PASSED.format(1), PASSED.format(4)), weekly="tests/test_align_command.py aligns the large model"
+    ),
     # Without a network it says what to do instead; that is then done.
     r"python tools/align\.py --data-path /data/imagenet --weights torchvision": Run(
         (rf"error: cannot fetch https://\S+{PUBLISHED}: .* fetch it elsewhere and give its path with --weights", PASSED.format(2)),
@@ -78,27 +93,49 @@ EXPECTED: dict[str, Run] = {
             (r"/data/imagenet", "imagenet"),
             (r"(.*)torchvision$", rf"\1torchvision; [ $? -eq 2 ] && \1{PUBLISHED} --steps 1,2,4"),
         ),
+        weekly="tests/test_large_data.py aligns on other data; tests/test_align_command.py with weights and without a network",
     ),
-    r"python tools/align\.py --weights my_port\.pdparams": Run((PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights")),
-    **{rf"python scripts/0{step}_test_\w+\.py": Run((PASSED.format(step),)) for step in range(1, 7)},
+    r"python tools/align\.py --weights my_port\.pdparams": Run(
+        (PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights"),
+        weekly="make align runs the six steps; tests/test_align_command.py aligns with files of weights",
+    ),
+    **{
+        rf"python scripts/0{step}_test_\w+\.py": Run(
+            (PASSED.format(step),), weekly="make align runs these steps, tests/test_align_command.py scripts" if step > 4 else ""
+        )
+        for step in range(1, 7)
+    },
     r"python -m alignment\.compare result/\S+ result/\S+": Run((r"^([2-9]\d+) of \1 arrays agree",)),
     r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"^1 of 1 arrays agree",)),
-    r"python -m alignment\.false_alarms": Run(
-        (r"^0 false alarms in 6 runs",), instead=((r"$", " --widths 0.35 --seeds 1 --steps 1 4 --localize"),)
+    r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms": Run(
+        (r"^0 false alarms in 6 runs",),
+        instead=((r"$", " --options width_mult=0.35 --seeds 1 --steps 1,4 --localize"),),
+        weekly="tests/test_false_alarms.py makes such runs",
     ),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms --seeds 1 --steps 4": Run(
+        (r"^0 false alarms in 8 runs",), weekly="tests/test_false_alarms.py makes such runs"
+    ),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --steps 3,4": Run((r"detected 10 of 10 \(100 %\)",)),
+    r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
+    r"python -m alignment run projects/resnet50/project\.py --model resnet18_stock --steps 1": Run(
+        (r"^first divergence: forward: bn1: biased variance",), status=1
+    ),
+    r"python -m alignment weights projects/mobilenetv3/project\.py .*--output \S+": Run((r"calibrated weights of mobilenet_v3",)),
     r"python tools/train\.py --config configs/lite\.yaml --data-path lite_data": Run((r"top1: 1\.0",)),
-    r"python tools/train\.py --config configs/digits\.yaml --data-path digits": Run((r"top1: 0\.9[89]",)),
+    r"python tools/train\.py --config configs/digits\.yaml --data-path digits": Run((r"top1: 0\.9[89]",), weekly=DIGITS),
     r"python tools/train\.py --help": Run((r"--lr-schedule", r"--label-smoothing")),
     r"python tools/train\.py --config configs/mobilenet_v3_small_rmsprop\.yaml --data-path /data/imagenet": Run(
         (r"\[Epoch 0, iter: ",), instead=(IMAGENET,)
     ),
     r"python tools/train\.py .* --data-path /data/mine .*--reset-classifier": Run((r"\[Epoch 0, iter: ",), instead=(IMAGENET,)),
     r"python -m paddle\.distributed\.launch --gpus 0,1,2,3 tools/train\.py .*": Run(
-        (r"2 rank\(s\) on ",), instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2"))
+        (r"2 rank\(s\) on ",), instead=(IMAGENET, (r"--gpus 0,1,2,3", "--nproc_per_node 2")), weekly=LAUNCHED
     ),
-    r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run((r"4 rank\(s\) on ",), instead=(IMAGENET,)),
-    r"NPROC=4 scripts/train\.sh .*": Run((r"2 rank\(s\) on ",), instead=(IMAGENET, (r"NPROC=4", "NPROC=2"))),
+    r"torchrun --nproc-per-node 4 tools/train\.py --framework ref .*": Run(
+        (r"4 rank\(s\) on ",), instead=(IMAGENET,), weekly=LAUNCHED
+    ),
+    r"NPROC=4 scripts/train\.sh .*": Run((r"2 rank\(s\) on ",), instead=(IMAGENET, (r"NPROC=4", "NPROC=2")), weekly=LAUNCHED),
     r"MASTER=10\.0\.0\.1:8090 NNODES=2 NODE_RANK=0 NPROC=8 scripts/train_dist\.sh .*": Run(
         (r"2 rank\(s\) on ",),
         instead=(
@@ -108,15 +145,18 @@ EXPECTED: dict[str, Run] = {
                 rf"export MASTER=127.0.0.1:{MASTER_PORT} NNODES=2 NPROC=1; NODE_RANK=0 \1 & NODE_RANK=1 \1 && wait $!",
             ),
         ),
+        weekly=LAUNCHED,
     ),
     r"python -m paddle\.distributed\.launch --master 127\.0\.0\.1:8090 --nnodes 2 --rank 0 .* &": Run(
-        instead=((r"8090", MASTER_PORT), (r" &$", f" {SMALL_RUN}")), background=True
+        instead=((r"8090", MASTER_PORT), (r" &$", f" {SMALL_RUN}")), background=True, weekly=LAUNCHED
     ),
     r"python -m paddle\.distributed\.launch --master 127\.0\.0\.1:8090 --nnodes 2 --rank 1 .*[^&]": Run(
-        (r"2 rank\(s\) on ",), instead=((r"8090", MASTER_PORT), (r"$", f" {SMALL_RUN} && cat output/two/train.log"))
+        (r"2 rank\(s\) on ",),
+        instead=((r"8090", MASTER_PORT), (r"$", f" {SMALL_RUN} && cat output/two/train.log")),
+        weekly=LAUNCHED,
     ),
     r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: 1\.0",)),
-    r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",)),
+    r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",), weekly=DIGITS),
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
@@ -124,9 +164,11 @@ EXPECTED: dict[str, Run] = {
     r"python tools/predict\.py --img-path lite_data/val/cat/cat_0\.JPEG .*": Run((r"^ +[6-9]\d\.\d\d %  cat",), shown=2),
     r"python tools/predict\.py --img-path lite_data/val .*--topk 3": Run((r"^lite_data/val/cat/cat_0\.JPEG\n.*cat\n.*\n.*%",)),
     r"python tools/predict\.py --img-path lite_data/val .*--json --save-dir .*": Run((r'"name": "cat"',)),
-    r"python tools/export_model\.py .*--int8 .*": Run((r"model_int8\.onnx",)),
+    r"python tools/export_model\.py .*output/lite/.*--int8 .*": Run((r"model_int8\.onnx",)),
+    r"python tools/export_model\.py .*output/digits/.*--int8 .*": Run((r"model_int8\.onnx",), weekly=DIGITS),
     r"python tools/infer\.py .*--benchmark": Run((r"pictures/s",)),
-    r"python tools/infer\.py .*--accuracy": Run((r"top-1: (1\.0|0\.9)",)),
+    r"python tools/infer\.py .*output/lite/.*--accuracy": Run((r"top-1: (1\.0|0\.9)",)),
+    r"python tools/infer\.py .*output/digits/.*--accuracy": Run((r"top-1: (1\.0|0\.9)",), weekly=DIGITS),
     r"python tools/infer\.py --model-dir output/lite/exported --img-path lite_data/val": Run((r"%  cat",)),
     r"python tools/serve\.py .* --port 8000": Run((rf"http://127\.0\.0\.1:{PORT}/",), instead=((r"8000", PORT),), background=True),
     r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
@@ -138,9 +180,10 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python tools/benchmark\.py train --repeats 15": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
     r"python tools/benchmark\.py inference --repeats 15": Run((r"^ONNX Runtime fp32 .* x torch eager$",), instead=(ONCE,)),
-    r"bash test_tipc/prepare\.sh .* (lite_train_lite|whole)_infer": Run(
-        (r"ready: mobilenet_v3_small (lite_train_lite|whole)_infer",)
+    r"bash test_tipc/(prepare|test_\w+)\.sh .* lite_train_lite_infer": Run(
+        (r"ready: mobilenet_v3_small lite_train_lite_infer|(\d+) of \1 steps successful",), weekly="make tipc runs the same"
     ),
+    r"bash test_tipc/prepare\.sh .* whole_infer": Run((r"ready: mobilenet_v3_small whole_infer",)),
     r"bash test_tipc/prepare\.sh .* whole_train_whole_infer": Run(
         (r"ready: mobilenet_v3_small whole_train_whole_infer",),
         # One epoch of a few pictures for 600 of ImageNet.
@@ -148,7 +191,7 @@ EXPECTED: dict[str, Run] = {
             (r"(.* )(\S+\.txt)(.*)", r"sed -i 's/whole_infer=600/whole_infer=1/; s/whole_infer=128/whole_infer=4/' \2 && \1\2\3"),
         ),
     ),
-    r"bash test_tipc/test_.*": Run((r"(\d+) of \1 steps successful",)),
+    r"bash test_tipc/test_\w+\.sh .* whole(_train_whole)?_infer": Run((r"(\d+) of \1 steps successful",)),
 }
 
 
@@ -158,10 +201,14 @@ def every_command() -> list[Command]:
     return [command for page in pages for command in commands(page)]
 
 
+def fitting(command: str) -> list[Run]:
+    return [run for pattern, run in EXPECTED.items() if re.fullmatch(pattern, command)]
+
+
 def expected(command: str) -> Run:
-    fitting = [run for pattern, run in EXPECTED.items() if re.fullmatch(pattern, command)]
-    assert len(fitting) == 1, f"{len(fitting)} entries of EXPECTED fit {command}"
-    return fitting[0]
+    runs = fitting(command)
+    assert len(runs) == 1, f"{len(runs)} entries of EXPECTED fit {command}"
+    return runs[0]
 
 
 class Project:
@@ -188,7 +235,7 @@ class Project:
         }
         self.outputs: dict[str, str] = {}
         self.behind: dict[str, subprocess.Popen] = {}
-        state = {name: torch.from_numpy(np.array(value)) for name, value in calibrated_state(SMALL).items()}
+        state = {name: torch.from_numpy(np.array(value)) for name, value in with_counters(calibrated_state(PROJECT)).items()}
         torch.save(state, folder / PUBLISHED)
         convert = [sys.executable, "tools/convert_weights.py", PUBLISHED, "my_port.pdparams"]
         subprocess.run(convert, cwd=folder, env=self.environment, check=True)
@@ -270,12 +317,17 @@ def project(tmp_path_factory):
     project.end()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", every_command(), ids=lambda command: f"{command.document}: {command.text}")
+def marked(command: Command) -> Any:
+    weekly = [pytest.mark.weekly] if any(run.weekly for run in fitting(command.text)) else []
+    return pytest.param(command, marks=[pytest.mark.slow, *weekly], id=f"{command.document}: {command.text}")
+
+
+@pytest.mark.parametrize("command", [marked(command) for command in every_command()])
 def test_a_command_does_what_its_page_says(project, command):
     how = expected(command.text)
     if how.in_ci:
-        assert re.search(rf"^{command.text}$", (ROOT / ".ci" / "run").read_text(), re.M)
+        runs = (ROOT / ".ci" / "run").read_text() + (ROOT / ".github" / "workflows" / "weekly.yml").read_text()
+        assert re.search(rf"^(      - run: )?{command.text}$", runs, re.M)
         return
     check(command, how, project.run(command.text), (ROOT / command.document).read_text())
 
@@ -289,6 +341,17 @@ def test_every_command_has_its_expectation_and_every_expectation_a_command():
     assert len(shown) >= 6 and "make align" in shown, "the pages' blocks of output belong to commands"
     unused = [pattern for pattern in EXPECTED if not any(re.fullmatch(pattern, command) for command in told)]
     assert unused == []
+
+
+def test_what_runs_weekly_says_where_else_it_is_shown():
+    weekly = [command for command in every_command() if expected(command.text).weekly]
+    assert 20 < len(weekly) < len(every_command()) / 2
+    targets = re.findall(r"^make (\S+)$", (ROOT / ".ci" / "run").read_text(), re.M) + ["align"]
+    for command in weekly:
+        why = expected(command.text).weekly
+        tests, made = re.findall(r"tests/\w+\.py", why), re.findall(r"\bmake (\w+)", why)
+        assert tests or made, f"{command.text}: {why}"
+        assert all((ROOT / test).is_file() for test in tests) and set(made) <= set(targets), f"{command.text}: {why}"
 
 
 def test_a_page_that_says_something_else_is_found_out():
