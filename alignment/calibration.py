@@ -106,7 +106,13 @@ class _Pictures(NamedTuple):
 def _pictures(project: Project, spec: ModelSpec, size: int | None) -> _Pictures | None:
     """All pictures of the project's own data; None where it has none, or the model takes something else."""
     data = project.reference.data
-    if data is None or project.sample_data is None or spec.inputs is not None or len(spec.input_shape) != 3:
+    if (
+        data is None
+        or project.sample_data is None
+        or spec.inputs is not None
+        or len(spec.input_shape) != 3
+        or spec.input_shape[0] != 3
+    ):
         return None
     size = size or spec.input_shape[-1]
     preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)

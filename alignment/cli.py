@@ -144,7 +144,10 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
 
     known = load_project(project or args.project)
     if args.inject == "list":
-        print("\n".join(f"{f.name:32} {f.area:11} step {f.step}  {f.location}" for f in faults_of(known).values()))
+        faults = faults_of(known)
+        if not faults:
+            raise UserError(f"{known.name} has no known faults")
+        print("\n".join(f"{f.name:32} {f.area:11} step {f.step}  {f.location}" for f in faults.values()))
         return 0
     steps = parse_steps(args.steps, sorted(STEPS))
     if args.seed < 0:
@@ -180,6 +183,9 @@ def _align(args: argparse.Namespace, steps: list[int], project: Project, flags: 
         device=args.device,
         image_backend=args.image_backend,
     )
+    context.check()
+    if args.data_path is not None and project.lacks("data"):
+        raise UserError(f"--data-path {args.data_path}: {project.lacks('data')}, so no pictures are read")
     if context.has_pictures:
         check_pictures(context, splits=("train", "val") if 2 in steps and not lacks(2, context) else ("val",))
     print(_headline(context))
@@ -289,6 +295,7 @@ def weights(argv: Sequence[str]) -> int:
     if args.output.suffix not in FORMATS:
         raise UserError(f"--output {args.output}: unknown kind of weights file; use one of {', '.join(FORMATS)}")
     context = Context(load_project(args.project), model=args.model, weights_from=args.weights)
+    context.check()
     framework, network = context.sides[args.side].framework, context.build(args.side)
     ensure_writable_dir(args.output.parent)
     write_state(args.output, own_state(framework.state(network), framework.entries(network), "the weights"))

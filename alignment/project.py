@@ -317,11 +317,48 @@ def load_project(path: str | Path) -> Project:
         module = _imported(file, parts)
     except UserError:
         raise
-    except Exception as error:  # whatever a stranger's file raises
+    except (Exception, SystemExit) as error:  # whatever a stranger's file raises
         raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     project = getattr(module, "PROJECT", None)
     if not isinstance(project, Project):
         raise UserError(f"{path} defines no PROJECT: see alignment.project.Project")
-    if not project.models:
-        raise UserError(f"{path}: PROJECT has no models: there is nothing to align")
+    wrong = _wrong_type(project)
+    if wrong:
+        raise UserError(f"{path}: PROJECT: {wrong}")
     return project
+
+
+def _wrong_type(project: Project) -> str:
+    """What a project holds in the wrong place; ``""`` where nothing."""
+    for role in ("port", "reference"):
+        side = getattr(project, role)
+        if not isinstance(side, Side):
+            return f"{role} must be a Side, e.g. Side(Paddle()), found {_what(side)}"
+        if not isinstance(side.framework, Framework):
+            return f"the framework of {role} must be an object such as Paddle(), found {_what(side.framework)}"
+    if not isinstance(project.models, Mapping) or not project.models:
+        return f"models must name one model or more, {{name: ModelSpec(...)}}, found {_what(project.models)}"
+    for name, spec in project.models.items():
+        if not isinstance(spec, ModelSpec):
+            return f"models[{name!r}] must be a ModelSpec, found {_what(spec)}"
+        for role in ("port", "reference"):
+            builder, kind = getattr(spec, role), getattr(project, role).framework.module_type
+            if isinstance(builder, kind) or not callable(builder):
+                return f"the {role} of {name} must be a class or function that makes the model, found {_what(builder)}"
+        for field_name in ("input_shape", "small_shape"):
+            shape = getattr(spec, field_name)
+            if not (shape is None or (isinstance(shape, tuple) and all(isinstance(n, int) and n > 0 for n in shape))):
+                return f"{field_name} of {name} must be a tuple of whole numbers, e.g. (3, 224, 224), found {shape!r}"
+        for field_name in ("inputs", "blocks", "options_of", "load"):
+            value = getattr(spec, field_name)
+            if value is not None and not callable(value):
+                return f"{field_name} of {name} must be a function, found {_what(value)}"
+    return ""
+
+
+def _what(value: Any) -> str:
+    return (
+        f"the class {value.__name__}"
+        if isinstance(value, type)
+        else f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"
+    )

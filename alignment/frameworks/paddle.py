@@ -34,6 +34,10 @@ ACTIVATIONS: dict[type[nn.Layer], str] = {
     nn.ELU: "elu",
     nn.Identity: "identity",
 }
+RENAMED: dict[str, dict[str, str]] = {
+    **{f"instancenorm{count}d": {"scale": "weight"} for count in (1, 2, 3)},
+    "prelu": {"_weight": "weight"},
+}
 
 
 class Paddle(Taped):
@@ -44,7 +48,7 @@ class Paddle(Taped):
     tensor_type = paddle.Tensor
     module_type = nn.Layer
     suffixes = (".pdparams",)
-    layout = Layout(statistics=PADDLE_STATISTICS, transposed=frozenset({"linear"}), momentum_keeps=True)
+    layout = Layout(statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), momentum_keeps=True)
 
     def use(self, device: str) -> None:
         if device == "gpu":
@@ -85,6 +89,8 @@ class Paddle(Taped):
         tensor.set_value(paddle.to_tensor(array).astype(tensor.dtype))
 
     def children(self, module: nn.Layer) -> list[tuple[str, nn.Layer]]:
+        if isinstance(module, nn.layer.rnn.RNNBase):
+            return []  # its cells hold the parameters that it has itself
         return [(name, child) for name, child in module._sub_layers.items() if child is not None]
 
     def own_tensors(self, module: nn.Layer) -> dict[str, paddle.Tensor]:
@@ -106,6 +112,9 @@ class Paddle(Taped):
 
     def set_training(self, model: nn.Layer, on: bool) -> None:
         model.train() if on else model.eval()
+        for layer in model.sublayers(include_self=True):
+            if isinstance(layer, nn.layer.rnn.RNNBase) and not layer.dropout:
+                layer.training = True  # it computes the same, and in evaluation mode its kernel has no gradient
 
     def place(self, model: nn.Layer) -> nn.Layer:
         return model
@@ -194,7 +203,15 @@ class Paddle(Taped):
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., paddle.Tensor]]]:
         return [
             (nn.functional, "hardsigmoid", exact_hardsigmoid),
-            (nn.functional, "adaptive_avg_pool2d", global_mean),
+            (nn.functional, "elu", exact_elu),
+            (nn.functional, "celu", exact_celu),
+            (nn.functional, "selu", exact_selu),
+            (nn.functional, "hardtanh", exact_hardtanh),
+            (nn.functional, "softshrink", exact_softshrink),
+            (nn.functional, "interpolate", exact_bilinear),
+            (nn.functional, "adaptive_avg_pool1d", adaptive_means_1d),
+            (nn.functional, "adaptive_avg_pool2d", adaptive_means),
+            (nn.functional, "avg_pool1d", pool_by_windows_1d),
             (nn.functional, "avg_pool2d", pool_by_windows),
             (nn.functional, "batch_norm", batch_norm_in_float64),
             (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
@@ -220,11 +237,122 @@ def exact_hardsigmoid(
     return paddle.clip(x * slope + offset, 0.0, 1.0)
 
 
-def global_mean(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None) -> paddle.Tensor:
-    """Global average pooling as a mean: the gradient of Paddle's adaptive pooling has 1/N in float32 (2e-8 off)."""
-    if x.dtype != paddle.float64 or _sizes(output_size, 2) != (1, 1) or data_format != "NCHW":
+def exact_elu(x: paddle.Tensor, alpha: float = 1.0, name: str | None = None) -> paddle.Tensor:
+    """x, or alpha * (exp(x) - 1) where x < 0; the stock kernel holds alpha in float32."""
+    if x.dtype != paddle.float64:
         return NotImplemented
-    return x.mean([2, 3], keepdim=True)
+    return paddle.where(x > 0, x, alpha * paddle.expm1(x.minimum(paddle.zeros_like(x))))
+
+
+def exact_celu(x: paddle.Tensor, alpha: float = 1.0, name: str | None = None) -> paddle.Tensor:
+    """ELU of x / alpha, times alpha."""
+    return NotImplemented if x.dtype != paddle.float64 else exact_elu(x / alpha) * alpha
+
+
+def exact_selu(
+    x: paddle.Tensor, scale: float = 1.0507009873554804934193349852946, alpha: float = 1.6732632423543772848170429916717,
+    name: str | None = None,
+) -> paddle.Tensor:  # fmt: skip
+    """ELU, times scale."""
+    return NotImplemented if x.dtype != paddle.float64 else scale * exact_elu(x, alpha)
+
+
+def exact_hardtanh(x: paddle.Tensor, min: float = -1.0, max: float = 1.0, name: str | None = None) -> paddle.Tensor:
+    """x within bounds that are not rounded to float32."""
+    if x.dtype != paddle.float64:
+        return NotImplemented
+    return x.maximum(paddle.full_like(x, min)).minimum(paddle.full_like(x, max))
+
+
+def exact_softshrink(x: paddle.Tensor, threshold: float = 0.5, name: str | None = None) -> paddle.Tensor:
+    """x moved towards zero by the threshold, and zero within it."""
+    if x.dtype != paddle.float64:
+        return NotImplemented
+    return nn.functional.relu(x - threshold) - nn.functional.relu(-x - threshold)
+
+
+def exact_bilinear(
+    x: paddle.Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    align_mode: int = 0,
+    data_format: str | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+    name: str | None = None,
+) -> paddle.Tensor:
+    """Bilinear interpolation to a size, as two matrices; the stock kernel's positions are float32 (5e-7 off)."""
+    known = (
+        mode.lower() == "bilinear" and x.ndim == 4 and data_format in (None, "NCHW") and not (recompute_scale_factor or antialias)
+    )
+    if x.dtype != paddle.float64 or not known or (align_mode != 0 and not align_corners):
+        return NotImplemented
+    if size is not None and all(isinstance(n, int) for n in _sizes(size, 2)):
+        sizes = _sizes(size, 2)
+    elif size is None and align_corners and all(isinstance(n, int | float) for n in _sizes(scale_factor, 2)):
+        sizes = tuple(int(n * by) for n, by in zip(x.shape[2:], _sizes(scale_factor, 2), strict=True))
+    else:
+        return NotImplemented
+    down, across = (_bilinear_matrix(n, int(wanted), align_corners) for n, wanted in zip(x.shape[2:], sizes, strict=True))
+    return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
+
+
+def _bilinear_matrix(size: int, wanted: int, align_corners: bool) -> np.ndarray:
+    places = np.arange(wanted, dtype=np.float64)
+    if align_corners:
+        places *= (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+    else:
+        places = np.maximum((places + 0.5) * (size / wanted) - 0.5, 0.0)
+    low = np.minimum(places.astype(np.int64), size - 1)
+    share = places - low
+    matrix = np.zeros((wanted, size))
+    np.add.at(matrix, (np.arange(wanted), low), 1.0 - share)
+    np.add.at(matrix, (np.arange(wanted), np.minimum(low + 1, size - 1)), share)
+    return matrix
+
+
+def adaptive_means(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None) -> paddle.Tensor:
+    """Adaptive average pooling as means: the gradient of Paddle's kernel has 1/N in float32 (2e-8 off)."""
+    if x.dtype != paddle.float64 or data_format != "NCHW" or x.ndim != 4:
+        return NotImplemented
+    sizes = _sizes(output_size, 2)
+    if sizes == (1, 1):
+        return x.mean([2, 3], keepdim=True)
+    down, across = (_means_matrix(n, n if wanted is None else int(wanted)) for n, wanted in zip(x.shape[2:], sizes, strict=True))
+    return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
+
+
+def _means_matrix(size: int, wanted: int) -> np.ndarray:
+    matrix = np.zeros((wanted, size))
+    for row in range(wanted):
+        first, last = row * size // wanted, -(-(row + 1) * size // wanted)
+        matrix[row, first:last] = 1.0 / (last - first)
+    return matrix
+
+
+def adaptive_means_1d(x: paddle.Tensor, output_size: Any, name: str | None = None) -> paddle.Tensor:
+    """The same over one dimension."""
+    if x.dtype != paddle.float64:
+        return NotImplemented
+    return adaptive_means(x.unsqueeze(2), (1, *_sizes(output_size, 1))).squeeze(2)
+
+
+def pool_by_windows_1d(
+    x: paddle.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    exclusive: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> paddle.Tensor:
+    """Average pooling over one dimension, as over two."""
+    if x.dtype != paddle.float64 or isinstance(padding, str) or ceil_mode:
+        return NotImplemented
+    size, step, margin = (_sizes(value, 1)[0] for value in (kernel_size, stride or kernel_size, padding))
+    return pool_by_windows(x.unsqueeze(2), (1, size), (1, step), (0, margin), exclusive=exclusive).squeeze(2)
 
 
 STOCK_BATCH_NORM = nn.functional.batch_norm

@@ -198,12 +198,16 @@ class Torch(Taped):
 
     def in_float64(self, model: nn.Module) -> nn.Module:
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm):
+            if isinstance(module, nn.modules.batchnorm._NormBase | nn.LayerNorm):
                 module.eps = float(np.float32(module.eps))  # as the other frameworks' kernels hold it
         return model.double()
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., torch.Tensor]]]:
-        return [(nn.functional, "hardsigmoid", exact_hardsigmoid), (nn.functional, "conv2d", depthwise_by_taps)]
+        return [
+            (nn.functional, "hardsigmoid", exact_hardsigmoid),
+            (nn.functional, "celu", exact_celu),
+            (nn.functional, "conv2d", depthwise_by_taps),
+        ]
 
 
 def exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
@@ -211,6 +215,13 @@ def exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tenso
     if input.dtype != torch.float64:
         return NotImplemented
     return nn.functional.relu6(input + 3.0) / 6.0
+
+
+def exact_celu(input: torch.Tensor, alpha: float = 1.0, inplace: bool = False) -> torch.Tensor:
+    """alpha * ELU(x / alpha): the gradient of torch's own kernel has 1 / alpha in float32."""
+    if input.dtype != torch.float64:
+        return NotImplemented
+    return nn.functional.elu(input / alpha) * alpha
 
 
 def depthwise_by_taps(

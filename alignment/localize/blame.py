@@ -72,6 +72,11 @@ class Pair:
     def networks(self) -> list[Network]:
         return [network for network in (self.port, self.reference, self.truth) if network is not None]
 
+    @property
+    def called(self) -> set[str]:
+        """Paths of the modules that the reference's pass called."""
+        return {key.partition("#")[0] for key in self.calls}
+
     def blame(self, key: str, phase: str) -> Blame:
         """Feed one call of a module of the port with the reference's input; ``key`` is a path, or ``path#2`` for a later call."""
         if (key, phase) not in self.blames:

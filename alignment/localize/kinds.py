@@ -31,6 +31,7 @@ class Kind(str, enum.Enum):
     PERMUTED = "permuted"
     FEW_ELEMENTS = "few_elements"
     HALF_PRECISION = "half_precision"
+    FLOAT32_CONSTANT = "float32_constant"
 
     # layers
     ACTIVATION = "activation"

@@ -24,6 +24,7 @@ from alignment.localize.matching import Matching
 from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
 
+FLOAT32_CONSTANT = 1e-6  # own relative L2 in float64 of a module whose kernel rounds a constant to float32: up to 5e-7
 UNMATCHED = {"missing": Kind.LAYER_MISSING, "extra": Kind.LAYER_EXTRA, "renamed": Kind.LAYER_RENAMED}
 
 
@@ -66,21 +67,38 @@ def _descend(pair: Pair, key: str, phase: str) -> Finding:
 
 def _children(pair: Pair, path: str) -> list[str]:
     """Keys of the calls of a module's children, in the order in which the reference made them."""
-    network = pair.reference
-    names = {f"{path}.{name}" if path else name for name, _ in network.framework.children(network.modules[path])}
+    names = set(pair.reference.children(path, pair.called))
     return [key for key in pair.calls if key.split("#")[0] in names]
 
 
 def _finding(pair: Pair, key: str, phase: str) -> Finding:
     path, blame = key.split("#")[0], pair.blame(key, phase)
     stage: Any = phase
-    for other in pair.matching.unmatched:
-        if other.kind != "renamed" and other.path.rsplit(".", 1)[0] == (path or other.path):
+    unmatched = [u for u in pair.matching.unmatched if u.kind != "renamed" and _caller(pair, u.path) == path]
+    for other in unmatched:
+        if other.parameters:
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
-    where = path or f"{type(pair.reference.model).__name__}.forward"
+    where = path or f"{type(pair.port.model).__name__}.forward"
+    if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
+        words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
+        kind = Kind.FLOAT32_CONSTANT
+    elif kind is Kind.UNKNOWN and unmatched:  # either side may call a function in place of a layer without parameters
+        other = unmatched[0]
+        here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
+        words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
+        kind = UNMATCHED[other.kind]
     return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+
+
+def _caller(pair: Pair, path: str) -> str:
+    """The nearest module above a path that the reference's pass called."""
+    while path:
+        path = path.rpartition(".")[0]
+        if path in pair.called:
+            break
+    return path
 
 
 def table(pair: Pair) -> list[LayerRow]:

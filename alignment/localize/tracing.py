@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +68,26 @@ class Network:
             values = framework.array(tensor)
             if values.dtype.kind == "f":
                 self.buffers[name], self.start[name] = tensor, values
+
+    def children(self, path: str, called: Container[str]) -> list[str]:
+        """Paths of the modules directly inside one; a container that is never called (a list of modules) gives way to its own.
+
+        Args:
+            path: of a module.
+            called: paths of the modules that a pass called.
+        """
+        found: list[str] = []
+
+        def walk(above: str, module: Module) -> None:
+            for name, child in self.framework.children(module):
+                here = f"{above}.{name}" if above else name
+                if here not in called and self.framework.children(child):
+                    walk(here, child)
+                else:
+                    found.append(here)
+
+        walk(path, self.modules[path])
+        return found
 
     def below(self, path: str) -> dict[str, str]:
         """Names of the floating buffers below a module: name within it -> name."""

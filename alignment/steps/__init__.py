@@ -37,7 +37,7 @@ def lacks(number: int, context: Context) -> str:
     """Why a step cannot run on a project at all; ``""`` where it can."""
     project = context.project
     if number == 6:
-        return project.lacks_runs()
+        return project.lacks_runs() or project.lacks("data") or project.lacks("loss")
     if number in PARTS:
         return project.lacks(PARTS[number])
     return ""

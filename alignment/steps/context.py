@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alignment import calibration, observe
+from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Framework, Module
 from alignment.project import ModelSpec, Project, Side
 from alignment.weights import load_file
@@ -92,6 +93,48 @@ class Context:
         """What to call the two sides: the names of their frameworks where these differ."""
         names = self.port.framework.title, self.reference.framework.title
         return names if names[0] != names[1] else (f"ported {names[0]}", f"reference {names[1]}")
+
+    def check(self) -> None:
+        """See that the project's description of the model holds, before anything is said of the port.
+
+        Raises:
+            UserError: the reference cannot be built or run, a side is no model of its framework, or a named layer is not there.
+        """
+        title = f"{self.project.name}: the reference of {self.model}"
+        try:
+            network = self.fresh("reference", self.options)
+        except Exception as error:  # a stranger's builder raises what it likes
+            raise UserError(f"{title} cannot be built: {type(error).__name__}: {error}") from error
+        self._check_type("reference", network)
+        try:
+            port = self.fresh("port", self.options)
+        except Exception:  # that is a finding of the steps
+            port = None
+        if port is not None:
+            self._check_type("port", port)
+        framework = self.reference.framework
+        known = framework.modules(network)
+        named = [self.spec.last_layer] if self.spec.last_layer is not None else []
+        named += self.spec.blocks(framework, network) if self.spec.blocks is not None else []
+        for path in named:
+            if path not in known:
+                raise UserError(f"{title} has no module {path!r}: last_layer and blocks name modules of the reference")
+        for small in (True, False):
+            inputs = self.fake_inputs(2, small)
+            if not isinstance(inputs, tuple) or not all(isinstance(a, np.ndarray) and len(a) == 2 for a in inputs):
+                raise UserError(f"{self.project.name}: inputs of {self.model} must return a tuple of arrays, samples first")
+            framework.set_training(network, False)
+            try:
+                framework.call(framework.place(network), inputs)
+            except Exception as error:
+                shapes = ", ".join(str(array.shape) for array in inputs)
+                raise UserError(f"{title} cannot run on inputs of shape {shapes}: {type(error).__name__}: {error}") from error
+
+    def _check_type(self, role: str, network: Module) -> None:
+        framework = self.sides[role].framework
+        if not isinstance(network, framework.module_type):
+            made = f"a {type(network).__name__}, no {framework.title} model"
+            raise UserError(f"{self.project.name}: the builder of the {role} of {self.model} made {made}")
 
     # --- models ------------------------------------------------------------------------------------------------------------
 
@@ -176,14 +219,30 @@ class Context:
         if self.spec.last_layer is not None:
             return int(self.weights.state[f"{self.spec.last_layer}.weight"].shape[0])
         network = self.build("reference")
-        return int(self.reference.framework.call(network, self.fake_inputs(1)).outputs[0].shape[-1])
+        shape = self.reference.framework.call(network, self.fake_inputs(1)).outputs[0].shape
+        return int(shape[-1]) if shape else 1
+
+    @functools.cached_property
+    def unshared_randomness(self) -> str:
+        """Why the two sides cannot be compared in training mode; ``""`` where they can.
+
+        The masks of dropout layers are shared. What draws numbers by a function, or in a layer that is not known, is not.
+        """
+        lane = Lane(self, "reference32")
+        lane.train_mode(True)
+        passes = []
+        for _ in range(2):
+            passes.append(lane.outputs(self.fake_inputs(4, small=True)))
+            lane.reset()
+        same = all(relative(distance(a, b), norm(a)) < 1e-4 for a, b in zip(*passes, strict=True) if np.isfinite(a).all())
+        return "" if same else "training mode: the reference draws random numbers that cannot be shared (nn.Dropout's can)"
 
     # --- inputs ------------------------------------------------------------------------------------------------------------
 
     @property
     def has_pictures(self) -> bool:
         """Whether the model takes pictures, and the project has some."""
-        takes = self.spec.inputs is None and len(self.spec.input_shape) == 3
+        takes = self.spec.inputs is None and len(self.spec.input_shape) == 3 and self.spec.input_shape[0] == 3
         return takes and self.reference.data is not None and self.data_path is not None
 
     def shape(self, small: bool = False) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
-from alignment.localize.hints.arrays import array_hint, common_factor
+from alignment.localize.hints.arrays import CLOSE, array_hint, common_factor
 from alignment.localize.kinds import Kind
 
 
@@ -29,6 +29,6 @@ def backward(s: Subject) -> Iterator[Hint]:
     if b.any() and not a.any():
         yield Kind.DETACHED, "the gradient is all zero in the port"
     ratio = common_factor(a, b)
-    if ratio is not None:
+    if ratio is not None and abs(ratio - 1) > CLOSE:
         yield Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
     yield from array_hint(a, b)

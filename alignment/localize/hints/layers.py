@@ -35,8 +35,19 @@ def layers(s: Subject) -> Iterator[Hint]:
 def _activation(s: Subject) -> Iterator[Hint]:
     assert s.input is not None
     for other, function in formulas.ACTIVATIONS.items():
-        if close(s.output, function(s.input)):
+        made = function(s.input)
+        if close(s.output, made) and not close(s.expected, made):
             yield Kind.ACTIVATION, f"activation swapped: it computes {other}, expected {s.expected_class}"
+    slopes = [_slope(s.input, made) for made in (s.output, s.expected)]
+    if None not in slopes:
+        yield Kind.ACTIVATION, f"slope {slopes[0]:.4g} of the negative values, expected {slopes[1]:.4g}"
+
+
+def _slope(given: np.ndarray, made: np.ndarray | None) -> float | None:
+    """By what a leaky ReLU multiplies negative values; None where something else was computed."""
+    if made is None or made.shape != given.shape or not (given < 0).any() or not close(made[given > 0], given[given > 0]):
+        return None
+    return common_factor(made[given < 0], given[given < 0])
 
 
 def _dropout(s: Subject) -> Iterator[Hint]:
@@ -173,7 +184,10 @@ def _pooling(s: Subject) -> Iterator[Hint]:
     windows = (settings["kernel_size"], settings["stride"], settings["padding"])
     for words, result in (
         ("max pooling", formulas.pool(x, *windows)),
-        ("average pooling that counts the padding", formulas.pool(x, *windows, how="mean")),
+        (
+            "average pooling that counts the padding" if any(settings["padding"]) else "average pooling",
+            formulas.pool(x, *windows, how="mean"),
+        ),
         (
             "average pooling that leaves the padding out (Paddle's exclusive=True)",
             formulas.pool(x, *windows, how="mean", count_padding=False),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from alignment.localize.finding import Finding, Localization
 from alignment.localize.kinds import Kind
 from alignment.localize.stages import data, loss, metric, models, train, updates
+from alignment.steps.backward import lacks_updates
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 
@@ -34,8 +35,13 @@ STAGES: dict[int, tuple[Look, ...]] = {
 
 
 def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
-    """What to look at for a failed step of a project; without its losses or optimizers step 5 is about the model alone."""
-    return MODEL if result.step == 5 and result.not_run else STAGES[result.step]
+    """What to look at for a failed step of a project.
+
+    Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
+    looked at in training mode.
+    """
+    looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES[result.step]
+    return tuple(look for look in looks if look is not models.in_training) if context.unshared_randomness else looks
 
 
 def locate(context: Context, results: Sequence[StepResult], always: bool = False, with_table: bool = True) -> Localization:

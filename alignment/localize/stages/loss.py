@@ -61,7 +61,7 @@ def values(context: Context) -> Finding | None:
                 break
     if what == "gradient" and not kind:
         ratio = float(a.ravel() @ b.ravel() / max(b.ravel() @ b.ravel(), 1e-300))
-        if not distance(a, ratio * b) > 1e-6 * norm(a):
+        if not distance(a, ratio * b) > 1e-6 * norm(a) and abs(ratio - 1) > 1e-6:
             kind, words = Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
     shown = (
         f"{float(a):.6g}, expected {float(b):.6g}" if what == "value" else f"relative L2 {relative(distance(a, b), norm(b)):.1e}"

@@ -74,7 +74,7 @@ def in_training(context: Context) -> Finding | None:
 
 def in_float32(context: Context) -> Finding | None:
     """What float64 does not have: a kernel or a cast that is wrong in float32 alone."""
-    for training in (False, True):
+    for training in (False,) if context.unshared_randomness else (False, True):
         if finding := search(pair(context, training, "32")):
             finding.measured += ", in float32 alone"
             return finding
