@@ -322,6 +322,8 @@ def load_project(path: str | Path) -> Project:
     project = getattr(module, "PROJECT", None)
     if not isinstance(project, Project):
         raise UserError(f"{path} defines no PROJECT: see alignment.project.Project")
+    if isinstance(project.models, Mapping) and not project.models:
+        raise UserError(f"{path}: PROJECT has no models: there is nothing to align")
     wrong = _wrong_type(project)
     if wrong:
         raise UserError(f"{path}: PROJECT: {wrong}")
@@ -336,8 +338,8 @@ def _wrong_type(project: Project) -> str:
             return f"{role} must be a Side, e.g. Side(Paddle()), found {_what(side)}"
         if not isinstance(side.framework, Framework):
             return f"the framework of {role} must be an object such as Paddle(), found {_what(side.framework)}"
-    if not isinstance(project.models, Mapping) or not project.models:
-        return f"models must name one model or more, {{name: ModelSpec(...)}}, found {_what(project.models)}"
+    if not isinstance(project.models, Mapping):
+        return f"models must be a dict, {{name: ModelSpec(...)}}, found {_what(project.models)}"
     for name, spec in project.models.items():
         if not isinstance(spec, ModelSpec):
             return f"models[{name!r}] must be a ModelSpec, found {_what(spec)}"

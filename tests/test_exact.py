@@ -49,7 +49,51 @@ CONSTANTS = {
     "AdaptiveAvgPool2D(1)": lambda: paddle.nn.AdaptiveAvgPool2D(1),
     "AvgPool2D": lambda: paddle.nn.AvgPool2D(3, 2, 1),
     "AvgPool2D with its margin": lambda: paddle.nn.AvgPool2D(3, 2, 1, exclusive=False),
+    "AdaptiveAvgPool2D": lambda: paddle.nn.AdaptiveAvgPool2D((3, 5)),
+    "ELU": lambda: paddle.nn.ELU(0.7),
+    "CELU": lambda: paddle.nn.CELU(0.7),
+    "SELU": lambda: paddle.nn.SELU(),
+    "Hardtanh": lambda: paddle.nn.Hardtanh(-0.3, 0.7),
+    "Softshrink": lambda: paddle.nn.Softshrink(0.3),
+    "bilinear to a size": lambda: paddle.nn.Upsample([13, 9], mode="bilinear"),
+    "bilinear by a factor, corners aligned": lambda: paddle.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
 }
+THEIRS = {
+    "AdaptiveAvgPool2D": lambda: torch.nn.AdaptiveAvgPool2d((3, 5)),
+    "ELU": lambda: torch.nn.ELU(0.7),
+    "CELU": lambda: torch.nn.CELU(0.7),
+    "SELU": lambda: torch.nn.SELU(),
+    "Hardtanh": lambda: torch.nn.Hardtanh(-0.3, 0.7),
+    "Softshrink": lambda: torch.nn.Softshrink(0.3),
+    "bilinear to a size": lambda: torch.nn.Upsample((13, 9), mode="bilinear"),
+    "bilinear by a factor, corners aligned": lambda: torch.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+}
+
+
+@pytest.mark.parametrize("case", THEIRS)
+def test_exact_mode_is_the_same_in_both_frameworks(case):
+    x = np.random.default_rng(0).normal(size=(2, 8, 7, 7)) * 3
+    ours, theirs = gradients(Paddle(), CONSTANTS[case](), x, True), gradients(Torch(), THEIRS[case](), x, True)
+    for a, b in zip(ours, theirs, strict=True):
+        assert relative_l2(a, b) < 1e-14
+
+
+def test_pooling_over_one_dimension_is_exact_too():
+    x = np.random.default_rng(0).normal(size=(2, 8, 14))
+    pairs = (
+        (paddle.nn.AvgPool1D(3, 2, 1, exclusive=False), torch.nn.AvgPool1d(3, 2, 1)),
+        (paddle.nn.AdaptiveAvgPool1D(5), torch.nn.AdaptiveAvgPool1d(5)),
+    )
+    for ours, theirs in pairs:
+        for a, b in zip(gradients(Paddle(), ours, x, True), gradients(Torch(), theirs, x, True), strict=True):
+            assert relative_l2(a, b) < 1e-14
+        assert relative_l2(gradients(Paddle(), ours, x, False)[1], gradients(Torch(), theirs, x, False)[1]) > 1e-10
+
+
+def test_torchs_celu_has_a_reciprocal_in_float32():
+    x = np.random.default_rng(0).normal(size=(2, 8, 7, 7)) * 3
+    stock, exact = (gradients(Torch(), torch.nn.CELU(0.7), x, mode) for mode in (False, True))
+    assert relative_l2(stock[0], exact[0]) < 1e-15 and 1e-10 < relative_l2(stock[1], exact[1]) < 5e-7
 
 
 @pytest.mark.parametrize("case", CONSTANTS)
@@ -120,12 +164,16 @@ def test_the_frameworks_functions_are_their_own_again_after_the_block():
     assert (paddle.nn.functional.hardsigmoid, torch.nn.functional.conv2d) == before
 
 
-@pytest.mark.parametrize(
-    "norm", [torch.nn.BatchNorm2d(3, eps=0.001), torch.nn.LayerNorm(3, eps=0.001), torch.nn.GroupNorm(1, 3, 0.001)]
-)
+@pytest.mark.parametrize("norm", [torch.nn.BatchNorm2d(3, eps=0.001), torch.nn.LayerNorm(3, eps=0.001)])
 def test_torchs_eps_becomes_paddles(norm):
     exact = Torch().make_exact(torch.nn.Sequential(norm))[0]
     assert exact.eps == float(np.float32(0.001)) != 0.001 and exact.weight.dtype == torch.float64
+
+
+def test_paddles_group_norm_holds_its_eps_in_float64():
+    x = np.random.default_rng(0).normal(size=(2, 8, 7, 7)) * 0.01
+    ours, theirs = Paddle().make_exact(paddle.nn.GroupNorm(2, 8, 0.001)), Torch().make_exact(torch.nn.GroupNorm(2, 8, 0.001))
+    assert relative_l2(Paddle().call(ours, (x,)).outputs[0], Torch().call(theirs, (x,)).outputs[0]) < 1e-14
 
 
 def test_integer_buffers_keep_their_type():

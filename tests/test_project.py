@@ -22,12 +22,13 @@ OWN = (ROOT / "docs" / "examples" / "own_project.py").read_text()
 BROKEN = {
     "a setting": ("paddle.nn.Conv2D(3, 8, 3, padding=1)", "paddle.nn.Conv2D(3, 8, 3, padding=2)", "conv", "padding 2"),
     "a layer": ("paddle.nn.ReLU()", "paddle.nn.Sigmoid()", "act", "it computes Sigmoid, expected ReLU"),
-    "a gradient": (".mean([2, 3]))", ".mean([2, 3]).detach())", "Reference.forward", "detached"),
+    "a gradient": (".mean([2, 3]))", ".mean([2, 3]).detach())", "Port.forward", "detached"),
     "a layer that forward leaves out": ("self.head(self.pool(self.act(self.conv(x))).mean([2, 3]))",
-        "self.head(self.act(self.conv(x)).mean([2, 3]))", "Reference.forward", "pool is called 0 times in the port's forward"),
+        "self.head(self.act(self.conv(x)).mean([2, 3]))", "Port.forward", "pool is called 0 times in the port's forward"),
     "a bias": ("paddle.nn.Linear(8, 5)", "paddle.nn.Linear(8, 5, bias_attr=False)", "head.bias", "the port has no such tensor"),
     "a width": ("paddle.nn.Conv2D(3, 8, 3", "paddle.nn.Conv2D(3, 9, 3", "conv.weight", "shape (9, 3, 3, 3), expected (8, 3, 3, 3)"),
-    "a missing layer": ("self.pool = paddle.nn.MaxPool2D(2)", "self.pool = lambda x: x", "pool", "MaxPool2d: the port lacks it"),
+    "a missing layer": ("self.pool = paddle.nn.MaxPool2D(2)", "self.pool = lambda x: x", "Port.forward",
+        "layer pool (MaxPool2d) here, the port has none"),
 }  # fmt: skip
 
 

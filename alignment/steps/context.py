@@ -133,8 +133,8 @@ class Context:
     def _check_type(self, role: str, network: Module) -> None:
         framework = self.sides[role].framework
         if not isinstance(network, framework.module_type):
-            made = f"a {type(network).__name__}, no {framework.title} model"
-            raise UserError(f"{self.project.name}: the builder of the {role} of {self.model} made {made}")
+            found = f"must make a {framework.title} model, found one of type {type(network).__name__}"
+            raise UserError(f"{self.project.name}: the builder of the {role} of {self.model} {found}")
 
     # --- models ------------------------------------------------------------------------------------------------------------
 
