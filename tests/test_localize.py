@@ -195,7 +195,7 @@ def test_a_layer_that_forward_leaves_out_is_named():
         if used == "once":
             assert first is None
         else:
-            assert (first.location, first.kind) == ("Theirs.forward", "layer_not_called"), first.line()
+            assert (first.location, first.kind) == ("Ours.forward", "layer_not_called"), first.line()
             assert first.hint == f"act is called {2 if used == 'twice' else 0} times in the port's forward, expected 1"
 
 

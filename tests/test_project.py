@@ -27,8 +27,7 @@ BROKEN = {
         "self.head(self.act(self.conv(x)).mean([2, 3]))", "Port.forward", "pool is called 0 times in the port's forward"),
     "a bias": ("paddle.nn.Linear(8, 5)", "paddle.nn.Linear(8, 5, bias_attr=False)", "head.bias", "the port has no such tensor"),
     "a width": ("paddle.nn.Conv2D(3, 8, 3", "paddle.nn.Conv2D(3, 9, 3", "conv.weight", "shape (9, 3, 3, 3), expected (8, 3, 3, 3)"),
-    "a missing layer": ("self.pool = paddle.nn.MaxPool2D(2)", "self.pool = lambda x: x", "Port.forward",
-        "layer pool (MaxPool2d) here, the port has none"),
+    "a missing layer": ("self.pool = paddle.nn.MaxPool2D(2)", "self.pool = lambda x: x", "pool", "MaxPool2d: the port lacks it"),
 }  # fmt: skip
 
 

@@ -18,9 +18,10 @@ from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
+from alignment.localize.hints.arrays import close
 from alignment.localize.hints.weights import weight_hint
 from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching
+from alignment.localize.matching import Matching, Unmatched
 from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
 
@@ -76,7 +77,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     stage: Any = phase
     unmatched = [u for u in pair.matching.unmatched if u.kind != "renamed" and _caller(pair, u.path) == path]
     for other in unmatched:
-        if other.parameters:
+        if other.parameters or _explains(pair, other, key, blame):
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
@@ -90,6 +91,14 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
     return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+
+
+def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
+    """Whether both sides agree where the layer without parameters that one of them has gives its input back."""
+    network, wanted = (pair.reference, blame.ours) if other.kind == "missing" else (pair.port, blame.theirs)
+    answer = network.answer_without(key.partition("#")[0], pair.calls[key], other.path)
+    pairs = zip(answer.outputs, wanted.outputs, strict=False)
+    return bool(answer.outputs) and all(close(ours, theirs, 1e-9) for ours, theirs in pairs)
 
 
 def _caller(pair: Pair, path: str) -> str:
