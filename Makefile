@@ -1,5 +1,6 @@
 # make align   prove the port: sets up .venv, checks lite_data, makes the reference weights, runs every step
-# make test    the whole test suite
+# make test    the test suite
+# make test-slow       the tests that take too long for it
 # make test-pages      the commands of README and docs of which nothing else shows that they work
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
@@ -13,7 +14,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 bench test test-pages test-commands lint tipc docs format setup clean
+.PHONY: align align-resnet50 bench test test-slow test-pages test-commands lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -21,6 +22,9 @@ align: setup
 
 test: setup
 	$(RUN) -m pytest
+
+test-slow: setup
+	$(RUN) -m pytest -m "slow and not weekly" --ignore tests/test_documented_commands.py
 
 test-pages: setup
 	$(RUN) -m pytest -n 0 -m "slow and not weekly" tests/test_documented_commands.py

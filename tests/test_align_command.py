@@ -113,6 +113,7 @@ def test_the_step_scripts_run_their_step(tmp_path, number):
     assert sorted(p.name for p in (tmp_path / "log").iterdir()) == [f"{name}_diff.log"]
 
 
+@pytest.mark.slow
 def test_the_large_model_and_cv2(tmp_path):
     arguments = ["--model", LARGE, "--steps", "3-4", "--image-backend", "cv2", "--result-dir", str(tmp_path)]
     assert main(arguments) == 0

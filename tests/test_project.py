@@ -140,6 +140,7 @@ def test_the_commands_are_there(tmp_path):
         fault_named(load_project(tmp_path / "own.py"), "x")
 
 
+@pytest.mark.slow
 def test_the_acceptance_project_is_small_and_its_stock_port_is_told_the_truth():
     """torchvision's ResNet-18 by the project file of ResNet-50: in training the stock BatchNorm2D keeps the biased variance.
 

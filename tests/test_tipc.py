@@ -179,6 +179,7 @@ def test_the_configs_keep_the_standard_order():
             assert {number: keys[number] for number in expected} == expected
 
 
+@pytest.mark.slow
 def test_a_chain_runs_for_real(project):
     """Train, evaluate, export, serve: every step successful, and results that say so."""
     for name in ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref", "alignment"):

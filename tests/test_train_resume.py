@@ -35,6 +35,7 @@ def same_to_the_last_bit(one, other):
         assert one.meta[key] == other.meta[key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["paddle", "ref"])
 def test_killed_at_ten_random_moments_and_resumed_a_run_ends_bit_identical(framework, tmp_path):
     flags = (*STATEFUL, "--framework", framework)

@@ -73,12 +73,14 @@ def test_a_new_thing_touches_few_files_and_the_page_names_them(name):
         assert f"`{file}`" in row, file
 
 
+@pytest.mark.slow
 def test_a_new_fault_is_injected_and_found(patched):
     done = patched("fault")("tools/align.py", "--steps", "1", "--inject", "eps_of_the_last_batch_norm")
     assert done.returncode == 1, done.stderr
     assert "first divergence: forward: features.12.1: wrong eps: 1e-05, expected 0.001" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_new_model_is_aligned_trained_and_predicts(patched, tmp_path):
     python = patched("model")
     done = python("tools/align.py", "--model", "mobilenet_v3_micro", "--steps", "1,4")
@@ -92,6 +94,7 @@ def test_a_new_model_is_aligned_trained_and_predicts(patched, tmp_path):
     assert done.returncode == 0 and '"name": "cat"' in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_new_optimizer_is_aligned_and_a_wrong_one_is_found(patched, tmp_path):
     python = patched("optimizer")
     done = python("-c", STEP_5)
