@@ -155,7 +155,8 @@ EXPECTED: dict[str, Run] = {
         instead=((r"8090", MASTER_PORT), (r"$", f" {SMALL_RUN} && cat output/two/train.log")),
         weekly=LAUNCHED,
     ),
-    r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: 1\.0",)),
+    # Sixteen pictures: on some processors one of them is named wrongly.
+    r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: (1\.0|0\.9)",)),
     r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",), weekly=DIGITS),
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),

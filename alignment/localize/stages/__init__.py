@@ -41,7 +41,9 @@ def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
     looked at in training mode.
     """
     looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES[result.step]
-    return tuple(look for look in looks if look is not models.in_training) if context.unshared_randomness else looks
+    if models.in_training in looks and context.unshared_randomness:
+        return tuple(look for look in looks if look is not models.in_training)
+    return looks
 
 
 def locate(context: Context, results: Sequence[StepResult], always: bool = False, with_table: bool = True) -> Localization:
