@@ -119,7 +119,9 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/mobilenetv3/project\.py --steps 3,4": Run((r"detected 10 of 10 \(100 %\)",)),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
     r"python -m alignment run projects/resnet50/project\.py --model resnet18_stock --steps 1": Run(
-        (r"^first divergence: forward: bn1: biased variance",), status=1
+        (r"^first divergence: forward: bn1: biased variance",),
+        status=1,
+        weekly="tests/test_project.py finds the same in ResNet-18 by the same file",
     ),
     r"python -m alignment weights projects/mobilenetv3/project\.py .*--output \S+": Run((r"calibrated weights of mobilenet_v3",)),
     r"python tools/train\.py --config configs/lite\.yaml --data-path lite_data": Run((r"top1: 1\.0",)),
@@ -180,7 +182,11 @@ EXPECTED: dict[str, Run] = {
         (r"^paddle cv2 .* x torchvision pil$",), instead=((r"$", " --repeats 1 --pictures 64"),)
     ),
     r"python tools/benchmark\.py train --repeats 15": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
-    r"python tools/benchmark\.py inference --repeats 15": Run((r"^ONNX Runtime fp32 .* x torch eager$",), instead=(ONCE,)),
+    r"python tools/benchmark\.py inference --repeats 15": Run(
+        (r"^ONNX Runtime fp32 .* x torch eager$",),
+        instead=(ONCE,),
+        weekly="a measurement of three minutes; tests/test_export_infer.py runs every engine",
+    ),
     r"bash test_tipc/(prepare|test_\w+)\.sh .* lite_train_lite_infer": Run(
         (r"ready: mobilenet_v3_small lite_train_lite_infer|(\d+) of \1 steps successful",), weekly="make tipc runs the same"
     ),
