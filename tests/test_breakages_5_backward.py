@@ -93,3 +93,22 @@ def test_a_dropout_that_works_in_place_shares_its_masks():
     share_dropout(framework, network, lambda shape: np.linspace(0, 0.99, 8).reshape(shape))
     made = framework.call(network, (np.ones((2, 4)),)).outputs[0]
     assert made.ravel().tolist() == [0, 0, 0, 0, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("difference", "floor", "passes"), [(9e-14, 1e-16, True), (2e-13, 1e-16, False), (2e-13, 3e-14, True)])
+def test_all_tensors_together_are_held_to_the_order_of_summation_or_the_one_ulp_floor(difference, floor, passes):
+    draws = [{"weight": backward.Change(floor, 1.0)}]
+    assert backward._judge_together("x", difference, draws, "gradients", backward.History()).passed == passes
+
+
+@pytest.mark.parametrize(("error", "passes"), [(9e-4, True), (2e-3, False)])
+def test_the_float32_floor_of_all_tensors_is_also_what_one_ulp_changes_do(error, passes):
+    """The reference happens to be right to 1e-6; one-ulp changes move it by 1e-4."""
+
+    def lane(value):
+        return backward.Iteration(np.zeros(()), 0.0, {"weight": np.array([value])}, {}, {})
+
+    now = {"reference64": lane(1.0), "reference32": lane(1.0 + 1e-6), "ulp32": lane(1.0 + 1e-4), "port32": lane(1.0 + error)}
+    quantity = backward.Quantity("x", [1])
+    backward._judge_together_in_float32(quantity, now, "gradients", 0)
+    assert quantity.passed == passes
