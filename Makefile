@@ -4,7 +4,9 @@
 # make test-pages      the commands of README and docs of which nothing else shows that they work
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
-# make bench           every known fault, and false alarms: an hour
+# make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
+# make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
+# make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
 # make lint    ruff and mypy
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make docs    the documentation as a site, in site/
@@ -14,7 +16,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 bench test test-slow test-pages test-commands lint tipc docs format setup clean
+.PHONY: align align-resnet50 bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -37,7 +39,18 @@ align-resnet50: setup
 
 bench: setup
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --ranks 2
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --source-faults
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --rewrites
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --false-alarms --seeds 5
+
+MUTATED = models data metric loss train
+mutants: setup
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --mutants $(MUTATED:%=mobilenetv3_paddle.%) --count 400 --resume
+
+bench-low-precision: setup
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --precision bfloat16
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --precision bfloat16 --false-alarms --models mobilenet_v3_small --steps 1,4,5
 
 lint: setup
 	$(RUN) -m ruff check .

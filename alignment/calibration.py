@@ -44,23 +44,55 @@ def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int
     with framework.default_dtype("float32"):
         network = spec.reference(**{**spec.options, **options})
     rng = np.random.default_rng(seed)
-    state = framework.state(network)
-    roles = {entry.canonical: entry.role for entry in framework.entries(network)}
-    state = {name: array if roles[name] == "buffer" else _random(rng, name, array) for name, array in state.items()}
-    framework.load(network, state)
-    network = framework.in_float64(framework.place(network))
     pictures = _pictures(project, spec, size)
     if pictures is None:
         shape = spec.input_shape if size is None else (*spec.input_shape[:-2], size, size)
-        fake = _fake_inputs(spec, shape, rng)
-        state |= _running_statistics(framework, network, fake)
-        framework.load(network, state)
-        state |= _scaled_last_layer(framework, network, spec, fake, state)
-    else:
-        noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
-        state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
-        framework.load(network, state)
-        state |= _last_layer(framework, network, spec, pictures, rng, state)
+        return randomised_state(framework, network, spec, rng, lambda: _fake_inputs(spec, shape, rng))
+    state = _random_parameters(framework, network, rng)
+    network = framework.in_float64(framework.place(network))
+    noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
+    state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
+    framework.load(network, state)
+    return _as_float32(state | _last_layer(framework, network, spec, pictures, rng, state))
+
+
+def randomised_state(
+    framework: Framework,
+    network: Module,
+    spec: ModelSpec,
+    rng: np.random.Generator,
+    inputs: Callable[[], tuple[np.ndarray, ...]],
+) -> State:
+    """The same without pictures: statistics, and outputs of standard deviation 1, on given inputs.
+
+    Args:
+        framework: the reference's.
+        network: a fresh model of it, which is used up.
+        spec: of the model.
+        rng: of the random values.
+        inputs: makes the inputs, floating ones in float64, after the parameters are drawn.
+
+    Returns:
+        A canonical state, float32.
+    """
+    state = _random_parameters(framework, network, rng)
+    network = framework.in_float64(framework.place(network))
+    given = inputs()
+    state |= _running_statistics(framework, network, given)
+    framework.load(network, state)
+    return _as_float32(state | _scaled_last_layer(framework, network, spec, given, state))
+
+
+def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator) -> State:
+    """The state of a model, which then has it, with every parameter drawn at random."""
+    roles = {entry.canonical: entry.role for entry in framework.entries(network)}
+    state = framework.state(network)
+    state = {name: array if roles[name] == "buffer" else _random(rng, name, array) for name, array in state.items()}
+    framework.load(network, state)
+    return state
+
+
+def _as_float32(state: State) -> State:
     return {name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in state.items()}
 
 

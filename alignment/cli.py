@@ -3,126 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from alignment.flags import HEEDED, NOT_BENCHED, RESULT, bench_parser, parse_steps, run_parser, shown, weights_parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
-from mobilenetv3_common.image import IMAGE_BACKENDS
 
 if TYPE_CHECKING:
     from alignment.project import Project
-
-RESULT = Path("result")
-# The benchmark has its own model, data and weights.
-NOT_BENCHED = ("model", "data_path", "weights", "device", "image_backend", "seed", "localize")
-
-
-def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> argparse.ArgumentParser:
-    """The flags of ``run``; with a project given, those of a command of its own."""
-    p = argparse.ArgumentParser(
-        prog=prog,
-        description="Prove that a port is its reference, step by step of the reproduction guide. "
-        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
-    )
-    if project is None:
-        p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
-    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
-    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
-    p.add_argument(
-        "--data-path", type=Path, metavar="DIR", help="ImageNet layout or list files (default: the project's own sample pictures)"
-    )
-    p.add_argument(
-        "--weights",
-        metavar="FILE|NAME",
-        help="a .pth, .pdparams or .safetensors file, whose class count and width are taken over, or the name of weights that "
-        "the project fetches, e.g. torchvision (default: calibrated weights, made once)",
-    )
-    p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
-    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
-    p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
-    p.add_argument("--result-dir", type=Path, default=result, metavar="DIR", help=f"where results go (default: {shown(result)})")
-    p.add_argument(
-        "--localize",
-        action="store_true",
-        help="make the table over all modules even where every step passes (a failure is always localised)",
-    )
-    p.add_argument("--inject", metavar="NAME", help="break the port by one known fault first ('list' names them), to see it found")
-    p.add_argument(
-        "--bench-faults",
-        action="store_true",
-        help="inject every known fault (of --steps) into the project's first model in turn and count what is found",
-    )
-    p.add_argument(
-        "--padiff",
-        type=Path,
-        metavar="DIR",
-        help="with --bench-faults: ask PaDiff too, from where pip install --no-deps --target DIR padiff==0.2.0 pyyaml put it",
-    )
-    return p
-
-
-def bench_parser() -> argparse.ArgumentParser:
-    """The flags of ``bench``."""
-    p = argparse.ArgumentParser(
-        prog="python -m alignment bench",
-        description="Measure the engine on a project: are its known faults found, and does a sound port ever fail? "
-        "Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
-    )
-    p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
-    what = p.add_mutually_exclusive_group()
-    what.add_argument("--faults", action="store_true", help="inject every known fault in turn (the default)")
-    what.add_argument("--false-alarms", action="store_true", help="run the steps on the sound port from many random weights")
-    p.add_argument("--steps", default=None, metavar="1-6", help="of the faults, or of the false alarms (default: all; 1,4,5)")
-    p.add_argument("--inject", metavar="NAME", help="this fault alone")
-    p.add_argument("--padiff", type=Path, metavar="DIR", help="ask PaDiff about the faults too; DIR is where it is installed")
-    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where faults.json goes (default: {RESULT})")
-    p.add_argument("--models", nargs="+", metavar="NAME", help="false alarms: of these models (default: all)")
-    p.add_argument(
-        "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
-    )
-    p.add_argument("--seeds", type=int, default=20, help="false alarms: random weights of each (default: 20)")
-    p.add_argument("--localize", action="store_true", help="false alarms: what does localisation find in the sound port?")
-    return p
-
-
-def weights_parser() -> argparse.ArgumentParser:
-    """The flags of ``weights``."""
-    p = argparse.ArgumentParser(
-        prog="python -m alignment weights",
-        description="Write the weights with which a project's model is aligned to a file, so that other tools can use them.",
-    )
-    p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
-    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
-    p.add_argument("--weights", metavar="FILE|NAME", help="as for run (default: calibrated weights)")
-    p.add_argument(
-        "--side", choices=("port", "reference"), default="reference", help="whose names and layout it has (default: reference)"
-    )
-    p.add_argument("--output", type=Path, required=True, metavar="FILE", help=".pth, .safetensors or .pdparams")
-    return p
-
-
-def parse_steps(text: str | None, known: Sequence[int]) -> list[int]:
-    """``"1-3,5"`` to [1, 2, 3, 5]; None to all known steps.
-
-    Raises:
-        UserError: not of that form, or a step that does not exist.
-    """
-    if text is None:
-        return list(known)
-    chosen: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if match is None:
-            raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-6 or 1,4")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if first > last or first not in known or last not in known:
-            raise UserError(f"--steps {text!r}: the steps are {known[0]} to {known[-1]}")
-        chosen.update(range(first, last + 1))
-    return sorted(chosen)
+    from mobilenetv3_common.train_config import TrainConfig
 
 
 @exit_on_user_error
@@ -138,18 +30,28 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     parser = run_parser(project, result, prog or "python -m alignment run")
     args = parser.parse_args(argv)
     # The frameworks are imported only now, so that --help and a wrong flag answer at once.
+    from alignment.bench import commands, edited
     from alignment.bench.fault import faults_of, injected
+    from alignment.bench.ranks import refuse_without_ranks
     from alignment.project import load_project
-    from alignment.steps import STEPS
+    from alignment.steps import STEPS, ranks
 
-    known = load_project(project or args.project)
+    file = project or args.project
+    known = load_project(file)
     if args.inject == "list":
-        faults = faults_of(known)
+        faults: dict[str, Any] = {**faults_of(known), **commands.edits_of(known).faults}
         if not faults:
             raise UserError(f"{known.name} has no known faults")
         print("\n".join(f"{f.name:32} {f.area:11} step {f.step}  {f.location}" for f in faults.values()))
         return 0
-    steps = parse_steps(args.steps, sorted(STEPS))
+    if args.ranks is None:
+        if args.inject not in commands.edits_of(known).faults:
+            refuse_without_ranks(known, args.inject)
+        every = sorted(STEPS)
+    else:
+        ranks.check_count(args.ranks, args.device)
+        every = [*sorted(STEPS), ranks.NUMBER]
+    steps = parse_steps(args.steps, every)
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     if args.padiff and not args.bench_faults:
@@ -160,57 +62,120 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
             name = unheeded[0].replace("_", "-")
             raise UserError(f"--{name} does not go with --bench-faults, which breaks the project's first model on its own pictures")
         ensure_writable_dir(args.result_dir)
-        return _faults(known, args.inject, steps, args.padiff, args.result_dir, project or args.project)
+        return _faults(known, args.inject, steps, args.padiff, args.result_dir, file, args.ranks)
+    if args.port_weights and not args.weights:
+        raise UserError("--port-weights goes with --weights, the original from which the file was converted")
+    recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
+    if args.inject in commands.edits_of(known).faults:
+        call = vars(args) | {"project": file, "steps": steps, "every": every, "flags": list(argv)}
+        return edited.align_copy(call, commands.edits_of(known).faults[args.inject].edits)
     with injected(known, args.inject) as broken:
-        return _align(args, steps, broken, list(argv))
+        return _align(args, steps, every, broken, file, list(argv), recipe)
 
 
-def _align(args: argparse.Namespace, steps: list[int], project: Project, flags: list[str]) -> int:
+@exit_on_user_error
+def align_edited(call: dict[str, Any]) -> int:
+    """``run`` in an edited copy of a project: see ``alignment.bench.edited.align_copy``."""
+    from alignment.project import load_project
+
+    args = argparse.Namespace(**call)
+    for name in ("project", "result_dir", "data_path", "names", "config"):
+        if getattr(args, name) is not None:
+            setattr(args, name, Path(getattr(args, name)))
+    known = load_project(args.project)
+    known.use(args.device)
+    recipe = _recipe(args.config, args.steps, known) if args.config is not None else None
+    return _align(args, args.steps, args.every, known, args.project, args.flags, recipe)
+
+
+def _recipe(file: Path, steps: list[int], project: Project) -> TrainConfig:
+    """The recipe of ``--config``.
+
+    Raises:
+        UserError: it cannot be read or used, or nothing that is run trains by it.
+    """
+    from alignment.steps.recipe import in_small
+    from mobilenetv3_common.config_file import make_config
+    from mobilenetv3_common.train_config import TrainConfig
+
+    if not {5, 6} & set(steps):
+        raise UserError(f"--config {file}: steps 5 and 6 train, and neither is among --steps")
+    if lacking := project.lacks("train") or project.lacks("loss"):
+        raise UserError(f"--config {file}: {lacking}, so {project.name} trains by no recipe")
+    recipe = make_config(TrainConfig, file, {})
+    in_small(recipe, recipe.model, epochs=2)  # what it refuses is said before the steps begin
+    return recipe
+
+
+def _align(
+    args: argparse.Namespace,
+    steps: list[int],
+    every: list[int],
+    project: Project,
+    file: Path,
+    flags: list[str],
+    recipe: TrainConfig | None,
+) -> int:
+    from alignment import coverage
     from alignment.localize.stages import locate
+    from alignment.names import read_names
     from alignment.report import picture, results, table
-    from alignment.steps import NAMES, STEPS, lacks, run_step
+    from alignment.steps import NAMES, converted, lacks, ranks, run_step
     from alignment.steps.context import Context
     from alignment.steps.data import check_pictures
 
+    named = recipe.model if recipe is not None and recipe.model in project.models else ""
     context = Context(
         project,
-        model=args.model,
+        model=args.model or named,
         data_path=args.data_path,
         weights_from=args.weights,
+        port_weights=args.port_weights,
+        names={} if args.names is None else read_names(args.names),
         seed=args.seed,
         device=args.device,
         image_backend=args.image_backend,
+        recipe=recipe,
+        recipe_name=str(args.config or ""),
+        precision=args.precision or "",
     )
     context.check()
     if args.data_path is not None and project.lacks("data"):
         raise UserError(f"--data-path {args.data_path}: {project.lacks('data')}, so no pictures are read")
     if context.has_pictures:
         check_pictures(context, splits=("train", "val") if 2 in steps and not lacks(2, context) else ("val",))
+    compared = [converted.run(context)] if args.port_weights else []  # first of all: a file that cannot be used ends the command
     print(_headline(context))
     if args.inject:
         print(f"injected on purpose: {args.inject}")
-    done = []
-    for number in steps:
-        print(f"step {number} {NAMES[number]} ...", end="", flush=True)
-        done.append(run_step(number, context))
-        seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
-        print(f" {done[-1].verdict}{seconds}", flush=True)
-    if not any(result.ran for result in done):
-        raise UserError(f"none of step(s) {', '.join(map(str, steps))} can run on {project.name}: {done[0].not_run}")
+    done = list(compared)
+    for result in compared:
+        print(f"step {result.step} {result.name} ... {result.verdict} in {result.seconds:.1f} s", flush=True)
+    with coverage.watched(context) as seen:
+        for number in steps:
+            print(f"step {number} {NAMES.get(number, ranks.NAME)} ...", end="", flush=True)
+            on_ranks = number == ranks.NUMBER
+            done.append(ranks.run(context, file, args.ranks, args.inject) if on_ranks else run_step(number, context))
+            seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
+            print(f" {done[-1].verdict}{seconds}", flush=True)
+    covered = coverage.coverage_of(context, done, seen)
+    if not any(result.ran for result in done[len(compared) :]):
+        raise UserError(f"none of step(s) {', '.join(map(str, steps))} can run on {project.name}: {done[len(compared)].not_run}")
     failed = any(result.failed for result in done)
     if failed:
         print("localising ...", end="", flush=True)
     localization = locate(context, done, always=args.localize)
     if failed:
         print(f" {localization.seconds:.1f} s")
-    results.write_results(args.result_dir, context, done, localization, sorted(STEPS), flags)
+    results.write_results(args.result_dir, context, done, localization, covered, every, flags)
     drawn = picture.plot(args.result_dir / "alignment.png", context, done)
     print(f"\n{table.table(done)}\n")
     if args.localize and localization.layers:
         print(f"{localization.table()}\n")
-    print("\n".join(table.explanation(done, localization) or [table.verdict(context, done, sorted(STEPS))]))
+    said = table.explanation(done, localization) or [table.verdict(context, done, every), *covered.lines()]
+    print("\n".join([*said, *table.notes(context)]))
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(args.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return 1 if failed else 0
@@ -222,7 +187,8 @@ def _headline(context) -> str:  # type: ignore[no-untyped-def]
     entries = framework.entries(context.fresh("reference"))
     parameters = sum(_size(entry.shape) for entry in entries if entry.role == "parameter")
     data = f"data {shown(context.data_path)}" if context.has_pictures else "no pictures"
-    return f"{context.model}, {parameters:,} parameters, {context.weights.name} weights, {data}, {context.device}"
+    recipe = f", recipe {context.recipe_name}" if context.recipe is not None else ""
+    return f"{context.model}, {parameters:,} parameters, {context.weights.name} weights, {data}, {context.device}{recipe}"
 
 
 def _size(shape: Sequence[int]) -> int:
@@ -232,37 +198,75 @@ def _size(shape: Sequence[int]) -> int:
     return size
 
 
+def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Raise ``UserError`` where a flag of ``bench`` would go unheeded."""
+    modes = ("false_alarms", "mutants", "source_faults", "rewrites")
+    mode = next((mode for mode in modes if getattr(args, mode)), "faults")
+    for flag, heeding in HEEDED.items():
+        if mode not in heeding and getattr(args, flag) != parser.get_default(flag):
+            others = " or ".join(f"--{other.replace('_', '-')}" for other in heeding)
+            raise UserError(f"--{flag} goes with {others}")
+
+
 @exit_on_user_error
 def bench(argv: Sequence[str]) -> int:
-    """Faults, or false alarms."""
-    args = bench_parser().parse_args(argv)
+    """Faults, false alarms, or edits of the source."""
+    parser = bench_parser()
+    args = parser.parse_args(argv)
+    if args.ranks is not None:
+        for flag in ("steps", "padiff", "models", "options", "localize"):
+            if getattr(args, flag):
+                raise UserError(f"--{flag} does not go with --ranks")
+    _refuse_unheeded(parser, args)
+    from alignment.bench import commands
+    from alignment.bench.mutants import Sample
     from alignment.project import load_project
     from alignment.steps import STEPS
+    from alignment.steps.ranks import check_count
 
+    if args.mutants:
+        ensure_writable_dir(args.result_dir)
+        chosen = parse_steps(args.steps, sorted(STEPS)) if args.steps else []
+        sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite)
+        return commands.run_mutants(args.project, sample, args.jobs, args.resume, args.result_dir)
     project = load_project(args.project)
-    if args.false_alarms:
+    if args.ranks is not None:
+        from alignment.bench import ranks
+
+        if args.false_alarms:
+            check_count(args.ranks)
+            return ranks.false_alarms(project, args.project, args.ranks, args.seeds)
+    elif args.false_alarms:
         from alignment.bench import false_alarms
 
-        for flag in ("inject", "padiff"):
-            if getattr(args, flag):
-                raise UserError(f"--{flag} does not go with --false-alarms")
         steps = parse_steps(args.steps or "1,4,5", sorted(STEPS))
         options = [dict(false_alarms.parse_option(text) for text in args.options)] if args.options else None
-        return false_alarms.run_all(project, args.models, options, args.seeds, steps, args.localize)
-    for flag in ("models", "options", "localize"):
-        if getattr(args, flag):
-            raise UserError(f"--{flag} goes with --false-alarms")
+        return false_alarms.run_all(project, args.models, options, args.seeds, steps, args.localize, args.precision or "")
+    if args.precision:
+        from alignment.bench import low_precision
+
+        return low_precision.run_all(project, args.precision, args.inject)
     ensure_writable_dir(args.result_dir)
-    return _faults(project, args.inject, parse_steps(args.steps, sorted(STEPS)), args.padiff, args.result_dir, args.project)
+    steps = parse_steps(args.steps, sorted(STEPS))
+    if args.source_faults:
+        return commands.run_source_faults(args.project, project, args.inject, steps, args.jobs, args.result_dir)
+    if args.rewrites:
+        return commands.run_rewrites(args.project, project, steps, args.jobs)
+    return _faults(project, args.inject, steps, args.padiff, args.result_dir, args.project, args.ranks)
 
 
 def _faults(
-    project: Project, name: str | None, steps: list[int], padiff: Path | None, result_dir: Path, file: Path | None = None
+    project: Project, name: str | None, steps: list[int], padiff: Path | None, result_dir: Path, file: Path, count: int | None
 ) -> int:
-    """Every fault of these steps; exit status 0 where all are detected, 95 % located and 80 % named."""
-    from alignment.bench import faults_found
+    """Every fault of these steps, or of ``count`` ranks; exit status 0 where all are detected, 95 % located and 80 % named."""
+    from alignment.bench import faults_found, ranks
     from alignment.bench.fault import fault_named, faults_of
+    from alignment.steps.ranks import check_count
 
+    if count is not None:
+        check_count(count)
+        return ranks.faults(project, file, count, name, result_dir)
+    ranks.refuse_without_ranks(project, name)
     every = faults_of(project)
     known = [fault_named(project, name)] if name else [fault for fault in every.values() if fault.step in steps]
     if not known:
@@ -276,12 +280,6 @@ def _faults(
     faults_found.write(result_dir / "faults.json", outcomes)
     print(f"\n{faults_found.table(outcomes)}\nresults: {shown(result_dir / 'faults.json')}")
     return 0 if faults_found.enough(outcomes) else 1
-
-
-def shown(path: Path) -> str:
-    """A path as short as it can be written from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
 
 
 @exit_on_user_error

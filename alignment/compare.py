@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -159,6 +159,33 @@ def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None
         first = np.unravel_index(int(np.argmax((port != reference).reshape(-1))), port.shape)
         quantity.fail(f"{differing} of {port.size} value(s) differ, first at {tuple(map(int, first))}")
     return quantity
+
+
+def judge_close(name: str, port: np.ndarray | None, expected: np.ndarray | None, rtol: float) -> Quantity:
+    """Pass where shapes agree, all is finite, and the relative L2 difference is at most ``rtol``; types do not count."""
+    some = port if port is not None else expected
+    quantity = Quantity(name, list(some.shape) if some is not None else [])
+    ours, theirs = (array if array is None else np.asarray(array, np.float64) for array in (port, expected))
+    problem = strict_problem(ours, theirs)
+    if problem:
+        return quantity.fail(problem)
+    assert ours is not None and theirs is not None
+    difference = np.abs(ours - theirs)
+    quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(difference)) if difference.size else 0.0 for f in (np.mean, np.max))
+    error = relative(norm(difference), norm(theirs))
+    if not error <= rtol:
+        quantity.fail(f"relative L2 difference {error:.1e} (bound {rtol:.0e})")
+    return quantity
+
+
+def judge_all_close(
+    name: str, port: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], rtol: float
+) -> Sequence[Quantity]:
+    """The same for many tensors by name, as one row and below it those that failed."""
+    group = Group(name)
+    for tensor in dict.fromkeys([*expected, *port]):
+        group.add(judge_close(f"{name}.{tensor}", port.get(tensor), expected.get(tensor), rtol))
+    return group.rows()
 
 
 def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Quantity:

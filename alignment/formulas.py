@@ -30,9 +30,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "GELU": lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
     "GELU (tanh)": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "Tanh": np.tanh,
+    "GELU (sigmoid)": lambda x: x * sigmoid(1.702 * x),
     "LeakyReLU": lambda x: np.where(x > 0, x, 0.01 * x),
     "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "SELU": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "Mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "Softplus": lambda x: np.logaddexp(0, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Hardtanh": lambda x: np.clip(x, -1, 1),
+    "LogSigmoid": lambda x: -np.logaddexp(0, -x),
     "Hardsigmoid of slope 0.2": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+    "Hardswish without the division by 6": lambda x: x * np.clip(x + 3, 0, 6),
+    "ReLU6(x + 3)": lambda x: np.clip(x + 3, 0, 6),
 }
 
 
@@ -82,14 +91,19 @@ def conv(
     return result if bias is None else result + bias.reshape(1, -1, *(1,) * len(out))
 
 
+def margins(padding: Pads) -> list[tuple[int, int]]:
+    """Before and after, in each dimension of the picture."""
+    return [(n, n) if isinstance(n, int) else (n[0], n[1]) for n in padding]
+
+
 def padded(x: Array, padding: Pads, mode: str = "zeros") -> Array:
     """The picture with margins; a mode other than zeros raises ValueError where the picture is too small for it."""
-    margins = [(0, 0), (0, 0), *((n, n) if isinstance(n, int) else tuple(n) for n in padding)]
-    if not any(before or after for before, after in margins):
+    wide = [(0, 0), (0, 0), *margins(padding)]
+    if not any(before or after for before, after in wide):
         return x
-    if mode == "reflect" and any(max(m) >= size for m, size in zip(margins[2:], x.shape[2:], strict=True)):
+    if mode == "reflect" and any(max(m) >= size for m, size in zip(wide[2:], x.shape[2:], strict=True)):
         raise ValueError("the picture is smaller than its reflected margin")
-    return np.pad(x, margins, mode=PAD_MODES[mode])  # type: ignore[call-overload]
+    return np.pad(x, wide, mode=PAD_MODES[mode])  # type: ignore[call-overload]
 
 
 def _tap(tap: Sequence[int], dilation: Sequence[int], stride: Sequence[int], out: Sequence[int]) -> Any:
@@ -112,7 +126,13 @@ def normalised(x: Array, mean: Array, variance: Array, eps: float, weight: Array
 
 
 def pool(
-    x: Array, kernel: Sequence[int], stride: Sequence[int], padding: Pads, how: str = "max", count_padding: bool = True
+    x: Array,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Pads,
+    how: str = "max",
+    count_padding: bool = True,
+    ceil_mode: bool = False,
 ) -> Array:
     """Maxima or means over windows; a window that would leave the picture and its margin is left out.
 
@@ -120,21 +140,36 @@ def pool(
         x: (N, C, spatial...).
         how: ``"max"`` or ``"mean"``.
         count_padding: whether the margin's zeros count in a mean.
+        ceil_mode: a window that leaves picture and margin is kept where it begins inside; what lies outside never counts.
+
+    Raises:
+        ValueError: a window is larger than picture and margin, or its margin than half of it.
     """
+    around = margins(padding)
+    if any(max(m) > k // 2 for m, k in zip(around, kernel, strict=True)):
+        raise ValueError("the padding is more than half of the window")
+    out, more = [], []
+    for n, k, s, (before, after) in zip(x.shape[2:], kernel, stride, around, strict=True):
+        whole = n + before + after - k
+        if whole < 0:
+            raise ValueError("the window is larger than the picture")
+        count = -(-whole // s) + 1 if ceil_mode else whole // s + 1
+        if ceil_mode and (count - 1) * s >= n + before:
+            count -= 1
+        out.append(count)
+        more.append(max(0, (count - 1) * s - whole))
     fill = -np.inf if how == "max" else 0.0
-    margins = [(0, 0), (0, 0), *((n, n) if isinstance(n, int) else tuple(n) for n in padding)]
-    wide = np.pad(x, margins, constant_values=fill)
-    out = tuple((n - k) // s + 1 for n, k, s in zip(wide.shape[2:], kernel, stride, strict=True))
-    ones = np.pad(np.ones((1, 1, *x.shape[2:])), margins)
+    outside = [(0, 0), (0, 0), *((before, after + m) for (before, after), m in zip(around, more, strict=True))]
+    wide = np.pad(x, outside, constant_values=fill)
+    ones = np.pad(np.ones((1, 1, *x.shape[2:])), [(0, 0), (0, 0), *around], constant_values=float(count_padding))
+    ones = np.pad(ones, [(0, 0), (0, 0), *((0, m) for m in more)])
     total: Array = np.full((*x.shape[:2], *out), fill)
-    count = np.zeros((1, 1, *out))
+    count_of = np.zeros((1, 1, *out))
     for tap in itertools.product(*map(range, kernel)):
         places: Any = (..., *_tap(tap, (1,) * len(out), stride, out))
         total = np.maximum(total, wide[places]) if how == "max" else total + wide[places]
-        count += ones[places]
-    if how == "max":
-        return total
-    return total / (math.prod(kernel) if count_padding else count)
+        count_of += ones[places]
+    return total if how == "max" else total / count_of
 
 
 def adaptive_pool(x: Array, size: Sequence[int | None], how: str = "mean") -> Array:

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
+from alignment.draws import Draws
 from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
+from alignment.raised import import_problem
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
@@ -110,8 +112,33 @@ class TrainPart(Protocol):
         ...
 
 
+class Precision(Protocol):
+    """Mixed precision in a training step, as ``mobilenetv3_common.parts.Precision`` and with what a step calls.
+
+    A train part that has a class of this name, (level, dtype, device), has it compared in step 5 where a low precision is asked
+    for; its ``accumulate_gradients`` and ``apply_update`` then take one as ``precision``.
+    """
+
+    @property
+    def scales(self) -> bool:
+        """Whether the loss is scaled."""
+        ...
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]: ...
+    def prepare(self, model: Module, optimizer: Optimizer) -> None: ...
+    def state(self) -> dict[str, Any]: ...
+    def load(self, state: dict[str, Any]) -> None: ...
+
+
 class EnginePart(TrainPart, Protocol):
-    """Whole training runs besides: what step 6 needs. ``mobilenetv3_common.training.Run`` is what a run looks like."""
+    """Whole training runs besides: what step 6 needs. ``mobilenetv3_common.run.Run`` is what a run looks like.
+
+    A part that also has ``save(run, folder, best)``, which writes a checkpoint that ``build_run`` resumes from
+    (``mobilenetv3_common.training.save``), has resumed runs compared.
+
+    For ``--ranks`` the port's part also has ``started(device)``, a context manager that joins this process to the others of a
+    launch and gives its ``Ranks``.
+    """
 
     def Ranks(self, rank: int = 0, world_size: int = 1, device: str = "cpu") -> Any: ...
     def build_run(self, config: TrainConfig, ranks: Any, builder: Callable[[int], Module] | None = None) -> Any: ...
@@ -182,6 +209,9 @@ class ModelSpec:
         train_options: of the builders in step 6 besides ``num_classes``, from the recipe: dropout, width and the like.
         updates: updates of each run of step 5, at most ten; fewer for networks that take long.
         variants: further options under which a sound port must not fail (``bench --false-alarms``).
+        compared_options: further options of both builders under which step 1 compares structure, dropout and one forward pass.
+        initialisation: whether step 1 compares the distribution of fresh weights; where None, if the project makes whole
+            training runs (step 6), which begin with them.
     """
 
     port: Builder
@@ -198,21 +228,34 @@ class ModelSpec:
     train_options: Callable[[TrainConfig], Mapping[str, Any]] = lambda recipe: {}
     updates: int = 10
     variants: Sequence[Mapping[str, Any]] = ({},)
+    compared_options: Sequence[Mapping[str, Any]] = ()
+    initialisation: bool | None = None
 
 
 @dataclass(frozen=True)
 class Independent:
-    """An evaluation pipeline that shares no code with the project: what step 2 holds the port's pictures against.
+    """What is known of the data part from code that the project does not share: step 2 holds the port against it.
+
+    Both sides may share code, and with it a mistake. What is None here is not compared, and not covered.
 
     Attributes:
         name: for the rows, e.g. ``"torchvision"``.
-        pictures: the preprocessed pictures of an index, float32 (N, 3, 224, 224).
+        pictures: the preprocessed evaluation pictures of an index under the published preset, float32 (N, 3, 224, 224).
         listed: file names and labels of a split's class folder, in order; None where the data path has list files.
+        data: a data part with its own decoding (Pillow and OpenCV), transforms and mixing, for given presets and drawn
+            parameters; its data set also has ``decode`` and ``mix_batch``.
+        draws: how the drawn parameters are distributed.
+        published: default values, ``"TrainPreset.crop_scale"`` -> value; ``"IMAGENET_POLICY"`` is AutoAugment's.
+        recipes: recipe files, each with the values of ``TrainConfig``'s fields that its authors document.
     """
 
     name: str
     pictures: Callable[[DatasetIndex], np.ndarray]
     listed: Callable[[DatasetIndex, str], tuple[list[str], list[int]] | None]
+    data: DataPart | None = None
+    draws: Draws | None = None
+    published: Callable[[], Mapping[str, Any]] | None = None
+    recipes: Callable[[], Mapping[Path, Mapping[str, Any]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -228,8 +271,9 @@ class Project:
         cache: makes the folder in which calibrated weights are kept; they are made anew each time where None.
         independent: of step 2, where there is one.
         faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
+        edits: its known mistakes as edits of the source, and right rewrites (``alignment.bench.source_faults.Edits``).
         train_plan: fields of ``alignment.steps.train.Plan`` that replace its defaults.
-        recipe: fields of step 6's recipe (``alignment.steps.train.RECIPE``) that replace its own.
+        recipe: fields of step 6's recipe (``alignment.steps.recipe.RECIPE``) that replace its own.
     """
 
     name: str
@@ -240,6 +284,7 @@ class Project:
     cache: Callable[[], Path] | None = None
     independent: Independent | None = None
     faults: Callable[[], Mapping[str, Mistake]] | None = None
+    edits: Callable[[], Any] | None = None
     train_plan: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
@@ -318,7 +363,7 @@ def load_project(path: str | Path) -> Project:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a stranger's file raises
-        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise import_problem(path, file, error) from error
     project = getattr(module, "PROJECT", None)
     if not isinstance(project, Project):
         raise UserError(f"{path} defines no PROJECT: see alignment.project.Project")
@@ -351,6 +396,10 @@ def _wrong_type(project: Project) -> str:
             shape = getattr(spec, field_name)
             if not (shape is None or (isinstance(shape, tuple) and all(isinstance(n, int) and n > 0 for n in shape))):
                 return f"{field_name} of {name} must be a tuple of whole numbers, e.g. (3, 224, 224), found {shape!r}"
+        for field_name in ("variants", "compared_options"):
+            value = getattr(spec, field_name)
+            if not isinstance(value, Sequence) or not all(isinstance(options, Mapping) for options in value):
+                return f"{field_name} of {name} must be a list of dicts, e.g. [{{'width': 0.5}}], found {value!r}"
         for field_name in ("inputs", "blocks", "options_of", "load"):
             value = getattr(spec, field_name)
             if value is not None and not callable(value):

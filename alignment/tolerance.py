@@ -45,6 +45,13 @@ FLIP_SHARE = 2e-5
 # projection BatchNorms' biases, which are zero in exact arithmetic.
 NOISE_SHARE = 1e-3
 
+# The same for what is computed in bfloat16 or float16: error, gain and shift (alignment.low_precision) may be this many times
+# the largest that several draws of random rounding give the reference. LOW_BASE of the spacing of one result's digits is the
+# least error that is asked for, and beyond LOW_NOISE of it nothing of a quantity is left to judge.
+LOW_FACTOR = 4.0
+LOW_BASE = 0.25
+LOW_NOISE = 0.5
+
 # A training curve may part from the reference's by this many times what the reference parts from itself, over several draws
 # of one-ulp changes, by the same iteration. A correct port was seen at up to 4.
 CURVE_FACTOR = 10.0
@@ -54,6 +61,23 @@ EXACT_CURVE = (20, 1e-8)
 
 # Mean final accuracies agree to this (the guide's 0.15 %), or within the spread of the seeds.
 ACCURACY_DIFFERENCE = 0.0015
+
+# What is computed here once more from a side's own float32 numbers (moving averages) agrees to this, relative L2: a few
+# roundings of float32. Mistakes are of the size of an update.
+RECOMPUTED_32 = 2.0**-20
+# Fresh weights of both sides are samples of one distribution: the probability that a correct port fails in any tensor. Each
+# of the tests (three a random tensor) gets an equal share of it, and its bound from a theorem that holds for
+# every distribution and number of values (alignment.initialisers). Seeds are fixed: a port that passes once passes always.
+INITIALISATION_FALSE_ALARM = 1e-6
+# Ranks in exact mode against the reference in one process, relative L2: for what each rank computes by itself; for what runs
+# through a port's own synchronised BatchNorm, whose eps no kernel rounds to float32 as torch's does; and for moving averages,
+# which are kept in float32. A mistake of synchronisation is beyond 1e-3.
+RANKS_RTOL = 1e-8
+RANKS_SYNC_RTOL = 1e-5
+RANKS_AVERAGE_RTOL = 1e-5
+
+# A hypothesis about ranks explains a tensor where it comes as close as this, relative L2.
+RANKS_EXPLAINED = 1e-5
 
 # The reproduction guide's absolute thresholds, reported beside the verdict.
 GUIDE_THRESHOLDS = {"forward": 1e-5, "data": 0.0, "metric": 0.0, "loss": 1e-5, "backward": 1e-5, "train": 0.0015}
@@ -66,3 +90,13 @@ LOGITS_STD_BETWEEN = 0.05
 # The same for weights that somebody gives: a trained network's logits are larger, and some outputs are small.
 GIVEN_LOGITS_STD = (0.01, 1000.0)
 GIVEN_LOGITS_STD_BETWEEN = 1e-4
+
+# Random parameters are compared by their distributions: each row may fail a right sample by chance with at most this probability,
+# a bound that holds for every sample size (alignment/distributions.py). Step 2 has fewer than DRAWS_ROWS such rows (a test
+# counts them), so a whole step raises a false alarm with less than 1e-6. Seeds are fixed: a run that passes passes always.
+DRAWS_FALSE_ALARM = 1e-9
+DRAWS_ROWS = 1000
+
+# Magnitudes of augmentation are float32, and an equidistant table may be rounded in another order: two units in the last place.
+# What a magnitude does is compared on pictures, to the last bit.
+MAGNITUDE_RTOL = 2.4e-7

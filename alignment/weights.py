@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import Entry, State, read_state
+from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 
 ANY_FRAMEWORK = ".safetensors"
 
@@ -55,15 +55,15 @@ def copy_to_paddle(module: Module, layer: Module, names: Mapping[str, str] | Non
     copy_weights(module, layer, names)
 
 
-def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module]]) -> State:
-    """Read a weights file that is in the own form of one of two models, as a canonical state that fits it.
+def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module | None]]) -> State:
+    """Read a weights file that is in the own form of one of two models, as a canonical state that fits the first.
 
     Whose form it is follows from the file's suffix, or else from its names of statistics; where neither tells, the first side
-    is tried first.
+    is tried first. Names and shapes are asked of the first model: the second one may be wrong, or missing.
 
     Args:
         path: of any kind that ``mobilenetv3_common.weights.read_state`` reads.
-        sides: framework and model of the reference, then of the port; both models have the same canonical state.
+        sides: framework and model of the reference, then of the port, whose model is None where it cannot be built.
 
     Raises:
         UserError: the file cannot be read, is of a framework that neither side has, or does not fit.
@@ -78,24 +78,58 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module]]
     problem: UserError | None = None
     for framework, model in fitting:
         try:
-            return framework.canonical(model, state, str(path))
+            return canonical_state(state, entries_of(framework, model, *sides[0]), str(path), framework.layout.counters)
         except UserError as error:
             problem = problem or error
     assert problem is not None
     raise problem
 
 
-def renamed(entry: Entry, names: Mapping[str, str]) -> str:
-    """A tensor's canonical name with its longest known parent replaced by what the other side calls that.
+def entries_of(framework: Framework, model: Module | None, other: Framework, reference: Module | None) -> list[Entry]:
+    """The tensors of a model of one framework, under the canonical names of its reference in another one.
+
+    They are the model's own where these are the reference's tensors, and else what a right model would have: the reference's,
+    under the names and in the layout that the framework gives to layers of their kinds.
 
     Args:
-        entry: of one side.
+        framework, model: of the port; its model may be wrong, or None.
+        other, reference: of the reference.
+    """
+    expected = other.entries(reference) if reference is not None else []
+    own = framework.entries(model) if model is not None else []
+    if reference is None or {e.canonical: e.shape for e in own} == {e.canonical: e.shape for e in expected}:
+        return own
+    held: dict[str, set[str]] = {}
+    for entry in expected:
+        held.setdefault(entry.canonical.rpartition(".")[0], set()).add(entry.canonical.rpartition(".")[2])
+    kinds = {path: other.layer(module).kind for path, module in other.modules(reference, every_path=True).items()}
+    layout, found = framework.layout, []
+    for entry in expected:
+        path, _, last = entry.canonical.rpartition(".")
+        kind = kinds.get(path, "")
+        statistics = layout.statistics if held[path] >= set(layout.statistics.values()) else {}
+        names = {new: name for name, new in {**statistics, **layout.renamed.get(kind, {})}.items()}
+        name = ".".join(filter(None, (path, names.get(last, last))))
+        found.append(Entry(entry.canonical, name, entry.shape, kind in layout.transposed and last == "weight", entry.role))
+    return found
+
+
+def translated(path: str, names: Mapping[str, str]) -> str:
+    """A module's path, or a tensor's name, with its longest known beginning replaced by what the other side calls that.
+
+    Args:
+        path: of one side.
         names: its module paths -> the other side's.
     """
-    parent, _, rest = entry.canonical.rpartition(".")
-    while parent not in names:
-        if not parent:
-            return entry.canonical
-        parent, _, last = parent.rpartition(".")
-        rest = f"{last}.{rest}"
-    return f"{names[parent]}.{rest}" if names[parent] else rest
+    head, rest = path, ""
+    while head not in names:
+        if not head:
+            return path
+        head, _, last = head.rpartition(".")
+        rest = f"{last}.{rest}" if rest else last
+    return ".".join(filter(None, (names[head], rest)))
+
+
+def renamed(entry: Entry, names: Mapping[str, str]) -> str:
+    """A tensor's canonical name as the other side has it: ``translated``."""
+    return translated(entry.canonical, names)

@@ -13,7 +13,12 @@ class UserError(Exception):
 
     Data-loading workers of both frameworks re-raise a worker's exception as ``type(exc)(long_traceback_text)``;
     ``line`` finds the original message again inside that text.
+
+    Attributes:
+        status: with which the command ends.
     """
+
+    status = 2
 
     @property
     def line(self) -> str:
@@ -31,7 +36,7 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             status = main(*args, **kwargs)
         except UserError as error:
             print(f"error: {error.line}", file=sys.stderr)
-            status = 2
+            status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

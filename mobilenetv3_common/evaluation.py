@@ -14,6 +14,7 @@ from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import is_statistic
 
 Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``Framework.build_loader`` gives them
 
@@ -82,11 +83,27 @@ def evaluate_run(run: Run, loader: Loader) -> Evaluation:
     Raises:
         UserError: none of the pictures can be read.
     """
-    if not run.config.sync_bn:
-        run.framework.average_statistics(run.model, run.ranks)
+    merge_statistics(run)
     with run.average.applied():
         result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision)
     return _of_some(result, run.config)
+
+
+def merge_statistics(run: Run) -> None:
+    """Where each rank has BatchNorm statistics of its own: replace them, and those of the moving average, by the ranks' means.
+
+    Every rank has to call it. Running averages and moving averages are linear, so a run goes on as if it had kept the means.
+    """
+    if run.config.sync_bn or run.ranks.world_size == 1:
+        return
+    run.framework.average_statistics(run.model, run.ranks)
+    averages = run.average.arrays()
+    own = {name: array for name, array in averages.items() if is_statistic(name)}
+    if own:
+        total = run.ranks.sum(np.concatenate([array.ravel() for array in own.values()]))
+        parts = np.split(total / run.ranks.world_size, np.cumsum([array.size for array in own.values()])[:-1])
+        merged = {n: part.reshape(a.shape).astype(a.dtype) for (n, a), part in zip(own.items(), parts, strict=True)}
+        run.average.load({**averages, **merged})
 
 
 def evaluation_loader(run: Run) -> Loader:

@@ -90,6 +90,9 @@ class Precision(Protocol):
     def scales(self) -> bool:
         """Whether the loss is scaled, so that an infinite gradient means a smaller scale and not a diverged run."""
 
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Forward passes inside the block compute so."""
+
     def prepare(self, model: Any, optimizer: Own) -> None:
         """Turn the weights into half precision where it has to, and give the optimizer float32 masters, in place."""
 

@@ -7,6 +7,7 @@ distribution is torchvision's, the function's name says so and a statistical tes
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -241,7 +242,7 @@ def random_erasing_box(
 
 
 # AutoAugment's ImageNet policy (Cubuk et al. 2019, table 9): (operation, probability, magnitude bin 0..9 or None) twice.
-_IMAGENET_POLICY = (
+IMAGENET_POLICY = (
     (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
     (("Solarize", 0.6, 5), ("AutoContrast", 0.6, None)),
     (("Equalize", 0.8, None), ("Equalize", 0.6, None)),
@@ -275,10 +276,14 @@ def _linspace32(start: float, stop: float, bins: int) -> list[float]:
     return [float(value) for value in np.linspace(start, stop, bins).astype(np.float32)]
 
 
+@functools.cache
 def magnitude_table(
     bins: int, shear: float, translate: tuple[float, float], rotate: float, enhance: float, posterize_bits: int
 ) -> dict[str, tuple[list[float], bool]]:
-    """Magnitudes of every operation: name -> (one value a bin; empty where it has none, whether its sign is random)."""
+    """Magnitudes of every operation: name -> (one value a bin; empty where it has none, whether its sign is random).
+
+    A table is made once and kept: copy it before changing it.
+    """
     posterize = [float(8 - np.round(np.float32(i) / np.float32((bins - 1) / posterize_bits))) for i in range(bins)]
     return {
         "Identity": ([], False),
@@ -298,17 +303,24 @@ def magnitude_table(
     }
 
 
-def auto_augment_table(height: int, width: int, bins: int = 10) -> dict[str, tuple[list[float], bool]]:
-    """Magnitudes of AutoAugment and RandAugment; translation in pixels scales with the picture."""
-    table = magnitude_table(bins, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4)
-    return {**table, "Invert": ([], False)}
+def policy_table(policy: str, height: int, width: int) -> dict[str, tuple[list[float], bool]]:
+    """The magnitudes of AutoAugment, RandAugment (both translate in proportion to the picture) or TrivialAugment Wide.
+
+    Args:
+        policy: one of ``presets.AUTO_AUGMENT_POLICIES``.
+        height, width: of the picture in pixels.
+    """
+    if policy == "ta_wide":
+        return dict(magnitude_table(31, 0.99, (32.0, 32.0), 135.0, 0.99, 6))
+    table = magnitude_table(31 if policy == "ra" else 10, 0.3, (150 / 331 * width, 150 / 331 * height), 30.0, 0.9, 4)
+    return dict(table) if policy == "ra" else {**table, "Invert": ([], False)}
 
 
 def auto_augment_imagenet(rng: np.random.Generator, height: int, width: int) -> tuple[tuple[str, float], ...]:
     """AutoAugment with the ImageNet policy: one of 25 pairs of operations, each with its own probability."""
-    table = auto_augment_table(height, width)
+    table = policy_table("imagenet", height, width)
     chosen = []
-    for name, probability, magnitude_bin in _IMAGENET_POLICY[rng.integers(len(_IMAGENET_POLICY))]:
+    for name, probability, magnitude_bin in IMAGENET_POLICY[rng.integers(len(IMAGENET_POLICY))]:
         # Draw everything, used or not, so that an operation's parameters do not depend on the one before it.
         applied, negative = rng.random() <= probability, bool(rng.integers(2))
         magnitudes, signed = table[name]
@@ -322,14 +334,13 @@ def rand_augment(
     rng: np.random.Generator, height: int, width: int, num_ops: int = 2, magnitude: int = 9
 ) -> tuple[tuple[str, float], ...]:
     """RandAugment (Cubuk et al. 2020): ``num_ops`` operations with equal probability, one shared magnitude bin of 31."""
-    table = auto_augment_table(height, width, bins=31)
-    del table["Invert"]
+    table = policy_table("ra", height, width)
     return tuple(_draw_op(rng, table, magnitude) for _ in range(num_ops))
 
 
 def trivial_augment_wide(rng: np.random.Generator) -> tuple[tuple[str, float], ...]:
     """TrivialAugment, wide space (Müller & Hutter 2021): one operation, its magnitude uniform over 31 bins."""
-    return (_draw_op(rng, magnitude_table(31, 0.99, (32.0, 32.0), 135.0, 0.99, 6), None),)
+    return (_draw_op(rng, policy_table("ta_wide", 0, 0), None),)
 
 
 def _draw_op(rng: np.random.Generator, table: dict, magnitude_bin: int | None) -> tuple[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from mobilenetv3_common.checkpoint import CheckpointFolder
 from mobilenetv3_common.config_file import write_recipe
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.evaluation import evaluate_run, evaluation_loader
+from mobilenetv3_common.evaluation import evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Batch, Ranks, Tensor
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
@@ -134,8 +134,14 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
 
     loss = framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
     if run.update % config.check_every == 0 and not guard.healthy(run.model, gradients=not run.precision.scales):
-        begin(0)
-        place = framework.first_offender(run.model, lambda: run.model(batches[0][0]))
+
+        def forward() -> None:
+            for number, (images, _) in enumerate(batches):
+                begin(number)
+                with run.precision.autocast():
+                    run.model(images)
+
+        place = framework.first_offender(run.model, forward)
         raise UserError(
             f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
             f"{place}; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm or --warmup-epochs"
@@ -199,8 +205,7 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool) -> None:
     Raises:
         UserError: a weight is not finite, or the file cannot be written.
     """
-    if not run.config.sync_bn:
-        run.framework.average_statistics(run.model, run.ranks)
+    merge_statistics(run)
     skipped = skipped_by_all(run)
     if folder is None:
         return

@@ -117,6 +117,9 @@ class Precision:
     def __init__(self, level="O0", dtype="float16", device="cpu"):
         pass
 
+    def autocast(self):
+        return contextlib.nullcontext()
+
     def prepare(self, model, optimizer):
         pass
 

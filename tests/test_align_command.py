@@ -12,7 +12,7 @@ import reprod_log
 from PIL import Image
 
 from alignment.calibration import calibrated_state
-from alignment.cli import parse_steps
+from alignment.flags import parse_steps
 from alignment.record import load_record
 from alignment.steps import NAMES
 from mobilenetv3_common.errors import UserError
@@ -232,18 +232,24 @@ def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     assert outcome["reprod_log"] == "", "no ties on photographs: the guide's files cannot show it"
 
 
-def test_class_count_and_width_come_from_the_weights(tmp_path, capsys):
-    """Of a ten-class model, one of width 0.75 and one with a reduced tail, as either framework's files."""
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        pytest.param(".pth", {"num_classes": 10}, marks=pytest.mark.slow),
+        pytest.param(".pdparams", {"width_mult": 0.75}, marks=pytest.mark.slow),
+        (".pdparams", {"reduced_tail": True, "num_classes": 12}),
+    ],
+)
+def test_class_count_and_width_come_from_the_weights(suffix, options, tmp_path, capsys):
     from mobilenetv3_common.weights import as_paddle
     from projects.mobilenetv3.project import PROJECT
 
-    for number, options in enumerate(({"num_classes": 10}, {"width_mult": 0.75}, {"reduced_tail": True, "num_classes": 12})):
-        state = calibrated_state(PROJECT, SMALL, size=96, **options)
-        file = tmp_path / (f"{number}.pth" if number == 0 else f"{number}.pdparams")
-        write_state(file, state if number == 0 else as_paddle(state))
-        assert main(["--weights", str(file), "--result-dir", str(tmp_path / "r"), "--steps", "1,4"]) == 0
-        out = capsys.readouterr().out
-        assert f"{file} weights" in out and out.count(" passed") >= 4
+    state = calibrated_state(PROJECT, SMALL, size=96, **options)
+    file = tmp_path / f"weights{suffix}"
+    write_state(file, state if suffix == ".pth" else as_paddle(state))
+    assert main(["--weights", str(file), "--result-dir", str(tmp_path / "r"), "--steps", "1,4"]) == 0
+    out = capsys.readouterr().out
+    assert f"{file} weights" in out and out.count(" passed") >= 4
     assert "2,542,856" not in out
 
 

@@ -43,26 +43,26 @@ OTHERS = {
 
 
 def test_step_2_passes(context):
-    assert data.run(context(), FEW_POLICIES).passed
+    assert data.run(context(), FEW_POLICIES, ()).passed
 
 
 @pytest.mark.parametrize("name", faults_of(2))
 def test_step_2_fails(context, name):
-    found_where_it_is(name, context, lambda broken: data.run(broken, FEW_POLICIES))
+    found_where_it_is(name, context, lambda broken: data.run(broken, FEW_POLICIES, ()))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_step_2_fails_too(context, name):
     make, expected = OTHERS[name]
     broken = context(make())
-    result = data.run(broken, {"autoaugment": FEW_POLICIES["autoaugment"]})
+    result = data.run(broken, {"autoaugment": FEW_POLICIES["autoaugment"]}, ())
     assert first_finding(broken, result) == expected
 
 
 def test_rotation_with_another_interpolation_is_found(context):
     operations = mobilenetv3_paddle.data.transforms._OPS
     with replaced(operations, "Rotate", lambda image, degrees: image.rotate(degrees)):
-        result = data.run(context(), {"autoaugment": FEW_POLICIES["autoaugment"]})
+        result = data.run(context(), {"autoaugment": FEW_POLICIES["autoaugment"]}, ())
         assert first_finding(context(), result)[0] == "apply_op:Rotate"
 
 

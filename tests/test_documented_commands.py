@@ -64,7 +64,9 @@ LAUNCHED = "tests/test_train_ranks.py and tests/test_launch_scripts.py train wit
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
-    r"make (test|test-slow|lint|tipc|docs|test-pages|test-commands|align-resnet50|bench)": Run(in_ci=True),
+    r"make (test|test-slow|lint|tipc|docs|test-pages|test-commands|align-resnet50|bench|bench-low-precision|mutants)": Run(
+        in_ci=True
+    ),
     r"make setup": Run(instead=(MADE,)),
     r"make format": Run((r"files left unchanged",), instead=(MADE,)),
     r"make align": Run((*(PASSED.format(step) for step in range(1, 7)), r"results: result/report\.html"), instead=(MADE,)),
@@ -95,6 +97,15 @@ EXPECTED: dict[str, Run] = {
         ),
         weekly="tests/test_large_data.py aligns on other data; tests/test_align_command.py with weights and without a network",
     ),
+    r"python tools/align\.py --weights original\.pth --port-weights converted\.pdparams": Run(
+        (PASSED.format(0), PASSED.format(1)),
+        instead=((r"original\.pth", PUBLISHED), (r"converted\.pdparams", "my_port.pdparams --steps 1")),
+        weekly="tests/test_converted_weights.py compares right and wrong files by the same flags",
+    ),
+    r"python tools/align\.py --config configs/digits\.yaml --steps 5,6": Run(
+        (PASSED.format(5), PASSED.format(6), r"trained by configs/digits\.yaml"),
+        weekly="tests/test_given_recipes.py aligns a given recipe",
+    ),
     r"python tools/align\.py --weights my_port\.pdparams": Run(
         (PASSED.format(1), PASSED.format(6), r"my_port\.pdparams weights"),
         weekly="make align runs the six steps; tests/test_align_command.py aligns with files of weights",
@@ -116,7 +127,24 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms --seeds 1 --steps 4": Run(
         (r"^0 false alarms in 8 runs",), weekly="tests/test_false_alarms.py makes such runs"
     ),
+    r"python tools/align\.py --ranks 2 --steps 7": Run((PASSED.format(7),), weekly="tests/test_ranks.py compares the same runs"),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --ranks 2": Run(
+        (r"^detected (\d+), located exactly \1, right hint \1 of \1",), weekly="make test-slow runs them: tests/test_ranks.py"
+    ),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --ranks 2 --false-alarms --seeds 20": Run(
+        (r"^0 false alarms in 60 runs",), weekly="tests/test_ranks.py runs the sound port from one seed"
+    ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --steps 3,4": Run((r"detected 10 of 10 \(100 %\)",)),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --source-faults --steps 3,4": Run(
+        (r"^all +\d+ +\d+ +\d+ +\d+ +0$",), weekly="tests/test_edits.py runs some of them"
+    ),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --rewrites --steps 3,4": Run(
+        (r"^0 alarms on \d+ right rewrites",), weekly="tests/test_edits.py runs one of them"
+    ),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --mutants mobilenetv3_paddle\.loss --count 4": Run(
+        (r"^mobilenetv3_paddle\.loss +\d", r"results: result/mutants.html"),
+        weekly="tests/test_mutants.py makes mutants of a small project",
+    ),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
     r"python -m alignment run projects/resnet50/project\.py --model resnet18_stock --steps 1": Run(
         (r"^first divergence: forward: bn1: biased variance",),

@@ -76,6 +76,7 @@ def test_the_folder_carries_preprocessing_classes_and_digests(exported, weights)
     assert sorted(p.name for p in exported.iterdir()) == sorted([*content["files"], DEPLOY_JSON])
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_leaves_the_old_one(exported, weights, tmp_path, monkeypatch):
     target = Path(shutil.copytree(exported, tmp_path / "e"))
     before = {p.name: p.read_bytes() for p in target.iterdir()}

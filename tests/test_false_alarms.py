@@ -5,8 +5,10 @@ import pytest
 from alignment.bench.false_alarms import context_of, findings, runs
 from projects.mobilenetv3.project import PROJECT
 
+LARGE = pytest.param(("mobilenet_v3_large", 0.35, 100), marks=pytest.mark.slow, id="mobilenet_v3_large")
 
-@pytest.fixture(scope="module", params=[("mobilenet_v3_small", 0.5, 107), ("mobilenet_v3_large", 0.35, 100)], ids=lambda p: p[0])
+
+@pytest.fixture(scope="module", params=[pytest.param(("mobilenet_v3_small", 0.5, 107), id="mobilenet_v3_small"), LARGE])
 def context(request):
     model, width, seed = request.param
     return context_of(PROJECT, model, {"width_mult": width}, seed)

@@ -32,6 +32,36 @@ def test_stock_batch_norm_counts_its_statistics_as_parameters():
     assert [name for name, _ in torch.nn.BatchNorm2d(4).named_parameters()] == ["weight", "bias"]
 
 
+def test_paddle_has_no_half_precision_kernels_of_convolution_and_normalisation_on_a_cpu():
+    conv, norm, x = paddle.nn.Conv2D(3, 4, 3), paddle.nn.BatchNorm2D(3), paddle.ones([1, 3, 8, 8])
+    for dtype in ("bfloat16", "float16"):
+        conv.to(dtype=dtype)
+        for layer in (conv, norm):
+            with pytest.raises((RuntimeError, TypeError, ValueError, NotImplementedError)):
+                layer(x.astype(dtype))
+    half = torch.ones(1, 3, 8, 8, dtype=torch.bfloat16)
+    assert torch.nn.BatchNorm2d(3)(half).dtype == torch.nn.Conv2d(3, 4, 3, dtype=torch.bfloat16)(half).dtype == torch.bfloat16
+
+
+def test_depthwise_convolution_is_not_on_paddles_list_of_half_precision():
+    from paddle.amp.amp_lists import black_list, white_list
+
+    for dtype in ("bfloat16", "float16"):
+        assert "conv2d" in white_list()[dtype]["O1"] and "depthwise_conv2d" not in white_list()[dtype]["O1"]
+        assert "depthwise_conv2d" not in black_list()[dtype]["O1"], (
+            "so it runs in the widest type it is given: its weights' float32"
+        )
+    depthwise = torch.nn.Conv2d(4, 4, 3, groups=4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert depthwise(torch.ones(1, 4, 8, 8)).dtype == torch.bfloat16
+
+
+def test_paddles_loss_scaler_does_nothing_on_a_cpu():
+    with pytest.warns(UserWarning, match="makes no effect"):
+        assert not paddle.amp.GradScaler(True, 2.0**16).is_enable()
+    assert torch.amp.GradScaler("cpu").is_enabled()
+
+
 def test_a_linear_weight_is_the_other_way_round():
     assert (paddle.nn.Linear(3, 5).weight.shape, list(torch.nn.Linear(3, 5).weight.shape)) == ([3, 5], [5, 3])
 

@@ -13,7 +13,7 @@ from projects.mobilenetv3.project import PROJECT
 from tests.large_data import make_data
 from tools.align import main
 
-SIZES = (33, pytest.param(500, marks=pytest.mark.slow), 5000)
+SIZES = (33, pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="module")

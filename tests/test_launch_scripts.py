@@ -36,6 +36,7 @@ def test_the_scripts_say_how_they_are_called(script):
     assert run.returncode == 2 and run.stderr.startswith("usage: ")
 
 
+@pytest.mark.slow
 def test_train_dist_sh_resumes_after_a_rank_was_killed(tmp_path):
     cluster = {"MASTER": f"127.0.0.1:{free_port()}", "NNODES": "1", "NODE_RANK": "0", "NPROC": "2"}
     command = [

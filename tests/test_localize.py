@@ -160,11 +160,13 @@ def test_other_names_are_mapped():
     ours, theirs = Ours(), Theirs()
     names = {"stem": "conv", "head": "fc"}
     copy_to_paddle(theirs, ours, names)
-    assert localize(ours, theirs, INPUTS).first.kind == "layer_renamed"
-    assert localize(ours, theirs, INPUTS, names=names).first is None
+    for given in (None, names):
+        report = localize(ours, theirs, INPUTS, names=given)
+        assert report.first is None and len(report.notes) == (0 if given else 2)
     ours.stem._padding = ours.stem._updated_padding = [1, 1]
-    first = localize(ours, theirs, INPUTS, names=names).first
-    assert (first.location, first.kind) == ("conv", "padding")
+    for given in (None, names):
+        first = localize(ours, theirs, INPUTS, names=given).first
+        assert (first.location, first.kind) == ("conv", "padding")
 
 
 def test_a_layer_that_forward_leaves_out_is_named():

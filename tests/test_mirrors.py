@@ -36,7 +36,7 @@ OWN = {
 }  # fmt: skip
 # One line each: a function of mobilenetv3_common on the package's framework.
 BOUND = {"build_run", "evaluate", "evaluate_config", "find_learning_rates", "train"}
-ONCE = {"Evaluation", "Run", "evaluate_run", "evaluation_loader", "micro_batches", "update"}
+ONCE = {"Evaluation", "Run", "evaluate_run", "evaluation_loader", "micro_batches", "save", "update"}
 APART = {"MODELS", "MobileNetV3", "eval_transform"}  # a table; torchvision's class; the test below says
 
 

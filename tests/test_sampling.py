@@ -3,40 +3,80 @@
 import numpy as np
 import pytest
 import torch
-from torchvision import transforms
-from torchvision.transforms import autoaugment, v2
+from torchvision.transforms import autoaugment
 
+from alignment import tolerance
+from alignment.distributions import as_stated, gap, same_shares, same_values
+from alignment.steps import data_draws
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
 from mobilenetv3_common import sampling
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, SampleKey
+from projects.mobilenetv3 import torchvision_draws
+from projects.mobilenetv3.project import PROJECT
 
 DRAWS = 4000
+SEEDS = (0, 1, 2)
 
 
-def same_distribution(ours, theirs):
-    """Two samples of DRAWS values: largest gap of their distribution functions (Kolmogorov-Smirnov, p = 1e-6)."""
-    values = np.sort(np.concatenate([ours, theirs]))
-    gap = np.abs(np.searchsorted(np.sort(ours), values, "right") - np.searchsorted(np.sort(theirs), values, "right")).max()
-    return gap / len(ours) < 2.69 * (2 / len(ours)) ** 0.5
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_distribution_is_torchvisions(seed):
+    """The rows of step 2: ranges, probabilities and tables are those of torchvision's own transforms, not of the presets here."""
+    result = StepResult(2, "data")
+    data_draws.run(Context(PROJECT, seed=seed), result)
+    assert [f"{row.name}: {row.reason}" for row in result.quantities if not row.passed] == []
+    assert 100 < len(result.quantities) < tolerance.DRAWS_ROWS, "the step's false alarms are bounded by this number of rows"
 
 
-def test_the_distribution_test_can_fail():
+def test_the_distribution_tests_can_fail():
     rng = np.random.default_rng(0)
-    assert same_distribution(rng.normal(size=DRAWS), rng.normal(size=DRAWS))
-    assert not same_distribution(rng.normal(size=DRAWS), rng.normal(0.25, size=DRAWS))
+    normal = rng.normal(size=DRAWS)
+    assert gap(normal, rng.normal(size=DRAWS)).same and not gap(normal, rng.normal(0.25, size=DRAWS)).same
+    assert not gap(rng.uniform(0.05, 1, DRAWS), rng.uniform(0.08, 1, DRAWS)).same, "the ends of a range"
+    coins = lambda p, size: {"heads": int(rng.binomial(size, p))}  # noqa: E731
+    assert as_stated("", coins(0.5, 15000), 15000, {"heads": 0.5}).passed
+    assert not as_stated("", coins(0.45, 15000), 15000, {"heads": 0.5}).passed
+    assert not as_stated("", {"edge": 1}, 15000, {"heads": 0.5, "tails": 0.5}).passed
+    assert not as_stated("", {}, 0, {"heads": 0.5}).passed, "nothing was drawn"
+    few = lambda values: rng.choice(values, DRAWS).tolist()  # noqa: E731
+    assert same_shares("", few(4), few(4)).passed and not same_shares("", few(4), few(5)).passed
+    assert not same_values("", np.array([]), normal).passed
 
 
-def test_random_resized_crop_is_torchvisions():
+def test_false_alarms_are_as_rare_as_they_are_said_to_be():
+    """Asked for 5 %, at most 5 % of right samples fail; rows are asked for 1e-9 by the same formula."""
+    rng = np.random.default_rng(1)
+    draws = {"continuous": lambda: rng.random(300), "discrete": lambda: rng.integers(6, size=300).astype(float)}
+    for draw in draws.values():
+        assert sum(not gap(draw(), draw(), false_alarm=0.05).same for _ in range(1000)) <= 50
+
+
+def what_torchvision_does(monkeypatch, transform, count):
+    """What a torchvision policy does to each of some pictures."""
+    seen = []
+    monkeypatch.setattr(autoaugment, "_apply_op", lambda image, name, magnitude, **_: seen[-1].append((name, magnitude)) or image)
+    image = torch.zeros(3, 224, 160, dtype=torch.uint8)
     torch.manual_seed(0)
-    image = torch.empty(3, 300, 400)
-    scale, ratio = TrainPreset().crop_scale, TrainPreset().crop_ratio
-    theirs = np.array([transforms.RandomResizedCrop.get_params(image, list(scale), list(ratio)) for _ in range(DRAWS)])
-    rngs = (sampling.generator("crop", 0, 0, i) for i in range(DRAWS))
-    ours = np.array([sampling.random_resized_crop_box(rng, 300, 400, scale, ratio) for rng in rngs])
-    for column in range(4):
-        assert same_distribution(ours[:, column], theirs[:, column])
-    assert same_distribution(ours[:, 2] * ours[:, 3], theirs[:, 2] * theirs[:, 3])
+    for _ in range(count):
+        seen.append([])
+        transform(image)
+    return [tuple(done) for done in seen]
+
+
+POLICIES = {"imagenet": autoaugment.AutoAugment, "ra": autoaugment.RandAugment, "ta_wide": autoaugment.TrivialAugmentWide}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_stated_probabilities_are_those_of_torchvisions_policies(policy, monkeypatch):
+    law = torchvision_draws.operations(policy, 224, 160)
+    assert sum(law.values()) == pytest.approx(1)
+    done = what_torchvision_does(monkeypatch, POLICIES[policy](), DRAWS)
+    row = data_draws.operation_row("", done, law)
+    assert row.passed, row.reason
+    other = torchvision_draws.operations("ra", 224, 160, magnitude=10)
+    assert not data_draws.operation_row("", done, other).passed
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 500), (500, 2), (3, 40)])
@@ -45,71 +85,6 @@ def test_crop_boxes_of_odd_pictures_lie_inside(height, width):
         box = sampling.random_resized_crop_box(sampling.generator("crop", 1, i), height, width, (0.08, 1.0), (3 / 4, 4 / 3))
         top, left, h, w = box
         assert h >= 1 and w >= 1 and top >= 0 and left >= 0 and top + h <= height and left + w <= width
-
-
-def test_random_erasing_is_torchvisions():
-    torch.manual_seed(0)
-    image = torch.empty(3, 224, 224)
-    theirs = np.array([transforms.RandomErasing.get_params(image, (0.02, 0.33), (0.3, 3.3), [0.0])[:4] for _ in range(DRAWS)])
-    ours = np.array([sampling.random_erasing_box(sampling.generator("erase", 0, i), 224, 224) for i in range(DRAWS)])
-    for column in range(4):
-        assert same_distribution(ours[:, column], theirs[:, column])
-
-
-def recorded_ops(monkeypatch, transform):
-    """Operations and magnitudes that a torchvision policy draws."""
-    seen = []
-
-    def record(image, name, magnitude, interpolation, fill):
-        seen.append((name, magnitude))
-        return image
-
-    monkeypatch.setattr(autoaugment, "_apply_op", record)
-    image = torch.zeros(3, 224, 224, dtype=torch.uint8)
-    for _ in range(DRAWS):
-        transform(image)
-    return seen
-
-
-POLICIES = {
-    "imagenet": (lambda rng: sampling.auto_augment_imagenet(rng, 224, 224), autoaugment.AutoAugment),
-    "ra": (lambda rng: sampling.rand_augment(rng, 224, 224), autoaugment.RandAugment),
-    "ta_wide": (sampling.trivial_augment_wide, autoaugment.TrivialAugmentWide),
-}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_policies_draw_what_torchvision_draws(policy, monkeypatch):
-    torch.manual_seed(0)
-    ours_of, theirs_of = POLICIES[policy]
-    theirs = recorded_ops(monkeypatch, theirs_of())
-    ours = [op for i in range(DRAWS) for op in ours_of(sampling.generator("augment", 0, i))]
-    count = lambda ops, name: sum(op == name for op, _ in ops)  # noqa: E731
-    assert {name for name, _ in ours} == {name for name, _ in theirs}
-    for name in {name for name, _ in theirs}:
-        expected = count(theirs, name)
-        assert abs(count(ours, name) - expected) < 5 * (2 * expected) ** 0.5, name
-        our_values = sorted({round(m, 3) for op, m in ours if op == name})
-        their_values = sorted({round(m, 3) for op, m in theirs if op == name})
-        if policy != "ta_wide":  # there a rare magnitude of the 61 may be missing on one side
-            assert np.allclose(our_values, their_values, atol=2e-3), name
-        assert np.isclose(min(our_values), min(their_values), atol=0.2 * (1 + abs(min(their_values)))), name
-
-
-def test_mixing_is_torchvisions():
-    torch.manual_seed(0)
-    images = [torch.empty(2, 3, 224, 200)]
-    mixup, cutmix = v2.MixUp(alpha=0.2, num_classes=3), v2.CutMix(alpha=1.0, num_classes=3)
-    theirs = np.array([mixup.make_params(images)["lam"] for _ in range(DRAWS)])
-    ours = np.array([sampling.mix_params(TrainPreset(mixup_alpha=0.2), 0, 0, i, 224, 200).lam for i in range(DRAWS)])
-    assert same_distribution(ours, theirs)
-    theirs = [cutmix.make_params(images) for _ in range(DRAWS)]
-    drawn = [sampling.mix_params(TrainPreset(cutmix_alpha=1.0), 0, 0, i, 224, 200) for i in range(DRAWS)]
-    assert same_distribution(np.array([p.lam for p in drawn]), np.array([p["lam_adjusted"] for p in theirs]))
-    assert same_distribution(np.array([p.box[1] for p in drawn]), np.array([p["box"][0] for p in theirs]))
-    assert same_distribution(np.array([p.box[0] for p in drawn]), np.array([p["box"][1] for p in theirs]))
-    both = [sampling.mix_params(TrainPreset(mixup_alpha=0.2, cutmix_alpha=1.0), 0, 0, i, 224, 200).kind for i in range(DRAWS)]
-    assert abs(both.count("mixup") - DRAWS / 2) < 5 * (DRAWS / 4) ** 0.5
 
 
 def test_parameters_are_pure_and_independent_of_each_other():

@@ -10,6 +10,7 @@ import torch
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
 from mobilenetv3_common.checkpoint import LATEST, CheckpointFolder, read_checkpoint
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, read_json_lines
 from mobilenetv3_common.training import begin_interval, figures, save
@@ -127,6 +128,34 @@ def test_freezing_and_synchronising_reach_another_networks_batch_norm(package, b
     norms = paddle.nn.BatchNorm2D if package is ours else torch.nn.BatchNorm2d
     plain = package.build_model(CONFIG, 8, builder)
     assert isinstance(plain[1], norms) and plain[1].momentum == 0.1, "the builder's own, where the config says nothing"
+
+
+@pytest.mark.parametrize(("package", "builder"), BUILDERS)
+def test_a_diverging_update_is_named_in_whichever_micro_batch(package, builder):
+    run = package.build_run(dataclasses.replace(CONFIG, accumulate=2), package.Ranks(), builder)
+    batches = package.micro_batches(run)
+    first, ((images, labels), skipped) = next(batches), next(batches)
+    run.train_mode()
+    with pytest.raises(UserError, match="first in input of layer 0"):
+        package.update(run, [first, ((images * float("inf"), labels), skipped)])
+
+
+def test_an_overflow_is_looked_for_inside_autocast():
+    """The layer overflows in half precision alone: outside autocast nothing would be found."""
+    config = dataclasses.replace(CONFIG, framework="ref", amp_level="O1", amp_dtype="bfloat16", accumulate=2)
+    run = theirs.build_run(config, theirs.Ranks(), small_torch)
+    seen = []
+
+    def overflow(layer, inputs, output):
+        seen.append(output.dtype)
+        return output * (float("inf") if output.dtype == torch.bfloat16 and len(seen) % 2 == 0 else 1.0)
+
+    run.model[0].register_forward_hook(overflow)
+    batches = theirs.micro_batches(run)
+    run.train_mode()
+    with pytest.raises(UserError, match=r"first in output of layer 0 \(Conv2d\)"):
+        theirs.update(run, [next(batches), next(batches)])
+    assert seen == [torch.bfloat16] * 4, "two micro-batches, and both again"
 
 
 @pytest.mark.parametrize("package", [ours, theirs])

@@ -49,6 +49,7 @@ def same_curve(alone, together):
         assert relative_l2(weights(together)[name], array) < 1e-3, name
 
 
+@pytest.mark.slow
 def test_two_paddle_ranks_with_synchronised_batch_norm_are_one_process(begin, tmp_path):
     flags = (*MIX, "--pretrained", begin, "--sync-bn")
     run = train(tmp_path / "one", *flags, "--batch-size", "8")
@@ -64,6 +65,7 @@ def test_two_paddle_ranks_with_synchronised_batch_norm_are_one_process(begin, tm
         same_curve(tmp_path / "one", tmp_path / "apart")
 
 
+@pytest.mark.slow
 def test_two_machines_with_accumulation_are_one_process(begin, tmp_path):
     """Two launchers on loopback, each a machine of one rank; BatchNorm frozen."""
     flags = (*MIX, "--pretrained", begin, "--freeze-bn")

@@ -14,7 +14,7 @@ from alignment.localize.finding import Finding
 from alignment.localize.stages import STAGES
 from alignment.project import Project
 from alignment.report.table import float32_ratio
-from alignment.steps import STEPS, backward, forward, guarded, lacks
+from alignment.steps import NAMES, STEPS, backward, forward, guarded, lacks, low_precision
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
@@ -40,12 +40,12 @@ def parse_option(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def context_of(project: Project, model: str, options: Mapping[str, Any], seed: int) -> Context:
+def context_of(project: Project, model: str, options: Mapping[str, Any], seed: int, precision: str = "") -> Context:
     """A context with calibrated weights of a seed, on small pictures, so that many seeds take minutes, not hours."""
     shape = project.models[model].input_shape
     size = min(PICTURE_SIZE, shape[-1]) if len(shape) == 3 else None
     state = calibrated_state(project, model, seed, size, **options)
-    return Context(project, model, given_state=state, options=options, seed=seed)
+    return Context(project, model, given_state=state, options=options, seed=seed, precision=precision)
 
 
 def runs(context: Context, steps: Sequence[int]) -> Iterator[StepResult]:
@@ -57,7 +57,9 @@ def runs(context: Context, steps: Sequence[int]) -> Iterator[StepResult]:
     for number in steps:
         if lacks(number, context):
             continue
-        if number == 1:
+        if context.precision:
+            yield guarded(number, lambda number=number: in_low_precision(context, number))  # type: ignore[misc]
+        elif number == 1:
             yield guarded(1, lambda: forward.run(context, _cases(context)))
         elif number == 5:
             size = BATCH_SIZES[context.seed % len(BATCH_SIZES)]
@@ -65,6 +67,19 @@ def runs(context: Context, steps: Sequence[int]) -> Iterator[StepResult]:
             yield guarded(5, lambda shortened=shortened: backward.run(context, shortened))  # type: ignore[misc]
         else:
             yield guarded(number, lambda number=number: STEPS[number](context))  # type: ignore[misc]
+
+
+def in_low_precision(context: Context, number: int) -> StepResult:
+    """A step in the context's low precision alone, on small pictures; a batch of 1 to 8 goes with the seed.
+
+    Training in mixed precision, half of the time and the same code whatever the weights, is part of every fifth seed's.
+    """
+    cases = None
+    if context.has_pictures:
+        count = BATCH_SIZES[context.seed % len(BATCH_SIZES)]
+        photos, _ = context.photographs(16, min(PICTURE_SIZE, context.shape()[-1]))
+        cases = [forward.Case(f"eval.b{count}", (photos[:count],), False), forward.Case("train.b8", (photos[:8],), True)]
+    return low_precision.add(context, StepResult(number, NAMES[number]), cases, training=context.seed % 5 == 0)
 
 
 def _cases(context: Context) -> list[forward.Case] | None:
@@ -99,6 +114,7 @@ def run_all(
     seeds: int,
     steps: Sequence[int],
     with_localisation: bool,
+    precision: str = "",
 ) -> int:
     """Run and print; returns 1 where there was a false alarm.
 
@@ -109,6 +125,7 @@ def run_all(
         seeds: 0 .. ``seeds`` - 1.
         steps: of the guide.
         with_localisation: look for what localisation finds, too.
+        precision: the steps run in this low precision alone.
 
     Raises:
         UserError: there is no such model.
@@ -123,7 +140,7 @@ def run_all(
             worst = 0.0
             title = " ".join([model, *itertools.starmap("{} {}".format, chosen.items())])
             for seed in range(seeds):
-                context = context_of(project, model, chosen, seed)
+                context = context_of(project, model, chosen, seed, precision)
                 if with_localisation:
                     total += 1
                     found = findings(context)
@@ -137,6 +154,6 @@ def run_all(
                     alarms += bool(failed)
                     for line in failed[:3]:
                         print(f"  {title} seed {seed} step {result.step}: {line}", flush=True)
-            print(f"{title}: {seeds} seeds, float32 error at most {worst:.1f} x its floor", flush=True)
+            print(f"{title}: {seeds} seeds, {precision or 'float32'} error at most {worst:.1f} x its floor", flush=True)
     print(f"{alarms} false alarms in {total} runs, {time.perf_counter() - start:.0f} s")
     return 1 if alarms else 0

@@ -73,6 +73,9 @@ class Taped(Framework):
             wanted: different tensors, at least one.
         """
 
+    def _computing(self) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext() if self.low is None else self.autocast(self.low)
+
     def call(
         self,
         module: Module,
@@ -80,7 +83,7 @@ class Taped(Framework):
         kwargs: Mapping[str, Any] | None = None,
         watched: Mapping[str, Module] | None = None,
     ) -> Pass:
-        with self._no_graph(), self.exact_calls(), CallKeeper(self, watched or {}) as kept:
+        with self._no_graph(), self.exact_calls(), self._computing(), CallKeeper(self, watched or {}) as kept:
             given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         return Pass([self.array(t) for t in outputs], calls=kept.calls)
@@ -101,7 +104,7 @@ class Taped(Framework):
             made.append(self._leaf(array))
             return made[-1] + 0  # the module may overwrite what it is given, but no leaf
 
-        with self.exact_calls(), CallKeeper(self, wanted.modules) as kept:
+        with self.exact_calls(), self._computing(), CallKeeper(self, wanted.modules) as kept:
             given = mapped((args, dict(kwargs or {})), np.ndarray, give)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]

@@ -11,17 +11,24 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
+from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Module, Pass, Tensor, Wanted, leaves, mapped
+from alignment.frameworks._paths import call_modules, paths_of
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, own_state
 
-__all__ = ["Call", "Framework", "Layer", "Layout", "Module", "Optimizer", "Pass", "Tensor", "Wanted", "leaves", "mapped"]
+__all__ = [
+    "Call", "Framework", "Layer", "Layout", "Low", "Module", "Optimizer", "Pass", "Tensor", "Wanted", "call_modules", "leaves",
+    "mapped", "paths_of",
+]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
 
@@ -86,7 +93,10 @@ class Framework(abc.ABC):
         tensor_type, module_type: the framework's classes.
         layout: what separates its own form from the canonical one.
         suffixes: of weights files in its own form.
+        scaler: ``"scale"``, ``"growth"``, ``"backoff"``, ``"interval"``, ``"count"`` -> their names in a loss scaler's state.
+        rank_variable: the environment variable in which its launcher tells a process its number.
         device: ``"cpu"`` or ``"gpu"``.
+        low: precision of ``call`` and ``vjp``; None for that of the tensors.
     """
 
     name: ClassVar[str]
@@ -95,13 +105,17 @@ class Framework(abc.ABC):
     module_type: ClassVar[type]
     layout: ClassVar[Layout]
     suffixes: ClassVar[tuple[str, ...]]
+    scaler: ClassVar[Mapping[str, str]] = {}
+    rank_variable: ClassVar[str] = ""
     device: str = "cpu"
+    low: Low | None = None
 
     def __init__(
         self, layers: Mapping[type, str] | None = None, exact_layers: Mapping[type, Callable[[Module], Module]] | None = None
     ) -> None:
         self.own_layers = dict(layers or {})
         self.exact_layers = dict(exact_layers or {})
+        self._holders: list[Replaced] = []
 
     # --- device, threads, randomness ---------------------------------------------------------------------------------------
 
@@ -120,6 +134,11 @@ class Framework(abc.ABC):
     @abc.abstractmethod
     def threads(self, count: int) -> contextlib.AbstractContextManager[None]:
         """Compute with so many CPU threads inside the block, where the framework lets them be changed while it runs."""
+
+    def launch(self, processes: int, logs: Path) -> list[str]:
+        """The beginning of a command that starts processes of a Python program on this machine's CPU; its file and its arguments
+        follow. What they print goes to the folder ``logs``. Empty where the engine knows no launcher."""
+        return []
 
     @abc.abstractmethod
     def default_dtype(self, dtype: str) -> contextlib.AbstractContextManager[None]:
@@ -218,12 +237,13 @@ class Framework(abc.ABC):
         """
         found: dict[str, Module] = {}
         seen: set[int] = set()
+        shown = paths_of(model)
 
         def walk(path: str, module: Module) -> None:
             if id(module) in seen and not every_path:
                 return
             seen.add(id(module))
-            found[path] = module
+            found[shown.get(path, path)] = module
             for name, child in self.children(module):
                 walk(f"{path}.{name}" if path else name, child)
 
@@ -246,10 +266,12 @@ class Framework(abc.ABC):
         A module that has two paths has its tensors under both, as in the framework's state.
         """
         found: list[tuple[Entry, Tensor]] = []
-        layout = self.layout
+        layout, shown = self.layout, paths_of(model)
 
         def walk(prefix: str, module: Module) -> None:
             own = self.own_tensors(module)
+            path = shown.get(prefix[:-1], prefix[:-1])
+            above = f"{path}." if path else ""
             kind = self.layer(module).kind if own else ""
             normalises = bool(layout.statistics) and all(name in own for name in layout.statistics)
             names = {**(layout.statistics if normalises else {}), **layout.renamed.get(kind, {})}
@@ -261,7 +283,7 @@ class Framework(abc.ABC):
                 shape = tuple(int(n) for n in tensor.shape)
                 parameter = self.is_parameter(tensor) and not (normalises and name in layout.statistics)
                 role = "parameter" if parameter else "buffer"
-                found.append((Entry(prefix + new, prefix + name, shape[::-1] if transposed else shape, transposed, role), tensor))
+                found.append((Entry(above + new, prefix + name, shape[::-1] if transposed else shape, transposed, role), tensor))
             for name, child in self.children(module):
                 walk(f"{prefix}{name}.", child)
 
@@ -370,8 +392,22 @@ class Framework(abc.ABC):
         Hyperparameters that other frameworks' kernels hold in float32 are rounded to it.
         """
 
+    def rounds_eps(self, module: Module) -> bool:
+        """Whether ``round_eps`` can choose for a module of a model in exact mode."""
+        return False
+
+    def round_eps(self, module: Module, training: bool, rounded: bool) -> None:
+        """Normalise with eps as some kernels hold it, rounded to float32 (as ``in_float64`` leaves it), or as it was given.
+
+        Args:
+            module: for which ``rounds_eps`` is true.
+            training: the mode in which it is to hold.
+            rounded: to float32.
+        """
+        raise NotImplementedError
+
     @abc.abstractmethod
-    def exact_functions(self) -> list[tuple[Any, str, Callable[..., Tensor]]]:
+    def exact_functions(self) -> list[Replaced]:
         """The framework's functions whose kernels hold float32 constants, as (owner, name, exact version).
 
         An exact version has the original's parameters, and returns NotImplemented for what it does not compute otherwise:
@@ -382,30 +418,29 @@ class Framework(abc.ABC):
     def make_exact(self, model: Module) -> Module:
         """The model in float64, with the project's own exact layers in their places; changes it in place.
 
+        Such a layer is held to the one that it replaces: where they differ by more than float32 rounds, the port's own is used.
         It is exact where it is called by ``call`` or ``vjp``, or inside ``precision("float64")``.
         """
-        for parent in list(self.modules(model).values()):
+        every = list(self.modules(model).values())
+        self._holders += [held for held in holders(self.exact_functions(), every) if held not in self._holders]
+        for parent in every:
             for name, child in self.children(parent):
                 if type(child) in self.exact_layers:
                     replacement = self.exact_layers[type(child)](child)
                     replacement.replaced_layer = self.layer(child)
                     setattr(parent, name, replacement)
+                    hold_to_original(self, replacement, child)
         return self.in_float64(model)
 
     @contextlib.contextmanager
     def exact_calls(self) -> Iterator[None]:
         """Functions with float32 constants inside compute float64 tensors exactly inside the block."""
-        originals = []
-        for owner, name, exact in self.exact_functions():
-            original = getattr(owner, name)
-            if not hasattr(original, "exact_version_of"):  # the block is inside another one
-                originals.append((owner, name, original))
-                setattr(owner, name, _exact_first(original, exact))
-        try:
+        with contextlib.ExitStack() as stack:
+            for owner, name, exact in [*self.exact_functions(), *self._holders]:
+                original = getattr(owner, name)
+                if not hasattr(original, "exact_version_of"):  # the block is inside another one
+                    stack.enter_context(patched(owner, **{name: exact_first(original, exact)}))
             yield
-        finally:
-            for owner, name, original in originals:
-                setattr(owner, name, original)
 
     @contextlib.contextmanager
     def precision(self, dtype: str) -> Iterator[None]:
@@ -413,18 +448,22 @@ class Framework(abc.ABC):
         with self.default_dtype(dtype), self.exact_calls():
             yield
 
+    # --- low precision -----------------------------------------------------------------------------------------------------
+
+    def in_low_precision(self, low: Low) -> Framework:
+        """The same framework, on the same device, whose passes are in low precision."""
+        other = copy.copy(self)
+        other.low = low
+        return other
+
+    def autocast(self, low: Low) -> contextlib.AbstractContextManager[None]:
+        """Compute by the framework's own automatic mixed precision inside the block; UserError where the engine knows none."""
+        raise UserError(f"{self.title} has no automatic mixed precision that the engine knows")
+
+    def mixed_precision_here(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the block a training code's mixed precision (autocast, loss scaling) for a GPU runs on the framework's device."""
+        return contextlib.nullcontext()
+
     def copy(self, model: Module) -> Module:
         """A copy that shares no tensor with the model."""
         return copy.deepcopy(model)
-
-
-def _exact_first(original: Callable[..., Tensor], exact: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The exact version of a function where it has one for what it is given, else the function itself."""
-
-    @functools.wraps(original)
-    def computed(*args: Any, **kwargs: Any) -> Tensor:
-        result = exact(*args, **kwargs)
-        return original(*args, **kwargs) if result is NotImplemented else result
-
-    computed.exact_version_of = original  # type: ignore[attr-defined]
-    return computed

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +17,9 @@ with warnings.catch_warnings():
     import paddle
 from paddle import nn
 
+from alignment.frameworks._low import Low, is_bfloat16, rounded
+from alignment.frameworks._paddle_amp import MixedPrecisionHere
+from alignment.frameworks._resampling import bilinear_matrix, means_matrix
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -48,6 +54,10 @@ class Paddle(Taped):
     tensor_type = paddle.Tensor
     module_type = nn.Layer
     suffixes = (".pdparams",)
+    scaler: ClassVar[Mapping[str, str]] = {
+        "scale": "scale", "growth": "incr_ratio", "backoff": "decr_ratio", "interval": "incr_every_n_steps", "count": "incr_count",
+    }  # fmt: skip
+    rank_variable = "PADDLE_TRAINER_ID"
     layout = Layout(statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), momentum_keeps=True)
 
     def use(self, device: str) -> None:
@@ -67,6 +77,9 @@ class Paddle(Taped):
     def threads(self, count: int) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()  # OMP_NUM_THREADS sets them, before Paddle is imported
 
+    def launch(self, processes: int, logs: Path) -> list[str]:
+        return [sys.executable, "-m", "paddle.distributed.launch", f"--nproc_per_node={processes}", f"--log_dir={logs}"]
+
     @contextlib.contextmanager
     def default_dtype(self, dtype: str) -> Iterator[None]:
         before = paddle.get_default_dtype()
@@ -77,9 +90,11 @@ class Paddle(Taped):
             paddle.set_default_dtype(before)
 
     def tensor(self, array: np.ndarray) -> paddle.Tensor:
-        return paddle.to_tensor(array)
+        return paddle.to_tensor(np.asarray(array), dtype="bfloat16" if is_bfloat16(array) else None)
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
+        if tensor.dtype == paddle.bfloat16:
+            return rounded(tensor.astype("float32").numpy())
         return tensor.numpy()  # a copy
 
     def times(self, tensor: paddle.Tensor, factors: np.ndarray) -> paddle.Tensor:
@@ -130,7 +145,9 @@ class Paddle(Taped):
         return paddle.no_grad()
 
     def _leaf(self, array: np.ndarray) -> paddle.Tensor:
-        return paddle.to_tensor(array, stop_gradient=False)
+        leaf = self.tensor(array)
+        leaf.stop_gradient = False
+        return leaf
 
     def _pull(self, outputs: list, cotangents: list, wanted: list) -> list[np.ndarray | None]:
         given = [self.tensor(c).astype(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
@@ -200,6 +217,16 @@ class Paddle(Taped):
         # Unlike astype, it covers BatchNorm's statistics; unlike to(), it leaves integer buffers as they are.
         return model._to_impl(device=None, dtype="float64", blocking=None, include_sublayers=True, floating_only=True)
 
+    def rounds_eps(self, module: nn.Layer) -> bool:
+        stock = nn.layer.norm._BatchNormBase.forward, nn.LayerNorm.forward
+        return type(module).forward in stock and getattr(module, "_data_format", "NCHW")[1] == "C"
+
+    def round_eps(self, module: nn.Layer, training: bool, rounded: bool) -> None:
+        if not hasattr(module, "given_in_mode"):
+            module.given_in_mode = {}
+            self.hook(module, after=_with_given_eps)
+        module.given_in_mode[training] = not rounded
+
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., paddle.Tensor]]]:
         return [
             (nn.functional, "hardsigmoid", exact_hardsigmoid),
@@ -217,13 +244,51 @@ class Paddle(Taped):
             (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
         ]
 
+    # --- low precision -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def autocast(self, low: Low) -> Iterator[None]:
+        with self.mixed_precision_here(), paddle.amp.auto_cast(level=low.level, dtype=low.dtype):
+            yield
+
+    @contextlib.contextmanager
+    def mixed_precision_here(self) -> Iterator[None]:
+        if self.device == "gpu":
+            yield
+            return
+        with MIXED_PRECISION():
+            yield
+
+
+AMP = [importlib.import_module(f"paddle.amp.{name}") for name in ("auto_cast", "grad_scaler")]  # functions hide the modules
+MIXED_PRECISION = MixedPrecisionHere(paddle, *AMP)
+
 
 def _sizes(value: Any, count: int) -> tuple:
     """A size for each dimension of a picture, from one number or a list."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
 
 
+def _with_given_eps(module: nn.Layer, args: tuple, kwargs: dict, output: paddle.Tensor) -> paddle.Tensor | None:
+    """What a stock normalisation would give if its kernel did not round eps to float32."""
+    if not module.given_in_mode.get(module.training):
+        return None
+    x = args[0] if args else next(iter(kwargs.values()))
+    shape, layers = [1, -1] + [1] * (x.ndim - 2), isinstance(module, nn.LayerNorm)
+    across = list(range(x.ndim - len(module._normalized_shape), x.ndim)) if layers else [i for i in range(x.ndim) if i != 1]
+    if layers or (module.training and not module._use_global_stats):
+        mean = x.mean(across, keepdim=True)
+        variance = ((x - mean) ** 2).mean(across, keepdim=True)
+    else:
+        mean, variance = module._mean.reshape(shape), module._variance.reshape(shape)
+    result = (x - mean) / paddle.sqrt(variance + paddle.to_tensor(module._epsilon, x.dtype))
+    weight, bias = (t if t is None or layers else t.reshape(shape) for t in (module.weight, module.bias))
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
 PADDLES_SIXTH = 0.1666667  # the default slope of Paddle's hard sigmoid, 1e-7 off
+SIXTHS = (PADDLES_SIXTH, 1 / 6, float(np.float32(1 / 6)))  # no other slope is taken for a sixth
 
 
 def exact_hardsigmoid(
@@ -232,7 +297,7 @@ def exact_hardsigmoid(
     """clip(slope * x + offset, 0, 1), with Paddle's default slope taken for the sixth that it means."""
     if x.dtype != paddle.float64:
         return NotImplemented
-    if slope in (PADDLES_SIXTH, 1 / 6) and offset == 0.5:
+    if slope in SIXTHS and offset == 0.5:
         return nn.functional.relu6(x + 3.0) / 6.0
     return paddle.clip(x * slope + offset, 0.0, 1.0)
 
@@ -295,22 +360,8 @@ def exact_bilinear(
         sizes = tuple(int(n * by) for n, by in zip(x.shape[2:], _sizes(scale_factor, 2), strict=True))
     else:
         return NotImplemented
-    down, across = (_bilinear_matrix(n, int(wanted), align_corners) for n, wanted in zip(x.shape[2:], sizes, strict=True))
+    down, across = (bilinear_matrix(n, int(wanted), align_corners) for n, wanted in zip(x.shape[2:], sizes, strict=True))
     return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
-
-
-def _bilinear_matrix(size: int, wanted: int, align_corners: bool) -> np.ndarray:
-    places = np.arange(wanted, dtype=np.float64)
-    if align_corners:
-        places *= (size - 1) / (wanted - 1) if wanted > 1 else 0.0
-    else:
-        places = np.maximum((places + 0.5) * (size / wanted) - 0.5, 0.0)
-    low = np.minimum(places.astype(np.int64), size - 1)
-    share = places - low
-    matrix = np.zeros((wanted, size))
-    np.add.at(matrix, (np.arange(wanted), low), 1.0 - share)
-    np.add.at(matrix, (np.arange(wanted), np.minimum(low + 1, size - 1)), share)
-    return matrix
 
 
 def adaptive_means(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None) -> paddle.Tensor:
@@ -320,16 +371,8 @@ def adaptive_means(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW"
     sizes = _sizes(output_size, 2)
     if sizes == (1, 1):
         return x.mean([2, 3], keepdim=True)
-    down, across = (_means_matrix(n, n if wanted is None else int(wanted)) for n, wanted in zip(x.shape[2:], sizes, strict=True))
+    down, across = (means_matrix(n, n if wanted is None else int(wanted)) for n, wanted in zip(x.shape[2:], sizes, strict=True))
     return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
-
-
-def _means_matrix(size: int, wanted: int) -> np.ndarray:
-    matrix = np.zeros((wanted, size))
-    for row in range(wanted):
-        first, last = row * size // wanted, -(-(row + 1) * size // wanted)
-        matrix[row, first:last] = 1.0 / (last - first)
-    return matrix
 
 
 def adaptive_means_1d(x: paddle.Tensor, output_size: Any, name: str | None = None) -> paddle.Tensor:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
+from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
+from alignment.frameworks._passes import mapped
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -37,7 +41,12 @@ class Torch(Taped):
     tensor_type = torch.Tensor
     module_type = nn.Module
     suffixes = (".pth", ".pt")
+    rank_variable = "RANK"
     layout = Layout(counters=frozenset({"num_batches_tracked"}))
+    scaler: ClassVar[Mapping[str, str]] = {
+        "scale": "scale", "growth": "growth_factor", "backoff": "backoff_factor", "interval": "growth_interval",
+        "count": "_growth_tracker",
+    }  # fmt: skip
 
     @property
     def _device(self) -> torch.device:
@@ -54,6 +63,10 @@ class Torch(Taped):
 
     def seed(self, number: int) -> None:
         torch.manual_seed(number)
+
+    def launch(self, processes: int, logs: Path) -> list[str]:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        return [*command, f"--log-dir={logs}", "--redirects=3"]
 
     @contextlib.contextmanager
     def threads(self, count: int) -> Iterator[None]:
@@ -74,9 +87,11 @@ class Torch(Taped):
             torch.set_default_dtype(before)
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(array)).to(self._device)
+        return torch.from_numpy(np.array(array)).to(self._device, torch.bfloat16 if is_bfloat16(array) else None)
 
     def array(self, tensor: torch.Tensor) -> np.ndarray:
+        if tensor.dtype == torch.bfloat16:
+            return rounded(tensor.detach().float().cpu().numpy())
         return tensor.detach().cpu().numpy().copy()
 
     def times(self, tensor: torch.Tensor, factors: np.ndarray) -> torch.Tensor:
@@ -198,9 +213,18 @@ class Torch(Taped):
 
     def in_float64(self, model: nn.Module) -> nn.Module:
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._NormBase | nn.LayerNorm):
+            if isinstance(module, nn.modules.batchnorm._NormBase | nn.LayerNorm) and not self.rounds_eps(module):
+                module.given_eps = module.eps
                 module.eps = float(np.float32(module.eps))  # as the other frameworks' kernels hold it
+                module.eps_in_mode = {False: module.eps, True: module.eps}
+                module.register_forward_pre_hook(_eps_of_mode)
         return model.double()
+
+    def rounds_eps(self, module: nn.Module) -> bool:
+        return hasattr(module, "given_eps")
+
+    def round_eps(self, module: nn.Module, training: bool, rounded: bool) -> None:
+        module.eps_in_mode[training] = float(np.float32(module.given_eps)) if rounded else module.given_eps  # type: ignore
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., torch.Tensor]]]:
         return [
@@ -208,6 +232,59 @@ class Torch(Taped):
             (nn.functional, "celu", exact_celu),
             (nn.functional, "conv2d", depthwise_by_taps),
         ]
+
+    # --- low precision -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def autocast(self, low: Low) -> Iterator[None]:
+        with self.mixed_precision_here(), torch.autocast(self._device.type, getattr(torch, low.dtype)):
+            yield
+
+    @contextlib.contextmanager
+    def mixed_precision_here(self) -> Iterator[None]:
+        if self.device == "gpu":
+            yield
+            return
+        slow = {name: _in_float32(getattr(nn.functional, name)) for name in ("conv1d", "conv2d", "conv3d", "linear")}
+        here = {"autocast": _AutocastHere}, {"GradScaler": _GradScalerHere}
+        with patched(torch, **here[0]), patched(torch.amp, **here[1]), patched(nn.functional, **slow):
+            yield
+
+
+def _in_float32(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function on torch's list of half precision, on a CPU: operands rounded, added up in float32, the result rounded.
+
+    Without instructions for half precision torch's own kernels take up to a hundred times as long for the same numbers.
+    """
+
+    def computed(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if not torch.is_autocast_enabled("cpu"):
+            return original(*args, **kwargs)
+        dtype = torch.get_autocast_dtype("cpu")
+        narrow = lambda t: t.to(dtype).float() if t.is_floating_point() and t.dtype != torch.float64 else t  # noqa: E731
+        with torch.autocast("cpu", enabled=False):
+            args, kwargs = mapped((args, kwargs), torch.Tensor, narrow)
+            return original(*args, **kwargs).to(dtype)
+
+    return computed
+
+
+class _AutocastHere(torch.autocast):
+    """torch's, on the CPU whatever device is asked for."""
+
+    def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__("cpu", *args, **kwargs)
+
+
+class _GradScalerHere(torch.amp.GradScaler):
+    """torch's, on the CPU whatever device is asked for."""
+
+    def __init__(self, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        super().__init__("cpu", *args, **kwargs)
+
+
+def _eps_of_mode(module: nn.Module, _args: tuple) -> None:
+    module.eps = module.eps_in_mode[module.training]  # type: ignore
 
 
 def exact_hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:

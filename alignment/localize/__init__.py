@@ -15,21 +15,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from alignment import tolerance
+from alignment import rounding, tolerance
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Module, call_modules
 from alignment.localize.blame import Pair
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching, match_modules
+from alignment.localize.matching import Matching, match_modules, matched, order_of_use
 from alignment.localize.search import (
     locate_in_models,
     random_cotangents,
-    structure_finding,
-    tensors_finding,
     tied_names,
     weights_finding,
 )
+from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
 from alignment.observe import share_dropout
 from alignment.weights import copy_weights, renamed
@@ -52,9 +51,9 @@ def localize(
     """Compare a port with its reference, and name the first module whose own mistake makes them diverge.
 
     Copies of both run in exact mode: float64, with the float32 constants of known kernels taken out
-    (``alignment.frameworks``), so a right port agrees to 1e-13 and there is no threshold to tune. Looked at in this order: the
-    structure, the weights, the forward pass with the statistics it leaves behind, the backward pass from random gradients of
-    the outputs. The models given are left as they are.
+    (``alignment.frameworks``), so a right port agrees to 1e-13 and there is no threshold to tune; eps may
+    be rounded or not (``alignment.rounding``). Looked at in this order: the structure, the weights, the forward pass with the
+    statistics it leaves behind, the backward pass from random gradients of the outputs. The models given are left as they are.
 
     Args:
         port: a model of any framework of ``alignment/frameworks``, holding its weights.
@@ -74,40 +73,44 @@ def localize(
         UserError: one of the two is no model, or the reference itself cannot run on the inputs.
     """
     sides = framework_of(port), framework_of(reference)
-    matching = match_modules(port, reference, names, sides)
-    if finding := structure_finding(matching):
-        return Localization(finding)
-    if weights and (finding := compare_states(port, reference, matching, sides)):
-        return Localization(finding)
-    ours, theirs = (side.make_exact(side.copy(model)) for side, model in zip(sides, (port, reference), strict=True))
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    ours, theirs = (side.copy(model) for side, model in zip(sides, (port, reference), strict=True))
+    found = matched(ours, theirs, names or {}, sides, lambda: given)
+    matching, notes = found.matching, found.matching.notes
+    if found.shown:
+        call_modules(ours, found.shown)
+    if finding := structure_finding(ours, theirs, matching, sides, lambda: order_of_use(sides[1], theirs, given)):
+        return Localization(finding, notes=notes)
+    if weights and (finding := compare_states(ours, theirs, matching, sides)):
+        return Localization(finding, notes=notes)
+    ours, theirs = (side.make_exact(model) for side, model in zip(sides, (ours, theirs), strict=True))
     if training:
         for side, model in zip(sides, (ours, theirs), strict=True):
             share_dropout(side, model, lambda shape: np.random.default_rng(len(shape)).random(shape))
     if not weights:
-        copy_weights(theirs, ours, matching.renaming())
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
+        copy_weights(theirs, ours)
     args = tuple(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in given)
+    rounding.choose((sides[0], ours), (sides[1], theirs), matching.paths, args)
     networks = Network(sides[0], ours, matching.paths), Network(sides[1], theirs)
     pair = Pair(*networks, matching, args, training=training, rtol=rtol)
     if backward:
         pair.cotangents = random_cotangents(pair)
-    return locate_in_models(pair)
+    outcome = locate_in_models(pair)
+    outcome.notes = notes
+    return outcome
 
 
 def compare_states(port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]) -> Finding | None:
-    """The first tensor that the port lacks, shares by mistake, or holds with another shape or other values.
+    """The first tensor that the port shares by mistake, or holds with other values.
 
     Args:
-        port, reference: models that hold their weights.
+        port, reference: models that hold their weights, of equal structure.
         matching: which module is which.
         frameworks: of the port and of the reference.
     """
     side, other = frameworks
     names = matching.renaming()
     described, theirs = side.described(port), other.described(reference)
-    shapes = {renamed(entry, names): entry.shape for entry, _ in described}
-    if finding := tensors_finding(shapes, {entry.canonical: entry.shape for entry, _ in theirs}):
-        return finding
     ours: State = {renamed(entry, names): entry.to_canonical(side.array(tensor)) for entry, tensor in described}
     expected = tied_names(theirs, lambda entry: entry.canonical)
     together = {name: number for number, group in enumerate(expected) for name in group}

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from alignment import tolerance
+from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem
 from alignment.frameworks.base import Call, Layer, leaves, mapped
 from alignment.localize.matching import Matching
 from alignment.localize.tracing import Answer, Network
 
 Named = dict[str, "np.ndarray | None"]
+OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Blame:
         own: largest relative L2 of any quantity.
         measured: that difference in words.
         ours, theirs: what the port's and the reference's module gave.
+        right: what the float64 truth gave, where there is one beside the two.
+        oversized: whether the port's module was not run to its end, since a module inside it gave far too much: guilty for now.
     """
 
     guilty: bool
@@ -39,6 +42,8 @@ class Blame:
     measured: str = ""
     ours: Answer = field(default_factory=Answer)
     theirs: Answer = field(default_factory=Answer)
+    right: Answer = field(default_factory=Answer)
+    oversized: bool = False
 
 
 @dataclass
@@ -52,7 +57,9 @@ class Pair:
         cotangents: gradient of each tensor of the output, for the backward search; None for none.
         training: whether in training mode.
         rtol: relative L2 at which two modules count as equal in float64.
-        truth: the reference in float64, where the other two are in float32; the floor is then measured against it.
+        truth: the reference in float64, where the other two are in float32 or lower; the floor is then measured against it.
+        draws: the reference in low precision with weights rounded at random; empty where the two are not in low precision.
+        dtype: that low precision.
         calls: of the reference, made by the search.
         blames: by call and phase, as far as they were looked at.
     """
@@ -65,25 +72,42 @@ class Pair:
     training: bool = False
     rtol: float = tolerance.EXACT_RTOL
     truth: Network | None = None
+    draws: Sequence[Network] = ()
+    dtype: str = ""
     calls: dict[str, Call] = field(default_factory=dict)
     blames: dict[tuple[str, str], Blame] = field(default_factory=dict)
+    _limits: dict[str, int] = field(default_factory=dict)
 
     @property
     def networks(self) -> list[Network]:
-        return [network for network in (self.port, self.reference, self.truth) if network is not None]
+        return [network for network in (self.port, self.reference, self.truth, *self.draws) if network is not None]
 
     @property
     def called(self) -> set[str]:
-        """Paths of the modules that the reference's pass called."""
-        return {key.partition("#")[0] for key in self.calls}
+        """Paths of the modules that the reference's pass called and the port has."""
+        return {path for key in self.calls if (path := key.partition("#")[0]) in self.matching.paths}
 
-    def blame(self, key: str, phase: str) -> Blame:
-        """Feed one call of a module of the port with the reference's input; ``key`` is a path, or ``path#2`` for a later call."""
-        if (key, phase) not in self.blames:
-            self.blames[key, phase] = self._blame(key, phase)
+    def blame(self, key: str, phase: str, whole: bool = False) -> Blame:
+        """Feed one call of a module of the port with the reference's input; ``key`` is a path, or ``path#2`` for a later call.
+
+        A port with a wrong stride makes every later picture larger, and the whole of it may take minutes. So a part of it is
+        ended where a module inside gives far too much, and counts as guilty until the modules inside have been looked at;
+        ``whole`` runs it to its end.
+        """
+        if (key, phase) not in self.blames or (whole and self.blames[key, phase].oversized):
+            self.blames[key, phase] = self._blame(key, phase, None if whole else self.limits())
         return self.blames[key, phase]
 
-    def _blame(self, key: str, phase: str) -> Blame:
+    def limits(self) -> dict[str, int]:
+        """By module: how many numbers one call of the port's may give, a multiple of the reference's."""
+        if not self._limits:
+            for key, call in self.calls.items():
+                size = sum(array.size for array in leaves(call.output, np.ndarray))
+                path = key.partition("#")[0]
+                self._limits[path] = max(self._limits.get(path, 0), int(OVERSIZED * size))
+        return self._limits
+
+    def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
         path, call = key.split("#")[0], self.calls[key]
         if path not in self.matching.paths:
             return Blame(False)
@@ -92,7 +116,9 @@ class Pair:
             cotangents = list(self.cotangents or ()) if path == "" else list(call.gradients)
             if all(c is None for c in cotangents):
                 return Blame(False)
-        ours = self.port.answer(path, call, cotangents)
+        ours = self.port.answer(path, call, cotangents, limits)
+        if ours.oversized:
+            return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, oversized=True)
         theirs = self.reference.answer(path, call, cotangents)
         if ours.error:
             return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
@@ -103,14 +129,26 @@ class Pair:
             noisy, expected = self.reference.answer(path, _one_ulp(call), cotangents), theirs
         named = _backward_quantities if phase == "backward" else _forward_quantities
         found, right, shaken = named(ours), named(expected), named(noisy)
-        blame = Blame(False, ours=ours, theirs=theirs)
+        drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
+        blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = max((norm(v) for v in right.values() if v is not None), default=0.0)
         for name in dict.fromkeys([*right, *found]):
-            wrong, own, words = self._differs(found.get(name), right.get(name), shaken.get(name), largest)
+            if self.draws:
+                wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
+            else:
+                wrong, own, words = self._differs(found.get(name), right.get(name), shaken.get(name), largest)
             blame.own = max(blame.own, own)
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def _differs_in_low(self, name: str, a: Any, b: Any, drawn: list[Any]) -> tuple[bool, float, str]:
+        if a is None and b is None:
+            return False, 0.0, ""
+        if any(draw is None or not np.isfinite(draw).all() for draw in drawn) and a is not None:
+            return False, 0.0, ""  # the reference itself overflows here
+        row = low_precision.judge(name, a, drawn, b, self.dtype)
+        return not row.passed, float("inf") if row.port_error is None else row.port_error, row.reason
 
     def _differs(self, a: Any, b: Any, noisy: Any, largest: float) -> tuple[bool, float, str]:
         if a is None and b is None:
@@ -161,11 +199,29 @@ class Subject:
         state = self.pair.reference.state_of(self.path)
         return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in state.items()}
 
+    def probe(self, scale: float) -> Subject | None:
+        """The same layer on normal numbers of a given standard deviation; None where it has children, or cannot take them."""
+        network = self.pair.reference
+        if self.pair.truth is not None or network.framework.children(network.modules[self.path]):
+            return None
+        rng = np.random.default_rng(0)
+        drawn = lambda a: scale * rng.standard_normal(a.shape).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
+        call = Call(mapped(self.call.args, np.ndarray, drawn), mapped(self.call.kwargs, np.ndarray, drawn))
+        ours, theirs = (side.answer(self.path, call) for side in (self.pair.port, network))
+        blame = Blame(True, ours=ours, theirs=theirs)
+        return None if ours.error or theirs.error else Subject(self.pair, self.path, call, self.phase, blame)
+
     @property
     def input(self) -> np.ndarray | None:
         """The first array that the module was given."""
         arrays = leaves((self.call.args, self.call.kwargs), np.ndarray)
         return arrays[0] if arrays else None
+
+    @property
+    def cotangent(self) -> np.ndarray | None:
+        """The gradient of the first array of the output that both modules were given."""
+        given = (self.pair.cotangents or ()) if self.path == "" else self.call.gradients
+        return given[0] if given else None
 
     @property
     def output(self) -> np.ndarray | None:

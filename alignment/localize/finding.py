@@ -7,7 +7,20 @@ from typing import Any, Literal
 
 from alignment.localize.kinds import Kind
 
-Stage = Literal["structure", "weights", "forward", "backward", "update", "schedule", "data", "metric", "loss", "train"]
+Stage = Literal[
+    "structure",
+    "weights",
+    "forward",
+    "backward",
+    "update",
+    "schedule",
+    "data",
+    "metric",
+    "loss",
+    "train",
+    "initialisation",
+    "ranks",
+]
 Hint = tuple[Kind, str]
 NO_HINT: Hint = (Kind.UNKNOWN, "")
 
@@ -63,11 +76,12 @@ class Finding:
 
 @dataclass
 class Localization:
-    """The outcome: the first finding, or None, and the table over all modules."""
+    """The outcome: the first finding, or None, the table over all modules, and what is called or nested otherwise in the port."""
 
     first: Finding | None = None
     layers: list[LayerRow] = field(default_factory=list)
     seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
         """The finding in one line, or that there is none."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import distance, norm, relative
+from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
@@ -21,12 +22,10 @@ from alignment.localize.hints import hint
 from alignment.localize.hints.arrays import close
 from alignment.localize.hints.weights import weight_hint
 from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching, Unmatched
+from alignment.localize.matching import Unmatched
+from alignment.localize.structure import UNMATCHED
 from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
-
-FLOAT32_CONSTANT = 1e-6  # own relative L2 in float64 of a module whose kernel rounds a constant to float32: up to 5e-7
-UNMATCHED = {"missing": Kind.LAYER_MISSING, "extra": Kind.LAYER_EXTRA, "renamed": Kind.LAYER_RENAMED}
 
 
 def search(pair: Pair) -> Finding | None:
@@ -34,8 +33,11 @@ def search(pair: Pair) -> Finding | None:
     with training_mode(pair.networks, pair.training):
         pair.calls = pair.reference.trace(pair.args, pair.cotangents)
         for phase in ("forward", "backward") if pair.cotangents is not None else ("forward",):
-            if pair.blame("", phase).guilty:
-                return _descend(pair, "", phase)
+            # In low precision a module's mistake drowns in the rounding of all that surround it, so each is looked at.
+            inner_first = list(pair.calls) if phase == "forward" else list(reversed(pair.calls))
+            for key in inner_first if pair.draws else [""]:
+                if pair.blame(key, phase).guilty and (finding := _descend(pair, key, phase)):
+                    return finding
     return None
 
 
@@ -57,13 +59,14 @@ def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
     return [rng.standard_normal(o.shape) / max(o.size, 1) if o.dtype.kind == "f" else None for o in outputs]
 
 
-def _descend(pair: Pair, key: str, phase: str) -> Finding:
+def _descend(pair: Pair, key: str, phase: str) -> Finding | None:
+    """The finding in a guilty call, or None where it is right after all when it runs to its end."""
     path = key.split("#")[0]
     children = _children(pair, path)
     for child in reversed(children) if phase == "backward" else children:
-        if pair.blame(child, phase).guilty:
-            return _descend(pair, child, phase)
-    return _finding(pair, key, phase)
+        if pair.blame(child, phase).guilty and (finding := _descend(pair, child, phase)):
+            return finding
+    return _finding(pair, key, phase) if pair.blame(key, phase, whole=True).guilty else None
 
 
 def _children(pair: Pair, path: str) -> list[str]:
@@ -75,11 +78,19 @@ def _children(pair: Pair, path: str) -> list[str]:
 def _finding(pair: Pair, key: str, phase: str) -> Finding:
     path, blame = key.split("#")[0], pair.blame(key, phase)
     stage: Any = phase
-    unmatched = [u for u in pair.matching.unmatched if u.kind != "renamed" and _caller(pair, u.path) == path]
+    inside = [u for u in pair.matching.unmatched if _caller(pair, u.path) == path]
+    moved = [u for u in inside if u.kind == "moved"]
+    if moved and blame.ours.error:
+        words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
+        return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
+    unmatched = [u for u in inside if u.kind in ("missing", "extra")]
     for other in unmatched:
         if other.parameters or _explains(pair, other, key, blame):
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
+    if blame.ours.error and blame.ours.place:
+        words = f"{path or 'the model'} raises {blame.ours.error}"
+        return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
     kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
     where = path or f"{type(pair.port.model).__name__}.forward"
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
@@ -102,7 +113,7 @@ def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
 
 
 def _caller(pair: Pair, path: str) -> str:
-    """The nearest module above a path that the reference's pass called."""
+    """The nearest module above a path that the reference's pass called and the port has."""
     while path:
         path = path.rpartition(".")[0]
         if path in pair.called:
@@ -113,8 +124,10 @@ def _caller(pair: Pair, path: str) -> str:
 def table(pair: Pair) -> list[LayerRow]:
     """Every module as both models ran through: difference, noise floor, and its own mistake where that was looked at."""
     with training_mode([pair.port, pair.reference], pair.training):
-        ours = _traced(pair.port, pair.args, pair.cotangents)
-        theirs = pair.calls or pair.reference.trace(pair.args, pair.cotangents)
+        theirs = pair.calls = pair.calls or pair.reference.trace(pair.args, pair.cotangents)
+        ours, whole = pair.port.calls_until(pair.args, pair.limits())
+        if pair.cotangents is not None and whole:
+            ours = _traced(pair.port, pair.args, pair.cotangents)
         with _moved_weights(pair.reference):
             shaken = pair.reference.trace(tuple(one_ulp(a) for a in pair.args), pair.cotangents)
     rows = []
@@ -179,40 +192,6 @@ def locate_in_models(pair: Pair, with_table: bool = True) -> Localization:
     first = search(pair)
     layers = table(pair) if with_table else []
     return Localization(first, layers, time.perf_counter() - start)
-
-
-def structure_finding(matching: Matching) -> Finding | None:
-    """A layer with weights that only one side has, or that has another name."""
-    for unmatched in matching.unmatched:
-        if unmatched.parameters or unmatched.kind == "renamed":
-            words = {
-                "missing": f"the layer {unmatched.module} is missing in the port",
-                "extra": f"the port has a layer {unmatched.module} that the reference does not have",
-                "renamed": f"the layer {unmatched.module} is {unmatched.detail}",
-            }[unmatched.kind]
-            kind = UNMATCHED[unmatched.kind]
-            return Finding("structure", unmatched.path, kind, words, f"{unmatched.parameters:,} parameters")
-    return None
-
-
-def tensors_finding(ours: Mapping[str, tuple[int, ...]], theirs: Mapping[str, tuple[int, ...]]) -> Finding | None:
-    """The first tensor of matched layers that only one side has, or that has another shape.
-
-    Args:
-        ours, theirs: canonical shapes under the reference's names.
-    """
-    for name in [*theirs, *ours]:
-        if name not in ours or name not in theirs:
-            side = "the port" if name not in ours else "the reference"
-            counts = f"{len(ours.keys() - theirs.keys())} extra and {len(theirs.keys() - ours.keys())} missing in the port"
-            return Finding("structure", name, Kind.WEIGHTS_MISSING, f"{side} has no such tensor", counts)
-        if ours[name] != theirs[name]:
-            wrong = sum(ours.get(other) != shape for other, shape in theirs.items())
-            words = f"shape {ours[name]}, expected {theirs[name]}"
-            if len(ours[name]) == 2 and ours[name] == theirs[name][::-1]:
-                return Finding("structure", name, Kind.WEIGHT_TRANSPOSED, f"weight transposed: {words}", f"{wrong} tensors differ")
-            return Finding("structure", name, Kind.SHAPE, words, f"{wrong} tensors differ")
-    return None
 
 
 def weights_finding(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tied: list[list[str]]) -> Finding | None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment.frameworks.base import Call, Framework, Module, Tensor, Wanted
+from alignment.frameworks.base import Call, Framework, Module, Tensor, Wanted, leaves, mapped
+from alignment.raised import place_of, words_of
 from alignment.weights import renamed
 from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
+Limits = Mapping[str, int]  # by module: how many numbers its output may hold
+
+
+class Oversized(Exception):
+    """A module gave far more numbers than the reference's: what follows would take as many times longer."""
 
 
 @dataclass
@@ -25,6 +32,8 @@ class Answer:
         input_gradients: for the floating inputs; None where no gradient reached one.
         gradients: of the module's parameters by name within it, canonical; None where no gradient reached one.
         error: the exception, where the call raised one.
+        place: where it was raised: file, line and function.
+        oversized: whether the call was ended where a module inside gave more than its limit.
     """
 
     outputs: list[np.ndarray] = field(default_factory=list)
@@ -32,6 +41,8 @@ class Answer:
     input_gradients: list[np.ndarray | None] = field(default_factory=list)
     gradients: dict[str, np.ndarray | None] = field(default_factory=dict)
     error: str = ""
+    place: str = ""
+    oversized: bool = False
 
 
 class Network:
@@ -132,16 +143,70 @@ class Network:
             self.put_back(path)
         return [key.partition("#")[0] for key in calls]
 
-    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None) -> Answer:
-        """What a module gives for the input of a call, and its gradients where cotangents are given."""
+    def calls_until(self, args: tuple, limits: Limits) -> tuple[dict[str, Call], bool]:
+        """One pass without gradients, which ends early where a module gives more than its limit.
+
+        Returns:
+            The calls until then, and whether the pass came to its end.
+        """
+        calls: dict[str, Call] = {}
+        framework = self.framework
+
+        def keep(path: str, output: object) -> None:
+            arrays = [framework.array(tensor) for tensor in leaves(output, framework.tensor_type)]
+            number = sum(key.partition("#")[0] == path for key in calls) + 1
+            calls[path if number == 1 else f"{path}#{number}"] = Call((), {}, arrays)
+
+        try:
+            with self._limited(self.modules, limits, keep):
+                framework.call(self.model, args)
+            return calls, True
+        except Exception:  # a port may raise anything; the search has said what
+            return calls, False
+        finally:
+            self.put_back()
+
+    @contextlib.contextmanager
+    def _limited(
+        self, paths: Iterable[str], limits: Limits, keep: Callable[[str, object], None] = lambda path, output: None
+    ) -> Iterator[None]:
+        """Inside the block a call of a module raises ``Oversized`` where its output holds more numbers than its limit."""
+
+        def watched(path: str) -> Callable:
+            def check(_module: Module, _args: tuple, _kwargs: dict, output: object) -> None:
+                keep(path, output)
+                sizes = (math.prod(tensor.shape) for tensor in leaves(output, self.framework.tensor_type))
+                if sum(sizes) > limits.get(path, math.inf):
+                    raise Oversized(path)
+
+            return check
+
+        handles = [self.framework.hook(self.modules[path], after=watched(path)) for path in paths]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None) -> Answer:
+        """What a module gives for the input of a call, and its gradients where cotangents are given.
+
+        Args:
+            path: of the module.
+            call: whose input it is given.
+            cotangents: gradients of its outputs.
+            limits: of the modules inside it; the call ends where one is passed.
+        """
         module, framework = self.modules[path], self.framework
         self.put_back(path)
         prefix = f"{path}." if path else ""
         own = {n[len(prefix) :]: pair for n, pair in self._parameters.items() if n.startswith(prefix)}
         trained = {name: (entry, tensor) for name, (entry, tensor) in own.items() if framework.trainable(tensor)}
+        inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
         try:
             if cotangents is None:
-                made = framework.call(module, call.args, call.kwargs)
+                with self._limited(inside, limits or {}):
+                    made = framework.call(module, call.args, call.kwargs)
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
                 made = framework.vjp(module, call.args, cotangents, wanted, call.kwargs)
@@ -149,15 +214,46 @@ class Network:
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
             return answer
+        except Oversized:
+            return Answer(oversized=True)
         except Exception as error:  # the port may raise anything; that is a finding, not a crash
-            return Answer(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}")
+            return Answer(error=words_of(error), place=place_of(error))
         finally:
             self.put_back(path)
+
+    def answer_with(self, path: str, call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
+        """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
+        framework, prefix, start = self.framework, f"{path}." if path else "", self.start
+        own = [(tensor, framework.array(tensor)) for name, (_, tensor) in self._parameters.items() if name.startswith(prefix)]
+        wide = lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array  # noqa: E731
+        self.start = {name: change(values) if name.startswith(prefix) else values for name, values in start.items()}
+        try:
+            for tensor, values in own:
+                framework.assign(tensor, change(values))
+            args, kwargs = mapped((call.args, call.kwargs), np.ndarray, wide)
+            return self.answer(path, Call(args, kwargs))
+        finally:
+            self.start = start
+            self.put_back(path)
+            for tensor, values in own:
+                framework.assign(tensor, values)
 
     def answer_without(self, path: str, call: Call, skipped: str) -> Answer:
         """What a module gives for the input of a call where a module inside it, by the model's own path, gives its input back."""
         inside = self.framework.modules(self.model)[skipped]
-        handle = self.framework.hook(inside, after=lambda module, args, kwargs, output: args[0] if args else None)
+        return self._answer_hooked(path, call, inside, lambda module, args, kwargs, output: args[0] if args else None)
+
+    def answer_changed(self, path: str, call: Call, inside: str, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
+        """What a module gives for the input of a call where the output of a module inside it is changed."""
+        framework = self.framework
+
+        def changed(_module: Module, _args: tuple, _kwargs: dict, output: Tensor) -> Tensor:
+            return mapped(output, framework.tensor_type, lambda t: framework.tensor(change(framework.array(t))))
+
+        return self._answer_hooked(path, call, self.modules[inside], changed)
+
+    def _answer_hooked(self, path: str, call: Call, inside: Module, after: Callable) -> Answer:
+        handle = self.framework.hook(inside, after=after)
         try:
             return self.answer(path, call)
         finally:

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from alignment import tolerance
+from alignment.coverage import Coverage
 from alignment.localize.finding import LayerRow, Localization
 from alignment.report.picture import panels
-from alignment.report.table import exact_difference, not_run, passed
+from alignment.report.table import exact_difference, not_run, notes, passed
 from alignment.steps.context import Context
 from alignment.steps.result import Curves, StepResult
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
 _COLOURS = ("--a", "--b", "--c", "--d")
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--card:#f6f8fa;--good:#1a7f37;--bad:#b42318;
 --a:#0969da;--b:#bc4c00;--c:#1a7f37;--d:#8250df}
 @media (prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#9198a1;--line:#3d444d;--card:#161b22;--good:#3fb950;
@@ -62,7 +63,14 @@ class Series:
     dots: bool = False
 
 
-def render(context: Context, verdict: str, about: dict[str, Any], results: Sequence[StepResult], localization: Localization) -> str:
+def render(
+    context: Context,
+    verdict: str,
+    about: dict[str, Any],
+    results: Sequence[StepResult],
+    localization: Localization,
+    covered: Coverage,
+) -> str:
     """The page.
 
     Args:
@@ -71,19 +79,21 @@ def render(context: Context, verdict: str, about: dict[str, Any], results: Seque
         about: what was run with what: flags, weights, device, versions.
         results: of the steps.
         localization: the place of the mistake, where there is one, and the table over all modules.
+        covered: what the verdict rests on.
     """
     good = passed(results)
     charts = _charts(context, results, localization)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">',
-        f'<title>{_e(verdict)}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>',
+        f'<title>{_e(verdict)}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>',
         '<a class="skip" href="#steps">Skip to the steps</a><main>',
         f"<h1>Alignment of {_e(context.model)}</h1>",
         f'<p class="verdict {"good" if good else "bad"}" role="status">{"PASSED" if good else "FAILED"}: {_e(verdict)}</p>',
         _place(localization),
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
-        *[f"<p>{_e(line)}</p>" for line in not_run(results)],
+        *[f"<p>{_e(line)}</p>" for line in [*not_run(results), *notes(context)]],
+        _coverage(covered),
         *(["<h2>Pictures</h2>", *charts] if charts else []),
         *[_details(result) for result in results if result.ran],
         _layers(localization.layers),
@@ -114,6 +124,17 @@ def _place(localization: Localization) -> str:
     ]
     items = "".join(f"<dt>{_e(name)}</dt><dd>{_e(value)}</dd>" for name, value in rows)
     return f'<h2>Where it goes wrong first</h2><dl class="place">{items}</dl>'
+
+
+def _coverage(covered: Coverage) -> str:
+    """What the verdict rests on, and what nothing is known of."""
+    lists = [
+        ("Covered", covered.covered),
+        ("Not covered", [*covered.not_covered, *covered.elsewhere, *covered.packages]),
+        ("Public functions of the port that no step ran", covered.not_run),
+    ]
+    items = "".join(f"<dt>{_e(name)}</dt><dd>{_e(', '.join(words))}</dd>" for name, words in lists if words)
+    return f'<h2>What the verdict rests on</h2><dl class="place">{items}</dl>' if items else ""
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> str:

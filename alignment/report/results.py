@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from alignment.coverage import Coverage
 from alignment.localize.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
@@ -50,7 +51,7 @@ def first_divergence(localization: Localization) -> dict[str, str] | None:
     return {"stage": first.stage, "location": first.location, "hint": f"{first.hint or 'no known mistake'} ({first.measured})"}
 
 
-def summary(context: Context, results: Sequence[StepResult], localization: Localization) -> dict[str, Any]:
+def summary(context: Context, results: Sequence[StepResult], localization: Localization, covered: Coverage) -> dict[str, Any]:
     """The content of alignment.json."""
     return {
         "passed": passed(results),
@@ -59,10 +60,13 @@ def summary(context: Context, results: Sequence[StepResult], localization: Local
         "port": context.port.framework.name,
         "reference": context.reference.framework.name,
         "weights": context.weights.name,
+        "recipe": context.recipe_name or None,
         "device": context.device,
         "versions": versions(),
         "rests_on": [result.name for result in results if result.ran],
+        "notes": context.notes(),
         "not_run": {result.name: result.not_run for result in results if result.not_run},
+        "coverage": covered.as_json(),
         "steps": [_step(result) for result in results],
         "first_divergence": first_divergence(localization),
         "localization": localization.as_json(),
@@ -76,6 +80,7 @@ def _step(result: StepResult) -> dict[str, Any]:
         "passed": result.passed if result.ran else None,
         "not_run": result.not_run or None,
         "seconds": round(result.seconds, 2),
+        "covers": result.covers,
         "evidence": result.evidence,
         "problems": result.problems,
         "quantities": [quantity.as_json() for quantity in result.quantities],
@@ -93,6 +98,7 @@ def write_results(
     context: Context,
     results: Sequence[StepResult],
     localization: Localization,
+    covered: Coverage,
     every: Sequence[int],
     flags: Sequence[str] = (),
 ) -> None:
@@ -101,16 +107,16 @@ def write_results(
     for result in results:
         if not result.ran:
             continue
-        for role, arrays in result.records.items():
+        for role, arrays in result.records.items() if result.step else ():
             save_record(directory / record_file(context, result, role), arrays)
         with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
             file.write(diff_log(result))
     with atomic_open(directory / "alignment.json", "w") as file:
-        json.dump(summary(context, results, localization), file, indent=1, allow_nan=True)
+        json.dump(summary(context, results, localization, covered), file, indent=1, allow_nan=True)
         file.write("\n")
     about = {"flags": " ".join(flags) or "(none)", "weights": context.weights.name, "device": context.device, "seed": context.seed}
     with atomic_open(directory / "report.html", "w") as file:
-        file.write(page.render(context, verdict(context, results, every), about | versions(), results, localization))
+        file.write(page.render(context, verdict(context, results, every), about | versions(), results, localization, covered))
 
 
 def diff_log(result: StepResult) -> str:

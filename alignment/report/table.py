@@ -38,13 +38,13 @@ def table(results: Sequence[StepResult]) -> str:
             rows.append((name, "-", "-", "-", "-", "-", "-", result.verdict))
             continue
         headline = _headline(result)
-        threshold = tolerance.GUIDE_THRESHOLDS[result.name]
+        threshold = tolerance.GUIDE_THRESHOLDS.get(result.name)
         rows.append(
             (
                 name,
                 str(len(result.quantities)),
                 _number(headline),
-                "-" if headline is None else f"<= {threshold:g} {_guide_verdict(result, headline, threshold)}",
+                "-" if headline is None or threshold is None else f"<= {threshold:g} {_guide_verdict(result, headline, threshold)}",
                 "-" if (ratio := float32_ratio(result.quantities)) is None else f"{ratio:.1f} x",
                 _number(exact_difference(result)),
                 f"{result.seconds:.1f}",
@@ -104,16 +104,22 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
     model = context.model
     if not passed(results):
         return f"The {port} {model} is not the {reference} {model}."
-    ran = [result.step for result in results if result.ran]
+    ran = [result.step for result in results if result.ran and result.step]
+    recipe = f", trained by {context.recipe_name}" if context.recipe is not None else ""
     if ran == list(every) and not any(result.not_run for result in results):
-        return f"The {port} {model} is the {reference} {model}."
-    return f"Passed, as far as {steps_in_words(results)} can tell; the others were not run."
+        return f"The {port} {model} is the {reference} {model}{recipe}."
+    return f"Passed{recipe}, as far as {steps_in_words(results)} can tell; the others were not run."
 
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
     """The steps that a verdict rests on: ``step(s) 1, 5 (in part)``."""
     names = [f"{result.step}{' (in part)' if result.not_run else ''}" for result in results if result.ran]
     return f"step(s) {', '.join(names)}"
+
+
+def notes(context: Context) -> list[str]:
+    """One line for each note on what the verdict rests on."""
+    return [f"note: {note}" for note in context.notes()]
 
 
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:

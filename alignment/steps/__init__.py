@@ -6,7 +6,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from alignment.steps import backward, data, forward, loss, metric, train
+from alignment.raised import place_of
+from alignment.steps import backward, data, forward, loss, low_precision, metric, train
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 
@@ -29,6 +30,8 @@ def run_step(number: int, context: Context) -> StepResult:
     if lacking:
         return StepResult(number, NAMES[number], not_run=lacking)
     result = guarded(number, lambda: STEPS[number](context))
+    if context.precision and not result.failed:
+        result = guarded(number, lambda: low_precision.add(context, result))
     result.seconds = time.perf_counter() - start
     return result
 
@@ -48,5 +51,6 @@ def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
     try:
         return step()
     except Exception as error:
-        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        place = place_of(error)
+        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
         return StepResult(number, NAMES[number], problems=[problem], evidence={"traceback": traceback.format_exc()})

@@ -1,5 +1,7 @@
 """Step 5, backward: losses, learning rates, gradients, weights and BatchNorm statistics over ten updates.
 
+Schedules over whole recipes and groups of weight decays stand in ``alignment.steps.schedules``.
+
 Each optimizer runs in evaluation mode, as the guide asks, and in training mode with shared dropout masks, which alone
 sees BatchNorm's momentum, dropout and the gradients through batch statistics. The float32 runs are judged tensor by
 tensor at the first update, and by their losses until a kink flip parts them; the exact runs are judged throughout.
@@ -20,6 +22,7 @@ from alignment import tolerance
 from alignment.compare import Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
 from alignment.frameworks.base import Wanted
 from alignment.observe import traced_kinks
+from alignment.steps import schedules
 from alignment.steps.context import Context, Lane
 from alignment.steps.forward import Trace
 from alignment.steps.result import StepResult
@@ -171,7 +174,16 @@ def run(context: Context, runs: tuple[Run, ...] = RUNS) -> StepResult:
                 trained = [context.weights.state[name] for name in first]
                 sizes[key] = _norm(first.values()), _norm(trained), sum(array.size for array in trained)
             _compare_run(context, result, fitted(one, *sizes[key]), lanes, data, submit)
+            result.cover(*topics(one))
+        schedules.compare(context, result, lanes)
     return result
+
+
+def topics(run: Run) -> list[str]:
+    """What a run covers."""
+    more = {"gradient clipping": run.clip_norm is not None, "accumulation": run.accumulate > 1}
+    also = [topic for topic, holds in more.items() if holds]
+    return [run.optimizer.name, f"{run.schedule.name} schedule", "label smoothing", *also]
 
 
 def lacks_updates(context: Context) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment import calibration, observe
+from alignment import calibration, observe, rounding
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks._low import BITS, rounded_at_random
+from alignment.frameworks.base import Framework, Low, Module, call_modules
+from alignment.localize.matching import Matched, matched
+from alignment.names import check_names
 from alignment.project import ModelSpec, Project, Side
-from alignment.weights import load_file
+from alignment.weights import load_file, translated
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State, read_state
 
 ULP_SEED = 20
@@ -50,10 +55,14 @@ class Context:
         data_path: pictures; the project's own by default.
         weights_from: None for calibrated weights, the name of published ones, or a file.
         given_state: a canonical state to use instead.
+        port_weights: a file that holds the same weights converted for the port, which the port then takes as it is.
+        names: of modules of the port, or whole parts, that are called otherwise: port path -> reference path.
         options: of the model's builders, besides those of its spec.
         seed: of fake data, ulp changes and dropout masks.
         device: of both frameworks.
         image_backend: decoder of pictures.
+        recipe: what steps 5 and 6 train by instead of the project's own recipe, in small; ``recipe_name`` is for people.
+        precision: in which steps 1, 4 and 5 compare besides, ``"bfloat16"`` or ``"float16"``; none where empty.
     """
 
     project: Project
@@ -61,10 +70,15 @@ class Context:
     data_path: Path | None = None
     weights_from: str | None = None
     given_state: State | None = None
+    port_weights: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "cpu"
     image_backend: str = "pil"
+    recipe: TrainConfig | None = None
+    recipe_name: str = ""
+    precision: str = ""
 
     def __post_init__(self) -> None:
         self.model = self.model or next(iter(self.project.models))
@@ -102,23 +116,27 @@ class Context:
         """
         title = f"{self.project.name}: the reference of {self.model}"
         try:
-            network = self.fresh("reference", self.options)
+            network = self._made("reference", self.options)
         except Exception as error:  # a stranger's builder raises what it likes
             raise UserError(f"{title} cannot be built: {type(error).__name__}: {error}") from error
         self._check_type("reference", network)
         try:
-            port = self.fresh("port", self.options)
+            port = self._made("port", self.options)
         except Exception:  # that is a finding of the steps
             port = None
         if port is not None:
             self._check_type("port", port)
         framework = self.reference.framework
         known = framework.modules(network)
+        check_names(self.names, None if port is None else self.port.framework.modules(port), known)
         named = [self.spec.last_layer] if self.spec.last_layer is not None else []
         named += self.spec.blocks(framework, network) if self.spec.blocks is not None else []
         for path in named:
             if path not in known:
                 raise UserError(f"{title} has no module {path!r}: last_layer and blocks name modules of the reference")
+        for options in self.spec.compared_options:
+            if refusal := self.refusal(options):
+                raise UserError(f"{title} does not take compared_options {dict(options)}: {refusal}")
         for small in (True, False):
             inputs = self.fake_inputs(2, small)
             if not isinstance(inputs, tuple) or not all(isinstance(a, np.ndarray) and len(a) == 2 for a in inputs):
@@ -130,6 +148,14 @@ class Context:
                 shapes = ", ".join(str(array.shape) for array in inputs)
                 raise UserError(f"{title} cannot run on inputs of shape {shapes}: {type(error).__name__}: {error}") from error
 
+    def refusal(self, options: Mapping[str, Any]) -> str:
+        """Why the reference's builder does not take options besides those of its spec; ``""`` where it does."""
+        try:
+            inspect.signature(self.spec.reference).bind(**{**self.spec.options, **options})
+        except TypeError as error:
+            return str(error)
+        return ""
+
     def _check_type(self, role: str, network: Module) -> None:
         framework = self.sides[role].framework
         if not isinstance(network, framework.module_type):
@@ -140,8 +166,32 @@ class Context:
 
     def fresh(self, role: str, options: Mapping[str, Any] | None = None) -> Module:
         """A new model of one side with its own fresh weights, float32, where it was built."""
+        return self.named(role, self._made(role, self.weights.options if options is None else options))
+
+    def _made(self, role: str, options: Mapping[str, Any]) -> Module:
         with self.sides[role].framework.default_dtype("float32"):
-            return getattr(self.spec, role)(**{**self.spec.options, **(self.weights.options if options is None else options)})
+            return getattr(self.spec, role)(**{**self.spec.options, **options})
+
+    def named(self, role: str, network: Module) -> Module:
+        """The model of one side, its modules known by the reference's paths where the port's own are others."""
+        if role == "port" and (shown := self.matched.shown):
+            call_modules(network, shown)
+        return network
+
+    @functools.cached_property
+    def matched(self) -> Matched:
+        """Which module of the port is which of the reference.
+
+        Raises:
+            Exception: whatever the port's builder raises.
+        """
+        port, reference = (self._made(role, self.options) for role in ("port", "reference"))
+        return matched(port, reference, self.names, self.frameworks, lambda: self.fake_inputs(2, small=True))
+
+    @property
+    def frameworks(self) -> tuple[Framework, Framework]:
+        """Of the port and of the reference."""
+        return self.port.framework, self.reference.framework
 
     def build(self, role: str, exact: bool = False) -> Module:
         """A model of one side with the reference's weights, in evaluation mode; float32, or in exact mode.
@@ -152,15 +202,51 @@ class Context:
         framework = self.sides[role].framework
         network = self.fresh(role)
         if exact:
-            network = framework.make_exact(network)
+            network = self.exact(role, network)
         network = framework.place(network)
-        self.load(role, network, self.weights.state)
+        self.load(role, network, self.start(role))
         framework.set_training(network, False)
         return network
 
+    def start(self, role: str) -> State:
+        """The canonical state with which a side starts: of the port, that of its converted file where there is one.
+
+        Raises:
+            UserError: the converted file cannot be read, or does not fit the port.
+        """
+        return self.weights.state if role == "reference" or self.port_weights is None else self._converted
+
+    @functools.cached_property
+    def _converted(self) -> State:
+        assert self.port_weights is not None
+        return self.port.framework.canonical(self.fresh("port"), read_state(self.port_weights), self.port_weights)
+
+    def exact(self, role: str, network: Module) -> Module:
+        """A model of one side in exact mode, in place, with the roundings of eps under which the two sides can agree."""
+        framework = self.sides[role].framework
+        network = framework.make_exact(network)
+        rounding.apply(framework, network, self.roundings[role])
+        return network
+
+    @functools.cached_property
+    def roundings(self) -> Mapping[str, rounding.Choice]:
+        """Of eps, by role; none where the port cannot be built, which the steps then say."""
+        pairs = []
+        try:
+            for role, side in self.sides.items():
+                network = side.framework.place(side.framework.make_exact(self.fresh(role)))
+                self.load(role, network, self.start(role))
+                pairs.append((side.framework, network))
+            paths = self.matched.matching.paths
+        except Exception:  # whatever the port raises
+            return {role: {} for role in self.sides}
+        inputs = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in self.fake_inputs(4, small=True))
+        return dict(zip(self.sides, rounding.choose(pairs[0], pairs[1], paths, inputs), strict=True))
+
     def load(self, role: str, network: Module, state: State) -> None:
-        """Put a canonical state of the reference into a model of one side."""
-        if role == "port" and self.spec.load is not None:
+        """Put a canonical state of the reference, or the one with which a side starts, into a model of one side."""
+        converted = self.port_weights is not None and state is self.__dict__.get("_converted")
+        if role == "port" and self.spec.load is not None and not converted:
             self.spec.load(network, state)
         else:
             self.sides[role].framework.load(network, state)
@@ -180,14 +266,18 @@ class Context:
         if self.weights_from is None:
             return Weights(self._calibrated(own), "calibrated", own, True)
         path = self._weights_file(self.weights_from)
-        options = {**own, **self._options_of(path)}
-        reference = self.fresh("reference", options), self.reference.framework
         try:
-            port = [(self.port.framework, self.fresh("port", options))]
+            shown = self.matched.shown
         except Exception:  # a port that cannot be built is a finding of the steps, not a reason to read no file
-            port = []
+            shown = {}
+        options = {**own, **self._options_of(path, shown)}
+        try:
+            port = self.named("port", self._made("port", options))
+        except Exception:
+            port = None
+        sides = (self.reference.framework, self._made("reference", options)), (self.port.framework, port)
         name = path.name if self.weights_from in self.spec.published else self.weights_from
-        return Weights(load_file(path, [(reference[1], reference[0]), *port]), name, options, False)
+        return Weights(load_file(path, sides), name, options, False)
 
     def _weights_file(self, weights: str) -> Path:
         if weights in self.spec.published:
@@ -198,11 +288,11 @@ class Context:
             raise UserError(f"--weights {weights}: neither a file nor published weights of {self.model} (those are: {known})")
         return path
 
-    def _options_of(self, path: Path) -> Mapping[str, Any]:
-        """Class count, width and the like, read off the tensors of a file."""
+    def _options_of(self, path: Path, shown: Mapping[str, str]) -> Mapping[str, Any]:
+        """Class count, width and the like, read off the tensors of a file, which may go by the port's own paths."""
         if self.spec.options_of is None:
             return {}
-        return self.spec.options_of(read_state(path))
+        return self.spec.options_of({translated(name, shown): array for name, array in read_state(path).items()})
 
     def _calibrated(self, options: Mapping[str, Any]) -> State:
         def make() -> State:
@@ -211,7 +301,20 @@ class Context:
         if self.project.cache is None or self.options:
             return make()
         file = self.project.cache() / f"{self.model}-calibrated-v{calibration.VERSION}.safetensors"
-        return calibration.kept_state(file, self.reference.framework, self.fresh("reference", options), make)
+        return calibration.kept_state(file, self.reference.framework, self._made("reference", options), make)
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict has to know: layers called or nested otherwise, and which conversion was not checked."""
+        try:
+            found = [f"{note} (--names maps them otherwise)" for note in self.matched.matching.notes]
+        except Exception:  # a port that cannot be built is a finding of the steps
+            found = []
+        if self.port_weights is None and self.given_state is None:
+            found.append(
+                f"conversion not checked: the engine itself loaded the {self.weights.name} weights into both sides "
+                "(--weights ORIGINAL --port-weights CONVERTED compares a converted file)"
+            )
+        return found
 
     @functools.cached_property
     def num_classes(self) -> int:
@@ -299,6 +402,8 @@ class Context:
     def ulp_changed(self, arrays: Mapping[str, np.ndarray], dtype: str, draw: int = 0) -> dict[str, np.ndarray]:
         """Floating arrays with every element moved by one unit in the last place of ``dtype``, up or down at random.
 
+        In bfloat16 and float16, those of two and more dimensions are put on one of their two neighbours in that type, at random.
+
         Zeros stay: they have no last place, and are exact wherever they come from. (A bias of 5e-324 instead of 0 puts whole
         feature maps of a zero-initialised residual branch on the other side of their ReLU.)
         """
@@ -307,6 +412,9 @@ class Context:
         for name, array in arrays.items():
             if array.dtype.kind != "f":
                 changed[name] = array
+                continue
+            if dtype in BITS:  # what mixed precision rounds: the inputs, matrices and kernels
+                changed[name] = rounded_at_random(array, dtype, rng) if array.ndim > 1 else array
                 continue
             direction = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(dtype)
             wide = array.astype(dtype)
@@ -318,7 +426,8 @@ class Lane:
     """One of the runs that are compared with each other: which side, which precision, which weights.
 
     A lane whose name begins with ``ulp`` is the reference with all it is given (weights, running statistics, inputs)
-    moved by one unit in the last place: what it then changes by is rounding, and nothing can be asked to be closer.
+    moved by one unit in the last place: what it then changes by is rounding, and nothing can be asked to be closer. A lane whose
+    name ends in ``16`` computes in the context's low precision, by the framework's own automatic mixed precision.
 
     Args:
         context: the model and weights.
@@ -328,7 +437,7 @@ class Lane:
     Attributes:
         role: ``"port"`` or ``"reference"``.
         framework, side: of the role.
-        dtype: ``"float32"`` or ``"float64"``; the latter is exact mode.
+        dtype: of weights and inputs, ``"float32"`` or ``"float64"``; the latter is exact mode.
         network: the model.
         dropouts: how many dropouts share their masks.
     """
@@ -344,8 +453,12 @@ class Lane:
         self.framework: Framework = self.side.framework
         self.changed = name.startswith("ulp")
         self.draw = int(draw or 0)
-        state = context.weights.state
-        self.state = context.ulp_changed(state, self.dtype, self.draw) if self.changed else state
+        self.unit = self.dtype  # what one ulp is of
+        if kind.endswith("16"):
+            self.unit = context.precision
+            self.framework = self.framework.in_low_precision(Low(context.precision))
+        state = context.start(self.role)
+        self.state = context.ulp_changed(state, self.unit, self.draw) if self.changed else state
         self.network = context.build(self.role, exact=self.exact)
         self.iteration = 0
         self.dropouts = observe.share_dropout(self.framework, self.network, self._uniform) if share_dropout else 0
@@ -358,7 +471,7 @@ class Lane:
         """Inputs in this lane's precision, moved by one ulp where the lane's weights are."""
         if self.changed:
             named = {str(number): array for number, array in enumerate(arrays)}
-            return tuple(self.context.ulp_changed(named, self.dtype, self.draw).values())
+            return tuple(self.context.ulp_changed(named, self.unit, self.draw).values())
         return tuple(array.astype(self.dtype) if array.dtype.kind == "f" else array for array in arrays)
 
     def outputs(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:

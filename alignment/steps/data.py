@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.project import DataPart, Side
+from alignment.steps import data_draws, data_pixels, data_plan, data_presets
 from alignment.steps.context import Context
+from alignment.steps.loading import Batch, batches, compare_batches, first_pictures
 from alignment.steps.result import StepResult
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
-from mobilenetv3_common.sampling import BatchPlan, SampleKey, sample_params
+from mobilenetv3_common.sampling import SampleKey, sample_params
 
 EPOCHS = 3
-BATCH_SIZE = 4
-MAX_PICTURES = 32
 POLICIES = {
     "basic": TrainPreset(),
     "autoaugment": TrainPreset(auto_augment="imagenet"),
@@ -28,21 +26,33 @@ POLICIES = {
     "mixup": TrainPreset(mixup_alpha=0.2),
     "cutmix": TrainPreset(cutmix_alpha=1.0),
 }
-Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+TOPICS = {"basic": ("random resized crop", "horizontal flip"), "erasing": ("random erasing",)}
+Check = Callable[[Context, StepResult], None]
+CHECKS: tuple[Check, ...] = (
+    data_presets.run,
+    data_pixels.with_opencv,
+    data_pixels.operations,
+    data_pixels.mixing,
+    data_pixels.training_pictures,
+    data_plan.run,
+    data_draws.run,
+)
 
 
-def run(context: Context, policies: dict[str, TrainPreset] = POLICIES) -> StepResult:
-    """Compare both loaders batch by batch, and the evaluation pipeline with an independent one, end to end."""
+def run(context: Context, policies: dict[str, TrainPreset] = POLICIES, checks: Sequence[Check] = CHECKS) -> StepResult:
+    """Compare both loaders batch by batch, and the port with what is known from outside the project.
+
+    Args:
+        context: the two sides.
+        policies: the augmentations whose batches are compared.
+        checks: what is compared besides.
+    """
     result = StepResult(2, "data")
     _evaluation(context, result)
     _training(context, result, policies)
+    for check in checks:
+        check(context, result)
     return result
-
-
-def part(side: Side) -> DataPart:
-    """The side's data pipeline; the step is not run where there is none."""
-    assert side.data is not None
-    return side.data
 
 
 def _evaluation(context: Context, result: StepResult) -> None:
@@ -54,6 +64,7 @@ def _evaluation(context: Context, result: StepResult) -> None:
     if context.image_backend == "pil":
         result.extend(_against_independent(context, index, runs["port"]))
     _all_ranks(context, index, result)
+    result.cover("evaluation pictures", "evaluation over ranks")
     pixels = np.concatenate([batch[0] for batch in runs["reference"]])
     result.require("pictures", len(index), len(index) >= 4, "4 or more")
     result.require("eval_pixel_std", round(float(pixels.std()), 3), 0.2 < pixels.std() < 5, "0.2 to 5")
@@ -106,6 +117,7 @@ def _training(context: Context, result: StepResult, policies: dict[str, TrainPre
                 records[f"train.{policy}.images"] = first[role][0][:1]
                 records[f"train.{policy}.labels"] = first[role][1]
         _training_evidence(context, result, policy, preset, index, epochs)
+        result.cover(*TOPICS.get(policy, (policy,)))
 
 
 def _training_evidence(
@@ -130,52 +142,6 @@ def _training_evidence(
     if preset.mixes:
         soft = max(float(np.sort(batch[1], axis=1)[:, -2].max()) for epoch in epochs for batch in epoch)
         result.require(f"{policy}_second_label", round(soft, 4), soft > 0.01, "a weight above 0.01")
-
-
-def first_pictures(index: DatasetIndex) -> DatasetIndex:
-    """At most MAX_PICTURES, spread evenly over the split."""
-    if len(index) <= MAX_PICTURES:
-        return index
-    chosen = [i * len(index) // MAX_PICTURES for i in range(MAX_PICTURES)]
-    return replace(index, names=tuple(index.names[i] for i in chosen), labels=tuple(index.labels[i] for i in chosen))
-
-
-def batches(
-    side: Side,
-    context: Context,
-    index: DatasetIndex,
-    preset: EvalPreset | TrainPreset,
-    epoch: int,
-    workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-) -> Iterator[Batch]:
-    """One epoch of one side's loader: images (N, 3, H, W), labels, picture numbers."""
-    training = isinstance(preset, TrainPreset)
-    size = BATCH_SIZE if training else BATCH_SIZE + 1  # evaluation ends with a short batch
-    plan = BatchPlan(len(index), size, context.seed, shuffle=training, rank=rank, world_size=world_size)
-    plan.set_epoch(epoch)
-    dataset = part(side).ImageDataset(index, preset, context.seed, context.image_backend)
-    for images, labels, numbers in part(side).build_loader(dataset, plan, workers):
-        yield side.framework.array(images), side.framework.array(labels), side.framework.array(numbers)
-
-
-def compare_batches(name: str, port: list[Batch], reference: list[Batch]) -> Iterator[Quantity]:
-    """Rows for pixels, labels and order over all batches of an epoch, batch by batch on failure."""
-    count = Quantity(f"{name}.batches", [len(reference)])
-    same = len(port) == len(reference)
-    yield count if same else count.fail(f"{len(port)} batches in the port, {len(reference)} in the reference")
-    for place, kind in enumerate(("images", "labels", "order")):
-        pairs = zip(port, reference, strict=False)
-        rows = [judge_equal(f"{name}.{kind}.batch{i}", p[place], r[place]) for i, (p, r) in enumerate(pairs)]
-        failed = [row for row in rows if not row.passed]
-        row = Quantity(f"{name}.{kind}", [len(rows), *(rows[0].shape if rows else [])])
-        differences = [r.max_abs_diff for r in rows if r.max_abs_diff is not None]
-        row.max_abs_diff = max(differences, default=None)
-        row.mean_abs_diff = float(np.mean([r.mean_abs_diff for r in rows if r.mean_abs_diff is not None])) if differences else None
-        if failed:
-            row.fail(f"{failed[0].name}: {failed[0].reason}")
-        yield row
 
 
 def check_pictures(context: Context, splits: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Step 1, model structure: logits and every block's output, in evaluation and training mode."""
+"""Step 1, model structure: logits and every block's output, in evaluation and training mode; variants; initialisation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment import tolerance
-from alignment.compare import Lanes, Quantity, judge_equal, judge_measured
+from alignment.compare import Lanes, judge_equal, judge_measured
 from alignment.frameworks.base import Framework, Module
 from alignment.observe import traced_outputs
 from alignment.project import ModelSpec
+from alignment.steps import initialisation, variants
 from alignment.steps.context import Context, Lane
+from alignment.steps.dropouts import dropout_profile
 from alignment.steps.result import StepResult
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -50,22 +52,29 @@ def cases(context: Context) -> list[Case]:
 
 
 def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
-    """Compare every case (or the chosen ones); in training mode the running statistics that the pass leaves behind too."""
+    """Compare every case (or the chosen ones); in training mode the running statistics that the pass leaves behind too.
+
+    Without a choice of cases the variants of the model and its fresh weights are compared, too, where nothing has failed yet.
+    """
     result = StepResult(1, "forward")
     lanes = [Lane(context, name) for name in LANES]
     blocks = block_names(context.spec, context.reference.framework, context.build("reference"))
+    elsewhere = lying_elsewhere(context, blocks)
+    if elsewhere:
+        result.evidence["blocks_without_counterpart"] = len(elsewhere)
     result.not_run = context.unshared_randomness
     for case in cases(context) if chosen is None else chosen:
         if case.training and result.not_run:
             continue
         runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
+        result.cover("training mode" if case.training else "evaluation mode")
         called = {role: {name for name in blocks if name in runs[f"{role}32"]} for role in context.sides}
         if context.spec.blocks is not None:
             missing = [name for name in blocks if name not in called["reference"]]
             result.require("blocks", len(called["reference"]), not missing, f"all {len(blocks)} that the project names")
-            left_out = set()
+            left_out = elsewhere
         else:  # either side may call a function in place of a layer, and leave a layer uncalled
-            left_out = called["port"] ^ called["reference"]
+            left_out = elsewhere | (called["port"] ^ called["reference"])
             result.evidence["blocks"] = len(called["port"] & called["reference"])
         names = [name for name in dict.fromkeys([*runs["reference32"], *runs["port32"]]) if name not in left_out]
         for name in names:
@@ -78,6 +87,9 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
         if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
             _spread(context, result, runs["reference32"]["logits"])
     result.quantities += dropout_profile(context)
+    if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
+        variants.judge(context, result)
+        initialisation.judge(context, result)
     return result
 
 
@@ -105,6 +117,14 @@ def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[
     return names
 
 
+def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
+    """Blocks of the reference that a port with other nesting has no module for, or has behind another one."""
+    moved = {other.path for other in context.matched.matching.unmatched if other.kind == "moved"}
+    if not context.matched.shown:
+        return set()
+    return {name for name in blocks if name not in context.matched.matching.paths or name in moved}
+
+
 def forward(lane: Lane, case: Case, blocks: list[str]) -> Trace:
     """One pass; returns block outputs, ``logits`` (further outputs are ``output2``, ...) and, in training mode, the running
     statistics after it."""
@@ -121,33 +141,3 @@ def forward(lane: Lane, case: Case, blocks: list[str]) -> Trace:
         trace.update({name: array for name, array in state.items() if name in buffers and array.dtype.kind == "f"})
         lane.reset()
     return trace
-
-
-def dropout_profile(context: Context) -> list[Quantity]:
-    """The dropout layers themselves, whose masks are shared elsewhere: probability, scaling, identity in evaluation.
-
-    Returns:
-        One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
-    """
-    rows: list[Quantity] = []
-    profiles: list[Trace] = []
-    for role, side in context.sides.items():
-        framework, network = side.framework, context.build(role)
-        profile: Trace = {}
-        for name, module in framework.modules(network).items():
-            layer = framework.layer(module)
-            if layer.kind == "dropout":
-                p = layer.settings["p"]
-                ones = np.ones((64, 256), dtype=np.float32)
-                framework.set_training(module, True)
-                dropped = framework.call(module, (ones,)).outputs[0]
-                framework.set_training(module, False)
-                kept = framework.call(module, (ones,)).outputs[0]
-                profile[name] = np.array([p, dropped.max(), kept.mean()], dtype=np.float32)
-                share = float((dropped == 0).mean())
-                if abs(share - p) > 0.03:  # 7 standard deviations of 16,384 draws
-                    rows.append(Quantity(f"dropout.{name}.share", []).fail(f"the {role} drops {share:.3f}, p is {p}"))
-        profiles.append(profile)
-    for name in dict.fromkeys([*profiles[1], *profiles[0]]):
-        rows.append(judge_equal(f"dropout.{name}", profiles[0].get(name), profiles[1].get(name)))
-    return rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment.compare import Lanes, judge_measured
-from alignment.frameworks.base import Wanted
+from alignment.frameworks.base import Framework, Wanted
 from alignment.project import Side
 from alignment.steps.context import Context, Lane
 from alignment.steps.forward import LANES
@@ -78,10 +78,10 @@ def run(context: Context) -> StepResult:
     return result
 
 
-def value_and_gradient(side: Side, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    """The loss, shape (), and its gradient by the logits."""
+def value_and_gradient(side: Side, case: Case, framework: Framework | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The loss, shape (), and its gradient by the logits; ``framework`` is the side's, where it shall compute otherwise."""
     assert side.loss is not None
-    framework = side.framework
+    framework = framework or side.framework
     criterion = side.loss.CrossEntropyLoss(case.smoothing, case.ignore_index)
     labels = framework.tensor(case.labels)
     made = framework.vjp(lambda logits: criterion(logits, labels), (case.logits,), None, Wanted())

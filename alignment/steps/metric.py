@@ -7,7 +7,7 @@ import numpy as np
 from alignment.compare import Quantity, judge_equal
 from alignment.project import MetricPart, Side
 from alignment.steps.context import Context, Lane
-from alignment.steps.data import batches, first_pictures
+from alignment.steps.loading import batches, first_pictures
 from alignment.steps.result import StepResult
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.sampling import BatchPlan

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import Quantity
+from alignment.localize.finding import Finding
 
 ROLES = ("port", "reference")
 Curves = dict[str, dict[str, np.ndarray]]
@@ -20,14 +21,16 @@ class StepResult:
 
     Attributes:
         step: its number in the guide.
-        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"``, ``"backward"`` or ``"train"``.
+        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"``, ``"backward"``, ``"train"`` or ``"ranks"``.
         quantities: one row a comparison, in the order of computation: the first that fails is the first to diverge.
         evidence: what shows that there was something to compare.
         problems: evidence that is missing; any makes the step fail.
         not_run: why the step, or a part of it, was not run; it then proves nothing of that.
         records: arrays of the port and of the reference for the two record files.
         curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
+        place: the first mistake, of a step that finds it by itself.
         seconds: wall time.
+        covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
     """
 
     step: int
@@ -38,7 +41,9 @@ class StepResult:
     not_run: str = ""
     records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     curves: Curves = field(default_factory=dict)
+    place: Finding | None = None
     seconds: float = 0.0
+    covers: list[str] = field(default_factory=list)
 
     @property
     def ran(self) -> bool:
@@ -65,6 +70,10 @@ class StepResult:
         self.evidence[name] = value
         if not holds:
             self.problems.append(f"{name} is {value}, expected {expected}: there was nothing real to compare")
+
+    def cover(self, *topics: str) -> None:
+        """Note what was really compared, each topic once; to be called beside the comparison."""
+        self.covers += [topic for topic in topics if topic not in self.covers]
 
     def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None) -> None:
         """Keep one array of each side for the records."""

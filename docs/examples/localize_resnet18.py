@@ -42,8 +42,8 @@ class Renamed(ResNet):
 
 
 port = Renamed()
-print("renamed:", localize(port, reference, images).verdict())
 copy_weights(reference, port, names={"head": "fc"})
-report = localize(port, reference, images, names={"head": "fc"})
-print("with a name map:", report.verdict())
+report = localize(port, reference, images)
+print("renamed:", report.notes[0])
+print("what is wrong:", report.verdict())
 print("\n".join(report.table().splitlines()[:8]), "\n...")

@@ -12,6 +12,7 @@ from mobilenetv3_paddle.train.engine import (
     evaluation_loader,
     find_learning_rates,
     micro_batches,
+    save,
     train,
     update,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "load_pretrained",
     "micro_batches",
     "model_arrays",
+    "save",
     "started",
     "train",
     "train_step",

@@ -32,6 +32,7 @@ class Precision:
         self.enabled = level != "O0"
         scales = self.enabled and dtype == "float16"
         self.scaler = paddle.amp.GradScaler(scales, 2.0**16, incr_every_n_steps=2000, decr_every_n_nan_or_inf=1)
+        self._as_number()
 
     @property
     def scales(self) -> bool:
@@ -73,3 +74,9 @@ class Precision:
         if self.scales and state:
             whole = {name: int(v) if float(v).is_integer() and name != "scale" else v for name, v in state.items()}
             self.scaler.load_state_dict({**whole, "scale": np.array([state["scale"]], dtype=np.float32)})
+            self._as_number()
+
+    def _as_number(self) -> None:
+        """Paddle keeps the scale as an array of one number, and raises when it prints it at the first infinite gradient."""
+        if self.scales:
+            self.scaler._scale = self.scaler._scale.reshape([])

@@ -12,6 +12,7 @@ from mobilenetv3_ref.train.engine import (
     evaluation_loader,
     find_learning_rates,
     micro_batches,
+    save,
     train,
     update,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "load_pretrained",
     "micro_batches",
     "model_arrays",
+    "save",
     "started",
     "train",
     "train_step",

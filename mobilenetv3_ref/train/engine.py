@@ -13,7 +13,7 @@ from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.train_config import TrainConfig
-from mobilenetv3_common.training import micro_batches, update
+from mobilenetv3_common.training import micro_batches, save, update
 from mobilenetv3_ref.train import framework
 from mobilenetv3_ref.train.distributed import Ranks
 from mobilenetv3_ref.train.precision import Precision
@@ -27,6 +27,7 @@ __all__ = [
     "evaluation_loader",
     "find_learning_rates",
     "micro_batches",
+    "save",
     "train",
     "update",
 ]

@@ -19,6 +19,7 @@ import mobilenetv3_ref.loss
 import mobilenetv3_ref.metric
 import mobilenetv3_ref.models
 import mobilenetv3_ref.train
+from alignment.bench.source_faults import Edits
 from alignment.frameworks.base import Framework, Module
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
@@ -30,6 +31,7 @@ from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights import State, as_torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
+from . import torchvision_data, torchvision_draws, torchvision_values
 from .published import PUBLISHED, ROOT, cache_dir, fetch_published
 
 LAST_LAYER = "classifier.3"
@@ -90,6 +92,13 @@ def spec(model: str) -> ModelSpec:
         published=published(model),
         train_options=lambda recipe: {"dropout": recipe.dropout, "width_mult": recipe.width_mult},
         variants=[{"width_mult": width} for width in (0.35, 0.5, 0.75, 1.0)],
+        compared_options=[
+            *({"width_mult": width} for width in (0.35, 0.5, 0.75, 1.25)),
+            {"reduced_tail": True},
+            {"dilated": True},
+            {"num_classes": 10},
+            {"dropout": 0.5},
+        ],
     )
 
 
@@ -120,6 +129,13 @@ def faults() -> Mapping[str, Mistake]:
     return FAULTS
 
 
+def edits() -> Edits:
+    """The known mistakes as edits of the source, and right rewrites."""
+    from .edits import EDITS
+
+    return EDITS
+
+
 PROJECT = Project(
     name="mobilenetv3",
     port=Side(
@@ -139,6 +155,15 @@ PROJECT = Project(
     models={model: spec(model) for model in MODELS},
     sample_data=ROOT / "lite_data",
     cache=cache_dir,
-    independent=Independent("torchvision", torchvision_pictures, torchvision_list),
+    independent=Independent(
+        "torchvision",
+        torchvision_pictures,
+        torchvision_list,
+        data=torchvision_data,
+        draws=torchvision_draws,
+        published=torchvision_values.published,
+        recipes=torchvision_values.recipes,
+    ),
     faults=faults,
+    edits=edits,
 )

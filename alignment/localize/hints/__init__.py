@@ -1,7 +1,8 @@
 """What mistake a difference looks like.
 
 Each known mistake is tried as a hypothesis: the reference's module is computed again with that mistake in it, and where the
-port's result is that to rounding, the mistake is named with what was measured. A hint is never a guess from a size.
+port's result is that to rounding and the right module's is not (``arrays.explains``), the mistake is named with what was
+measured. A hint is never a guess from a size.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from alignment.localize.blame import Subject
 from alignment.localize.finding import NO_HINT, Hint
 from alignment.localize.hints.backward import backward
-from alignment.localize.hints.general import general
+from alignment.localize.hints.general import general, random
 from alignment.localize.hints.layers import layers
 from alignment.localize.hints.statistics import statistics
 
 
 def hint(subject: Subject) -> Hint:
     """Kind and words of the likeliest mistake; ``NO_HINT`` where none fits."""
-    for hypotheses in (backward,) if subject.phase == "backward" else (statistics, layers, general):
+    for hypotheses in (backward,) if subject.phase == "backward" else (statistics, layers, random, general):
         for found in hypotheses(subject):
             return found
     return NO_HINT

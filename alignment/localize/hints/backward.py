@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
-from alignment.localize.hints.arrays import CLOSE, array_hint, common_factor
+from alignment.localize.hints.arrays import array_hint, explains, factor_hint
+from alignment.localize.hints.wiring import last_operation
 from alignment.localize.kinds import Kind
 
 
@@ -26,9 +29,33 @@ def backward(s: Subject) -> Iterator[Hint]:
         yield Kind.DETACHED, "no gradient flows back through it in the port: detached, or computed without a graph"
     if a is None or b is None or a.shape != b.shape:
         return
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        if np.isfinite(b).all():
+            yield Kind.NOT_FINITE, f"{a.size - int(np.isfinite(a).sum())} of {a.size} values of the gradient are NaN or infinite"
+        return
     if b.any() and not a.any():
         yield Kind.DETACHED, "the gradient is all zero in the port"
-    ratio = common_factor(a, b)
-    if ratio is not None and abs(ratio - 1) > CLOSE:
+    if what == "gradient of its input":
+        yield from _one_path(s, a, b)
+    ratio = factor_hint(a, b)
+    if ratio is not None:
         yield Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
     yield from array_hint(a, b)
+
+
+def _one_path(s: Subject, ours: np.ndarray, right: np.ndarray) -> Iterator[Hint]:
+    """The input reaches the output directly and through a child, and one of the two passes no gradient back."""
+    last, cotangent = last_operation(s), s.cotangent
+    if last is None or last.outer or cotangent is None or "the input" not in (last.a, last.b):
+        return
+    other = last.b if last.a == "the input" else last.a
+    direct = cotangent * last.atoms[other] if last.sign == "*" else cotangent
+    if direct.shape != right.shape:
+        return
+    if explains(direct, ours, right):
+        yield (
+            Kind.DETACHED,
+            f"no gradient flows back through {other}: detached; it comes through the input's own place in {last.shown}",
+        )
+    if explains(right - direct, ours, right):
+        yield Kind.DETACHED, f"no gradient flows back through the input's own place in {last.shown}: detached"

@@ -8,46 +8,56 @@ import numpy as np
 
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
-from alignment.localize.hints.arrays import close
+from alignment.localize.hints.arrays import explains
 from alignment.localize.kinds import Kind
 
 
 def statistics(s: Subject) -> Iterator[Hint]:
-    """Frozen, updated with another momentum, or from the biased variance."""
+    """Frozen, updated with another momentum, or from the biased variance.
+
+    Only a layer that has a momentum of its own is spoken of: a part that holds several layers, or an average that takes every
+    batch with the same share, has none to be wrong.
+    """
     what = s.blame.what
-    if what not in s.blame.theirs.buffers:
+    momentum = s.layer.settings.get("momentum")
+    if what not in s.blame.theirs.buffers or what not in s.blame.ours.buffers or not momentum:
         return
+    momentum = float(momentum)
     network = s.pair.reference
     start = network.start[network.below(s.path)[what]]
     ours, theirs = s.blame.ours.buffers[what], s.blame.theirs.buffers[what]
-    momentum = float(s.layer.settings.get("momentum") or 0.1)
-    batch = start + (theirs - start) / momentum
-    moved = np.abs(batch - start) > 1e-3 * np.abs(batch).max()
-    if not moved.any() or ours.shape != theirs.shape:
+    if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return
-    seen = float(np.median((ours - start)[moved] / (batch - start)[moved]))
-    if close(ours, start, 1e-9):
+    batch = start + (theirs - start) / momentum
+    biased = batch
+    x, variance = s.input, what.endswith("running_var")
+    n = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
+    moved = np.abs(batch - start) > 1e-3 * np.abs(batch).max(initial=0)
+    if not moved.any():
+        return
+    if explains(start, ours, theirs, 1e-9):
         yield Kind.STATISTICS_FROZEN, f"{what} is not updated in training: frozen, or the layer is in evaluation mode"
-    if close(ours, start + (1 - momentum) * (batch - start)):
+    if explains(start + (1 - momentum) * (batch - start), ours, theirs):
         yield (
             Kind.MOMENTUM_INVERTED,
-            f"momentum inverted: the new batch has the share {seen:.4g} where torch's momentum gives it {momentum:g} "
+            f"momentum inverted: the new batch has the share {1 - momentum:.4g} where torch's momentum gives it {momentum:g} "
             "(Paddle's momentum is the share of the old value)",
         )
-    x = s.input
-    if what.endswith("running_var") and x is not None and x.ndim >= 2:
-        n = x.size // x.shape[1]
-        biased = start + momentum * (batch * (n - 1) / n - start)
-        if close(ours, biased, 1e-5) and not close(ours, theirs, 1e-9):
+    if variance and n > 1:
+        biased = batch * (n - 1) / n
+        if explains(start + momentum * (biased - start), ours, theirs):
             yield Kind.BIASED_VARIANCE, f"biased variance: the batch variance lacks the factor n/(n-1) = {n}/{n - 1}"
-        unbiased = start + momentum * (batch * n / max(n - 1, 1) - start)
-        if close(ours, unbiased, 1e-5) and not close(ours, theirs, 1e-9):
+        if explains(start + momentum * (batch * n / (n - 1) - start), ours, theirs):
             yield (
                 Kind.UNBIASED_VARIANCE,
                 f"unbiased variance: the batch variance has the factor n/(n-1) = {n}/{n - 1}, not expected",
             )
-        flipped = start + (1 - momentum) * (batch * (n - 1) / n - start)
-        if close(ours, flipped, 1e-5):
+        if explains(start + (1 - momentum) * (biased - start), ours, theirs):
             yield Kind.MOMENTUM_INVERTED, "momentum inverted, and the variance is the biased one"
-    if abs(seen - momentum) > 1e-3 * momentum and close(ours, start + seen * (batch - start), 1e-5):
-        yield Kind.MOMENTUM, f"momentum {seen:.4g} in torch's sense, expected {momentum:g}"
+    for made_from, remark in ((batch, ""), *(((biased, ", and the variance is the biased one"),) if biased is not batch else ())):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seen = float(np.median((ours - start)[moved] / (made_from - start)[moved]))
+        if np.isfinite(seen) and explains(start + seen * (made_from - start), ours, theirs):
+            yield Kind.MOMENTUM, f"momentum {seen:.4g} in torch's sense, expected {momentum:g}{remark}"
+    if what.endswith("running_mean") and explains(batch, ours, theirs):
+        yield Kind.MOMENTUM, "the statistics are those of the last batch: momentum 1 in torch's sense"

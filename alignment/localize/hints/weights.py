@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from alignment.localize.finding import NO_HINT, Hint
-from alignment.localize.hints.arrays import common_factor
+from alignment.localize.hints.arrays import HALVES, common_factor
 from alignment.localize.kinds import Kind
 
 
@@ -16,9 +16,13 @@ def weight_hint(name: str, wrong: list[str], ours: Mapping[str, np.ndarray], the
     a, b = ours[name], theirs[name]
     if (found := _layout_hint(a, b)) != NO_HINT:
         return found
-    if all(np.array_equal(ours[n], theirs[n].astype(np.float16).astype(ours[n].dtype)) for n in wrong):
-        return Kind.HALF_PRECISION, "rounded to float16"
-    if len(wrong) >= 0.5 * len(theirs):
+    for half, rounded in HALVES.items():
+        if all(np.array_equal(ours[n], rounded(theirs[n]).astype(ours[n].dtype)) for n in wrong):
+            return Kind.HALF_PRECISION, f"rounded to {half}"
+    if not np.isfinite(a).all():
+        return Kind.NOT_FINITE, f"{a.size - int(np.isfinite(a).sum())} of {a.size} values are NaN or infinite"
+    unrelated = [n for n in wrong if _unrelated(ours[n], theirs[n])]
+    if len(unrelated) >= 0.5 * len(theirs):
         return Kind.WEIGHTS_NOT_LOADED, f"weights not loaded: {len(wrong)} of {len(theirs)} tensors are not the reference's"
     if (a == a.flat[0]).all():
         return Kind.WEIGHTS_NOT_LOADED, f"not loaded: all values are {a.flat[0]:g}"
@@ -27,7 +31,7 @@ def weight_hint(name: str, wrong: list[str], ours: Mapping[str, np.ndarray], the
             return Kind.WEIGHTS_SWAPPED, f"it holds the values of {other}"
     last = name.rpartition(".")[2]
     same = [n for n in theirs if n.rpartition(".")[2] == last]
-    if {n.rpartition(".")[2] for n in wrong} == {last} and len(wrong) == len(same):
+    if {n.rpartition(".")[2] for n in wrong} == {last} and len(wrong) == len(same) == len(unrelated):
         return Kind.WEIGHTS_NOT_LOADED, f"not loaded: every {last} differs"
     ratio = common_factor(a, b)
     if ratio is not None:
@@ -35,9 +39,16 @@ def weight_hint(name: str, wrong: list[str], ours: Mapping[str, np.ndarray], the
     different = int((a != b).sum())
     if different <= max(1, a.size // 100):
         return Kind.FEW_ELEMENTS, f"{different} of {a.size} values differ"
-    if len(wrong) <= 2:
+    if len(wrong) <= 2 and len(unrelated) == len(wrong):
         return Kind.WEIGHTS_NOT_LOADED, f"not loaded: {len(wrong)} of {len(theirs)} tensors keep other values"
     return NO_HINT
+
+
+def _unrelated(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether a tensor holds nothing of the reference's: a constant, or numbers that do not go with them."""
+    x, y = (array.astype(np.float64).ravel() - array.mean(dtype=np.float64) for array in (a, b))
+    size = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return size == 0 or abs(float(x @ y)) < max(0.3, 4 / a.size**0.5) * size
 
 
 def _layout_hint(a: np.ndarray, b: np.ndarray) -> Hint:
@@ -52,6 +63,10 @@ def _layout_hint(a: np.ndarray, b: np.ndarray) -> Hint:
         return Kind.WEIGHT_TRANSPOSED, "kernel transposed: height and width are swapped"
     if b.ndim == 4 and b.shape[1] > 1 and np.array_equal(a, b[:, ::-1]):
         return Kind.CHANNELS_REVERSED, "input channels reversed: RGB weights for a BGR network"
+    if b.ndim == 4 and b.shape[0] == b.shape[1] and np.array_equal(a, b.transpose(1, 0, 2, 3)):
+        return Kind.WEIGHT_TRANSPOSED, "weight transposed: input and output channels are swapped"
+    if b.ndim != 2 and np.array_equal(np.sort(a, axis=None), np.sort(b, axis=None)):
+        return Kind.WEIGHT_REORDERED, "the right values in another order"
     return NO_HINT
 
 

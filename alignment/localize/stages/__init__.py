@@ -7,30 +7,83 @@ from collections.abc import Callable, Sequence
 
 from alignment.localize.finding import Finding, Localization
 from alignment.localize.kinds import Kind
-from alignment.localize.stages import data, loss, metric, models, train, updates
+from alignment.localize.stages import (
+    batches,
+    converted,
+    data,
+    data_outside,
+    draws,
+    loss,
+    metric,
+    mixing,
+    models,
+    precision,
+    runs,
+    schedules,
+    train,
+    updates,
+)
+from alignment.raised import place_of, words_of
 from alignment.steps.backward import lacks_updates
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 
 Look = Callable[[Context], Finding | None]
 
-MODEL: tuple[Look, ...] = (models.built, models.forward_and_backward, models.in_training, models.dropout, models.in_float32)
+MODEL: tuple[Look, ...] = (
+    models.built,
+    models.forward_and_backward,
+    models.in_training,
+    models.dropout,
+    models.in_float32,
+    models.in_low_precision,
+)
 STAGES: dict[int, tuple[Look, ...]] = {
-    1: MODEL,
-    2: (data.decoding, data.evaluation, data.training, data.samples, data.batches, data.ranks, data.mixing),
+    0: (models.built, converted.finding),
+    1: (*MODEL, models.with_other_options, models.fresh_weights),
+    2: (
+        data.decoding,
+        data.evaluation,
+        data.training,
+        batches.samples,
+        batches.order,
+        batches.ranks,
+        mixing.mixed,
+        data_outside.published,
+        data_outside.with_opencv,
+        data_outside.independent,
+        data_outside.plan,
+        draws.drawn,
+    ),
     3: (models.built, metric.right_answers, metric.counting),
-    4: (models.built, models.forward_and_backward, loss.values),
+    4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, models.in_low_precision),
     5: (
         models.built,
         models.forward_and_backward,
         models.in_training,
         loss.values,
+        loss.in_float32,
         updates.accumulation,
-        updates.schedule,
+        schedules.schedule,
         updates.optimizers,
         models.in_float32,
+        models.in_low_precision,
+        precision.mixed,
     ),
-    6: (train.configuration, train.batches, train.schedule, train.updates, train.in_float32, train.evaluation),
+    6: (
+        models.built,
+        train.configuration,
+        train.batches,
+        train.schedule,
+        train.updates,
+        train.in_float32,
+        runs.moving_average,
+        runs.divergence,
+        runs.freezing,
+        runs.long_run,
+        runs.resumption,
+        runs.evaluation,
+    ),
 }
 
 
@@ -38,9 +91,9 @@ def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
     """What to look at for a failed step of a project.
 
     Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
-    looked at in training mode.
+    looked at in training mode. A step that finds the place by itself has no stages.
     """
-    looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES[result.step]
+    looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES.get(result.step, ())
     if models.in_training in looks and context.unshared_randomness:
         return tuple(look for look in looks if look is not models.in_training)
     return looks
@@ -56,16 +109,17 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
         with_table: make it where a module is to blame.
     """
     start = time.perf_counter()
-    outcome = Localization()
+    outcome = Localization(notes=context.notes())
     failed = next((result for result in results if result.failed), None)
     if failed is not None:
         broken: Finding | None = None
-        for look in stages_of(context, failed):
+        outcome.first = failed.place
+        for look in () if failed.place else stages_of(context, failed):
             try:
                 outcome.first = look(context)
             except Exception as error:  # the port may raise anything; a later stage may still name the place
-                words = f"{type(error).__name__}: {error}".strip()
-                broken = broken or Finding(_stage(failed), look.__name__, Kind.RAISES, "the port cannot run", words)
+                place = place_of(error) or look.__name__
+                broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
             if outcome.first is not None:
                 break
         outcome.first = outcome.first or broken or _quantity(failed)

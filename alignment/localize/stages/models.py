@@ -2,50 +2,54 @@
 
 from __future__ import annotations
 
-from alignment.frameworks.base import Framework
-from alignment.localize import Pair, compare_states, match_modules
+from typing import NamedTuple
+
+import numpy as np
+
+from alignment.localize import Pair, compare_states
 from alignment.localize.finding import Finding, LayerRow
 from alignment.localize.kinds import Kind
-from alignment.localize.search import random_cotangents, search, structure_finding, table
+from alignment.localize.matching import order_of_use
+from alignment.localize.search import random_cotangents, search, table
+from alignment.localize.stages import converted
+from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
-from alignment.steps import forward
+from alignment.raised import place_of, words_of
+from alignment.steps import initialisation, low_precision, variants
 from alignment.steps.context import Context, Lane
+from alignment.steps.dropouts import dropout_profile
 from mobilenetv3_common.weights import State
 
 SAMPLES = 4
 PICTURE_SIZE = 96
 
 
-def frameworks(context: Context) -> tuple[Framework, Framework]:
-    """Of the port and of the reference."""
-    return context.port.framework, context.reference.framework
-
-
 def built(context: Context) -> Finding | None:
     """The structure of the port, and the weights that it holds after loading."""
     try:
-        port = context.fresh("port")
+        port, matching = context.fresh("port"), context.matched.matching
     except Exception as error:  # whatever the port raises
-        words = f"{type(error).__name__}: {error}"
-        return Finding("structure", context.model, Kind.RAISES, "the model cannot be built", words)
+        return Finding("structure", place_of(error) or context.model, Kind.RAISES, "the model cannot be built", words_of(error))
     reference = context.build("reference")
-    matching = match_modules(port, reference, frameworks=frameworks(context))
-    if finding := structure_finding(matching):
+
+    def used() -> list[str]:
+        return order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))
+
+    if finding := structure_finding(port, reference, matching, context.frameworks, used, context.spec.last_layer):
         return finding
     try:
         loaded = context.build("port")
     except Exception as error:
-        finding = compare_states(port, reference, matching, frameworks(context))
-        if finding is not None and finding.stage == "structure":
+        if finding := converted.finding(context):
             return finding
-        return Finding("weights", "load", Kind.RAISES, "the weights do not load", f"{type(error).__name__}: {error}")
-    return compare_states(loaded, reference, matching, frameworks(context))
+        return Finding("weights", place_of(error) or "load", Kind.RAISES, "the weights do not load", words_of(error))
+    return compare_states(loaded, reference, matching, context.frameworks)
 
 
 def pair(context: Context, training: bool, bits: str = "64") -> Pair:
     """Both models on a few samples, dropout sharing its masks; in float32 with the float64 reference beside them."""
     ours, theirs = Lane(context, f"port{bits}"), Lane(context, f"reference{bits}")
-    matching = match_modules(ours.network, theirs.network, frameworks=frameworks(context))
+    matching = context.matched.matching
     if context.has_pictures:
         inputs: tuple = (context.photographs(SAMPLES, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
@@ -65,6 +69,11 @@ def forward_and_backward(context: Context) -> Finding | None:
     return search(made)
 
 
+def in_evaluation(context: Context) -> Finding | None:
+    """The same, forward alone."""
+    return search(pair(context, training=False))
+
+
 def in_training(context: Context) -> Finding | None:
     """Training mode, in float64: batch statistics, running statistics, dropout."""
     made = pair(context, training=True)
@@ -81,24 +90,91 @@ def in_float32(context: Context) -> Finding | None:
     return None
 
 
+def in_low_precision(context: Context) -> Finding | None:
+    """What the context's low precision alone has, if it has one: an overflow, an operator in another type than the reference's."""
+    if not context.precision or low_precision.lacks(context):
+        return None
+    for training in (False,) if context.unshared_randomness else (False, True):
+        made = low_precision.pair(context, training)
+        made.cotangents = random_cotangents(made)
+        if finding := search(made):
+            finding.measured += f", in {context.precision}"
+            return finding
+    return None
+
+
 def dropout(context: Context) -> Finding | None:
     """The port's own dropout layers, without shared masks."""
-    for row in forward.dropout_profile(context):
+    for row in dropout_profile(context):
         if row.passed:
             continue
         path = row.name.removeprefix("dropout.").removesuffix(".share")
-        rates = []
-        for role, side in context.sides.items():
-            module = side.framework.modules(context.build(role)).get(path)
-            layer = None if module is None else side.framework.layer(module)
-            rates.append(layer.settings["p"] if layer is not None and layer.kind == "dropout" else None)
-        if rates[0] is None or rates[1] is None:
-            return Finding("forward", path, Kind.DROPOUT_MISSING, "dropout is missing", row.reason)
-        if rates[0] != rates[1]:
-            return Finding("forward", path, Kind.DROPOUT_RATE, f"dropout rate {rates[0]:g}, expected {rates[1]:g}", row.reason)
-        words = "dropout scales in evaluation mode instead of in training"
-        return Finding("forward", path, Kind.DROPOUT_SCALE, words, row.reason)
+        profiles = [_dropout_profile(context, role, path) for role in context.sides]
+        ours, theirs = profiles
+        kind, words = Kind.UNKNOWN, ""
+        if ours is None and theirs is not None:
+            kind, words = Kind.DROPOUT_MISSING, "dropout is missing"
+        elif theirs is None:
+            kind, words = Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
+        elif ours is not None and ours.p != theirs.p:
+            kind, words = Kind.DROPOUT_RATE, f"dropout rate {ours.p:g}, expected {theirs.p:g}"
+        elif ours is not None and abs(ours.share - ours.p) > 0.03 >= abs(theirs.share - theirs.p):
+            kind, words = Kind.DROPOUT_RATE, f"dropout drops {ours.share:.0%} of the values, expected {theirs.p:.0%}"
+        elif ours is not None and ours.kept == 1 != theirs.kept and abs(ours.mean - (1 - ours.p)) < 1e-6:
+            kind, words = Kind.DROPOUT_SCALE, "dropout scales in evaluation mode instead of in training"
+        elif ours is not None and ours.kept != theirs.kept:
+            words = f"dropout multiplies what it keeps by {ours.kept:.4g} in training, expected {theirs.kept:.4g}"
+            kind = Kind.DROPOUT_SCALE
+        return Finding("forward", path, kind, words, row.reason)
     return None
+
+
+def with_other_options(context: Context) -> Finding | None:
+    """The first variant that differs, looked at as the model itself is."""
+    for options in variants.compared(context):
+        failed = [row for row in variants.rows_of(context, options) if not row.passed]
+        if not failed:
+            continue
+        other, _ = variants.of(context, options)
+        found = next((f for look in (built, in_evaluation, dropout) if (f := look(other)) is not None), None)
+        found = found or Finding("forward", failed[0].name, measured=failed[0].reason)
+        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake has this shape'}"
+        return found
+    return None
+
+
+def fresh_weights(context: Context) -> Finding | None:
+    """The first tensor that is not initialised as the reference's."""
+    verdicts = initialisation.verdicts_of(context)[0] if initialisation.wanted(context) else []
+    wrong = [verdict for verdict in verdicts if verdict.words]
+    if not wrong:
+        return None
+    first = wrong[0]
+    measured = f"{first.measured}; {len(wrong)} tensor(s) differ"
+    return Finding("initialisation", first.name, Kind.INITIALISATION, first.words, measured)
+
+
+class _Dropout(NamedTuple):
+    """What a dropout layer does to ones: its p, the share that it drops and what it makes of a kept one in training, and the
+    mean in evaluation mode."""
+
+    p: float
+    share: float
+    kept: float
+    mean: float
+
+
+def _dropout_profile(context: Context, role: str, path: str) -> _Dropout | None:
+    framework = context.sides[role].framework
+    module = framework.modules(context.build(role)).get(path)
+    layer = None if module is None else framework.layer(module)
+    if layer is None or layer.kind != "dropout":
+        return None
+    made = []
+    for training in (True, False):
+        framework.set_training(module, training)
+        made.append(framework.call(module, (np.ones((64, 256), dtype=np.float32),)).outputs[0])
+    return _Dropout(float(layer.settings["p"]), float((made[0] == 0).mean()), float(made[0].max()), float(made[1].mean()))
 
 
 def layers(context: Context, training: bool = False) -> list[LayerRow]:

@@ -1,49 +1,35 @@
-"""What happens between a gradient and the next weights: accumulation, clipping, the optimizer, the schedule.
+"""What happens between a gradient and the next weights: accumulation, clipping, the optimizer.
 
 Both optimizers are given the same gradients, the reference's, and before each update the port's weights are set to the
-reference's: what then differs is the update's own mistake. The hint comes from making the update again on the reference
-with one known mistake at a time.
+reference's: what then differs is the update's own mistake. The hint comes from making the update again with one known
+mistake at a time.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from alignment import tolerance
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import Framework
-from alignment.localize.finding import NO_HINT, Finding, Stage
-from alignment.localize.hints.arrays import close
+from alignment.localize.finding import NO_HINT, Finding, Hint
+from alignment.localize.hints.arrays import explains, factor_hint
+from alignment.localize.hints.optimizers import MOVES, Form, Material, flat, optimizer_hint, weights_after
 from alignment.localize.kinds import Kind
 from alignment.localize.stages.models import reference_gradients
-from alignment.project import LossPart, Side, TrainPart
+from alignment.project import LossPart, Side
 from alignment.steps.backward import RUNS, Run
 from alignment.steps.context import Context, Lane
+from alignment.steps.schedules import GROUPS, train_part
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
 UPDATES = 3
 RTOL = 1e-9
-SCHEDULES = (
-    ScheduleConfig("step", step_size=3, gamma=0.5),
-    ScheduleConfig("exponential", gamma=0.9),
-    ScheduleConfig("cosine", total=12),
-    ScheduleConfig("cosine", total=12, warmup=3),
-    ScheduleConfig("constant"),
-)
 
 
 # --- accumulation ----------------------------------------------------------------------------------------------------------
-
-
-def _train(side: Side) -> TrainPart:
-    assert side.train is not None
-    return side.train
 
 
 def _loss(side: Side) -> LossPart:
@@ -54,261 +40,191 @@ def _loss(side: Side) -> LossPart:
 def accumulation(context: Context) -> Finding | None:
     """Gradients of one micro-batch, and of two."""
     inputs, labels = context.samples(8, small=True)
-    found: dict[tuple[str, int], State] = {}
+    parts = {"one": [slice(0, 4)], "two": [slice(0, 4), slice(4, 8)], "the second": [slice(4, 8)]}
+    found: dict[tuple[str, str], State] = {}
     for role in context.sides:
         lane = Lane(context, f"{role}64")
         framework = lane.framework
         criterion = _loss(lane.side).CrossEntropyLoss(0.1)
-        for parts in (1, 2):
+        for name, chosen in parts.items():
             lane.reset()
-            chosen = [slice(4 * part, 4 * part + 4) for part in range(parts)]
             images = [lane.inputs((inputs[0][c],))[0] for c in chosen]
             batches = [(framework.tensor(x), framework.tensor(labels[c])) for x, c in zip(images, chosen, strict=True)]
             with framework.precision(lane.dtype):
-                _train(lane.side).accumulate_gradients(lane.network, criterion, batches)
-            found[role, parts] = framework.gradients(lane.network)
+                train_part(lane.side).accumulate_gradients(lane.network, criterion, batches)
+            found[role, name] = framework.gradients(lane.network)
             framework.clear_gradients(lane.network)
-    for parts in (1, 2):
-        ours, theirs = found["port", parts], found["reference", parts]
-        for name in theirs:
-            if name in ours and not distance(ours[name], theirs[name]) <= 1e-7 * max(norm(theirs[name]), _largest(theirs) * 1e-6):
-                ratio = _share(ours, theirs)
-                kind, words = NO_HINT
-                if ratio is not None:
-                    kind, words = Kind.GRADIENT_SCALED, f"every gradient is {ratio:.4g} times the reference's"
-                    if parts == 2 and abs(ratio - 2) < 1e-6:
-                        kind, words = Kind.SUM_FOR_MEAN, "gradients of micro-batches are summed, expected their mean"
-                measured = (
-                    f"{name}: relative L2 {relative(distance(ours[name], theirs[name]), norm(theirs[name])):.1e}, {parts} batch(es)"
-                )
+    for name in ("one", "two"):
+        ours, theirs = found["port", name], found["reference", name]
+        for tensor in theirs:
+            if tensor not in ours:
+                continue
+            if not distance(ours[tensor], theirs[tensor]) <= 1e-7 * max(norm(theirs[tensor]), _largest(theirs) * 1e-6):
+                kind, words = _accumulation_hint(name, ours, found)
+                size = relative(distance(ours[tensor], theirs[tensor]), norm(theirs[tensor]))
+                measured = f"{tensor}: relative L2 {size:.1e}, {len(parts[name])} batch(es)"
                 return Finding("backward", "accumulate_gradients", kind, words, measured)
     return None
+
+
+def _accumulation_hint(name: str, ours: State, found: dict[tuple[str, str], State]) -> Hint:
+    """Which other gradients of the reference the port's are."""
+    names = [n for n in found["reference", name] if n in ours]
+    vector = lambda state: np.concatenate([state[n].ravel() for n in names])  # noqa: E731
+    own, right = vector(ours), vector(found["reference", name])
+    if not np.isfinite(own).all():
+        return Kind.NOT_FINITE, "gradients are NaN or infinite"
+    if name == "two":
+        first, second = vector(found["reference", "one"]), vector(found["reference", "the second"])
+        for share, how in ((0.5, "half "), (1.0, "")):
+            for made, which, kind in (
+                (second, "last", Kind.GRADIENT_CLEARED_EARLY),
+                (first, "first", Kind.BATCH_DROPPED),
+            ):
+                if explains(share * made, own, right):
+                    because = ": gradients are cleared between micro-batches" if which == "last" else ""
+                    return kind, f"{how}the gradient of the {which} micro-batch alone{because}"
+    ratio = factor_hint(own, right)
+    if ratio is not None and name == "two" and abs(ratio - 2) < 1e-6:
+        return Kind.SUM_FOR_MEAN, "gradients of micro-batches are summed, expected their mean"
+    return (Kind.GRADIENT_SCALED, f"every gradient is {ratio:.4g} times the reference's") if ratio is not None else NO_HINT
 
 
 def _largest(state: State) -> float:
     return max(norm(array) for array in state.values())
 
 
-def _share(ours: State, theirs: State) -> float | None:
-    names = [n for n in theirs if n in ours]
-    a, b = (np.concatenate([side[n].ravel() for n in names]) for side in (ours, theirs))
-    ratio = float(a @ b / (b @ b))
-    return ratio if close(a, ratio * b, 1e-5) else None
-
-
-# --- schedule --------------------------------------------------------------------------------------------------------------
-
-
-def schedule(context: Context) -> Finding | None:
-    """Learning rates of every schedule over fourteen steps."""
-    for config in SCHEDULES:
-        rates = {}
-        for role in context.sides:
-            lane = Lane(context, f"{role}32", share_dropout=False)
-            optimizer = _train(lane.side).build_optimizer(lane.network, RUNS[0].optimizer.in_float32())
-            plan = _train(lane.side).build_schedule(optimizer, config)
-            rates[role] = rates_of(lane.framework, optimizer, plan.step)
-        if finding := rate_finding("schedule", f"build_schedule({config.name})", rates["port"], rates["reference"]):
-            return finding
-    return None
-
-
-def rates_of(framework: Framework, optimizer: Any, step: Callable[[], None], count: int = 14) -> np.ndarray:
-    rates = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of a schedule whose optimizer never stepped; none shall here
-        for _ in range(count):
-            rates.append(framework.learning_rate(optimizer))
-            step()
-    return np.array(rates)
-
-
-def rate_finding(stage: Stage, location: str, ours: np.ndarray, theirs: np.ndarray) -> Finding | None:
-    """Two sequences of learning rates, and how they are related."""
-    wrong = np.abs(ours - theirs) > tolerance.EXACT_RTOL * 1e3 * theirs.max()
-    if not wrong.any():
-        return None
-    first = int(np.argmax(wrong))
-    measured = f"update {first}: {ours[first]:.6g}, expected {theirs[first]:.6g}"
-    kind, words = NO_HINT
-    ratio = ours / theirs
-    if np.ptp(ours) == 0 and np.ptp(theirs) > 0:
-        kind, words = Kind.SCHEDULE_NEVER_STEPPED, "the learning rate never moves: the schedule is not stepped"
-    elif np.allclose(ours[1:], theirs[:-1], rtol=1e-9):
-        kind, words = Kind.SCHEDULE_OFF_BY_ONE, "schedule off by one step: each rate comes one step late"
-    elif np.allclose(ours[:-1], theirs[1:], rtol=1e-9):
-        kind, words = Kind.SCHEDULE_OFF_BY_ONE, "schedule off by one step: each rate comes one step early"
-    elif np.ptp(ratio) < 1e-9 * ratio[0]:
-        kind, words = Kind.LR_SCALED, f"the learning rate is {ratio[0]:.6g} times the reference's"
-    else:
-        drops = [np.flatnonzero(np.diff(rates) != 0) for rates in (ours, theirs)]
-        if drops[0].size and drops[1].size and np.array_equal(drops[0], drops[1]):
-            factors = [rates[d[0] + 1] / rates[d[0]] for rates, d in zip((ours, theirs), drops, strict=True)]
-            if factors[0] != factors[1]:
-                kind, words = Kind.SCHEDULE_FACTOR, f"it falls by the factor {factors[0]:.4g}, expected {factors[1]:.4g}"
-        elif drops[0].size and drops[1].size and drops[0][0] + 1 == drops[1][0]:
-            kind, words = (
-                Kind.SCHEDULE_OFF_BY_ONE,
-                f"schedule off by one step: first change after {drops[0][0] + 1} steps, expected {drops[1][0] + 1}",
-            )
-        elif drops[0].size and drops[1].size:
-            kind, words = Kind.SCHEDULE_PERIOD, f"it first changes after {drops[0][0] + 1} steps, expected {drops[1][0] + 1}"
-    return Finding(stage, location, kind, words, measured)
-
-
 # --- update ----------------------------------------------------------------------------------------------------------------
+
+# What the learning rate has to do with the memory shows; no two updates' rates have the same ratio.
+MOVING = ScheduleConfig("cosine", total=UPDATES + 3)
 
 
 def optimizers(context: Context) -> Finding | None:
-    """Every optimizer of step 5, each fed with the reference's gradients."""
+    """Every optimizer of step 5, each fed with the reference's gradients under a moving learning rate.
+
+    Clipping comes last, on an optimizer that is right without it: what then differs is the clipping's own mistake.
+    """
     gradients = reference_gradients(context, UPDATES)
-    seen = set()
-    for run in RUNS:
-        key = (run.optimizer, run.clip_norm)
-        if key in seen:
-            continue
-        seen.add(key)
-        ours, theirs = (_updated(role, context, run, gradients) for role in context.sides)
-        if finding := _compare(context, run, gradients, ours, theirs):
-            return finding
+    largest = max(float(np.sqrt(sum(norm(g) ** 2 for g in one.values()))) for one in gradients)
+    seen: set[tuple[OptimizerConfig, float | None]] = set()
+    trials: list[tuple[OptimizerConfig, float | None]] = []
+    for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in GROUPS)):
+        trials.append((run.optimizer, None))
+        if run.clip_norm is not None:
+            trials += [(run.optimizer, min(run.clip_norm, 0.25 * largest)), (run.optimizer, 4 * largest)]
+    for trial in sorted(trials, key=lambda trial: trial[1] is not None):
+        if trial not in seen:
+            seen.add(trial)
+            if finding := _update_finding(context, *trial, gradients):
+                return finding
     return None
 
 
-def _updated(role: str, context: Context, run: Run, gradients: list[State]) -> list[State]:
-    """States after each update; weights are set back to where the run began before each, the optimizer's own state goes on."""
+@dataclass
+class _Updates:
+    """What one side makes of the gradients: the weights after each update, each from the same starting weights.
+
+    Attributes:
+        states: after each update, by canonical name.
+        rates: of each update, and of the one after the last.
+    """
+
+    states: list[State]
+    rates: list[float]
+
+
+def _updated(role: str, context: Context, config: OptimizerConfig, clip: float | None, gradients: list[State]) -> _Updates:
+    """Weights are set back to where the run began before each update; the optimizer's own state goes on."""
     lane = Lane(context, f"{role}64", share_dropout=False)
-    framework, train = lane.framework, _train(lane.side)
+    framework, train = lane.framework, train_part(lane.side)
     lane.train_mode(True)
     with framework.default_dtype("float64"):
-        optimizer = train.build_optimizer(lane.network, run.optimizer.in_float32())
-        train.build_schedule(optimizer, ScheduleConfig("constant"))
-    states = []
+        optimizer = train.build_optimizer(lane.network, config.in_float32())
+        plan = train.build_schedule(optimizer, MOVING)
+    states, rates = [], [framework.learning_rate(optimizer)]
     for gradient in gradients:
         lane.reset()
-        with framework.default_dtype("float64"):
+        with framework.default_dtype("float64"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of a schedule whose optimizer never stepped
             framework.add_gradients(lane.network, gradient)
-            train.apply_update(lane.network, optimizer, run.clip_norm)
+            train.apply_update(lane.network, optimizer, clip)
+            plan.step()
+        rates.append(framework.learning_rate(optimizer))
         states.append({name: value for name, value in framework.state(lane.network).items() if name in gradient})
-    return states
+    return _Updates(states, rates)
 
 
-def _compare(context: Context, run: Run, gradients: list[State], ours: list[State], theirs: list[State]) -> Finding | None:
+def _update_finding(context: Context, config: OptimizerConfig, clip: float | None, gradients: list[State]) -> Finding | None:
+    ours, theirs = (_updated(role, context, config, clip, gradients) for role in context.sides)
     start = {name: context.weights.state[name].astype(np.float64) for name in gradients[0]}
-    for number in range(len(theirs)):
-        wrong = [n for n in theirs[number] if not _same_move(ours[number].get(n), theirs[number][n], start[n])]
-        if not wrong:
-            continue
-        for (location, kind, words), made in _mistakes(context, run, gradients):
-            if all(_same_move(ours[i].get(n), made[i][n], start[n], 1e-6) for i in range(len(ours)) for n in made[i]):
-                place = location if len(wrong) > 0.9 * len(theirs[number]) or "." not in location else f"{location}: {wrong[0]}"
-                return Finding("update", place, kind, words, _moved(run, number, wrong, ours, theirs, start))
-        place = f"optimizer.{run.optimizer.name}"
-        if len(wrong) <= 0.9 * len(theirs[number]):
-            place += f": {wrong[0]}"
-        return Finding("update", place, measured=_moved(run, number, wrong, ours, theirs, start))
-    return None
+    pairs = enumerate(zip(ours.states, theirs.states, strict=True))
+    by_update = [(i, [n for n in right if not _same_move(mine.get(n), right[n], start[n])]) for i, (mine, right) in pairs]
+    number, wrong = next(((i, names) for i, names in by_update if names), (0, []))
+    if not wrong:
+        return None
+    measured = _moved(config, number, wrong, ours.states, theirs.states, start)
+    everywhere = len(wrong) > 0.9 * len(theirs.states[number])
+    place = f"optimizer.{config.name}"
+    kind, words = NO_HINT
+    found = _optimizer_hint(context, config, clip, gradients, start, ours, theirs)
+    if found is not None:
+        location, (kind, words) = found
+        place = location or place
+    elif clip is not None:
+        place, kind = "apply_update", Kind.CLIP_NORM
+        words = "the clipping: without it the same update is right"
+    if not everywhere and "." in place:
+        place += f": {wrong[0]}"
+    return Finding("update", place, kind, words, measured)
+
+
+def _optimizer_hint(
+    context: Context,
+    config: OptimizerConfig,
+    clip: float | None,
+    gradients: list[State],
+    start: State,
+    ours: _Updates,
+    theirs: _Updates,
+) -> tuple[str, Hint] | None:
+    """The one mistake that gives the port's updates, provided that the formula gives the reference's."""
+    if any(state.get(n) is None or state[n].shape != start[n].shape for state in ours.states for n in start):
+        return None
+    if all(np.array_equal(state[n], start[n]) for state in ours.states for n in start):
+        return "apply_update", (Kind.NEVER_UPDATED, "the weights are not updated")
+    if config.name not in MOVES:
+        return None
+    framework = context.reference.framework
+    modules = framework.modules(context.build("reference"))
+    norms = {path for path, module in modules.items() if framework.layer(module).kind == "batch_norm"}
+
+    def group(name: str) -> int:
+        return 1 if name.rpartition(".")[0] in norms else 2 if name.endswith("bias") else 0
+
+    material = Material.of(gradients, start, {n: group(n) for n in start}, theirs.rates)
+    form = Form.of(config.in_float32(), clip)
+    made = weights_after(form, material)
+    names = material.names
+    for one, state in zip(made, theirs.states, strict=True):
+        expected = flat(state, names)
+        error, moves = material.by_tensor(one - expected), material.by_tensor(expected - material.start)
+        if not (error <= 1e-6 * moves + 1e-13 * material.by_tensor(material.start)).all():
+            return None  # the reference's optimizer is another one than this formula's
+    return optimizer_hint(form, material, [flat(state, names) for state in ours.states])
 
 
 def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray, rtol: float = RTOL * 100) -> bool:
-    if ours is None or ours.shape != theirs.shape:
+    if ours is None or ours.shape != theirs.shape or not np.isfinite(ours).all():
         return False
     move = norm(theirs - start)
     return distance(ours, theirs) <= rtol * move + 1e-15 * norm(start)
 
 
-def _moved(run: Run, number: int, wrong: list[str], ours: list[State], theirs: list[State], start: State) -> str:
+def _moved(config: OptimizerConfig, number: int, wrong: list[str], ours: list[State], theirs: list[State], start: State) -> str:
     name = wrong[0]
     sizes = [norm(side[number][name] - start[name]) if name in side[number] else 0.0 for side in (ours, theirs)]
     return (
-        f"{run.optimizer.name}, update {number}: {len(wrong)} of {len(theirs[number])} tensors, first {name} moves by "
+        f"{config.name}, update {number}: {len(wrong)} of {len(theirs[number])} tensors, first {name} moves by "
         f"{sizes[0]:.7g}, expected {sizes[1]:.7g}"
     )
-
-
-def _mistakes(context: Context, run: Run, gradients: list[State]) -> Iterator[tuple[tuple[str, Kind, str], list[State]]]:
-    """What the reference gives with one mistake in it: (location, kind, words) and the states after each update."""
-    config = run.optimizer
-    place = f"optimizer.{config.name}"
-
-    def made(feed: list[State] = gradients, clip: float | None = run.clip_norm, **changes: Any) -> list[State]:
-        return _updated("reference", context, replace(run, clip_norm=clip, optimizer=replace(config, **changes)), feed)
-
-    sums = [{n: np.sum([g[n] for g in gradients[: i + 1]], axis=0) for n in gradients[0]} for i in range(len(gradients))]
-    yield (
-        ("apply_update", Kind.GRADIENT_NOT_CLEARED, "gradients are not cleared: each update takes those of all before it too"),
-        made(sums),
-    )
-    still = {n: np.asarray(context.weights.state[n], np.float64) for n in gradients[0]}
-    yield ("apply_update", Kind.NEVER_UPDATED, "the weights are not updated"), [still] * len(gradients)
-    if run.clip_norm is not None:
-        yield ("apply_update", Kind.CLIPPING_MISSING, "gradients are not clipped"), made(clip=None)
-        yield (
-            ("apply_update", Kind.CLIPPED_BY_VALUE, "gradients are clipped by value, expected by their global norm"),
-            made([{n: np.clip(g, -run.clip_norm, run.clip_norm) for n, g in one.items()} for one in gradients], None),
-        )
-        each = [{n: g * min(1.0, run.clip_norm / max(norm(g), 1e-30)) for n, g in one.items()} for one in gradients]
-        yield (
-            ("apply_update", Kind.CLIPPED_BY_TENSOR, "each gradient is clipped by its own norm, expected the global norm"),
-            made(each, None),
-        )
-    yield (place, Kind.WEIGHT_DECAY_MISSING, "weight decay is left out"), made(weight_decay=0.0)
-    yield (place, Kind.NORM_WEIGHT_DECAY, "weight decay on norm layers is left out"), made(norm_weight_decay=0.0)
-    yield (place, Kind.BIAS_WEIGHT_DECAY, "weight decay on biases is left out"), made(bias_weight_decay=0.0)
-    yield (
-        (place, Kind.NORM_AND_BIAS_WEIGHT_DECAY, "weight decay on norm layers and biases is left out"),
-        made(norm_weight_decay=0.0, bias_weight_decay=0.0),
-    )
-    for factor in (0.1, 10.0, 0.5, 2.0):
-        yield (place, Kind.LR_SCALED, f"the learning rate is {factor:g} times the reference's"), made(lr=config.lr * factor)
-    if config.name in ("sgd", "rmsprop"):
-        yield (place, Kind.MOMENTUM_MISSING, "momentum is 0"), made(momentum=0.0)
-        yield (
-            (place, Kind.MOMENTUM, f"momentum {1 - config.momentum:.3g}, expected {config.momentum:g}"),
-            made(momentum=1 - config.momentum),
-        )
-    if config.name == "sgd":
-        yield (
-            (place, Kind.NESTEROV, "Nesterov momentum, expected plain momentum"),
-            list(_by_hand(context, run, gradients, _nesterov)),
-        )
-    if config.name == "rmsprop":
-        yield (
-            (place, Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
-            list(_by_hand(context, run, gradients, _rmsprop_inside)),
-        )
-        for alpha in (0.99, 0.95, 0.999, 1 - config.alpha):
-            yield (place, Kind.ALPHA, f"alpha (rho) {alpha:g}, expected {config.alpha:g}"), made(alpha=alpha)
-    if config.name in ("rmsprop", "adamw"):
-        for eps in (1e-8, 1e-10, 1e-7, 1e-6, 1e-3):
-            yield (place, Kind.OPTIMIZER_EPS, f"eps {eps:g}, expected {config.eps:g}"), made(eps=eps)
-    if config.name == "adamw":
-        yield (place, Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped"), made(beta1=config.beta2, beta2=config.beta1)
-        yield (place, Kind.BETAS, "beta1 and beta2 are 0.9 and 0.999"), made(beta1=0.9, beta2=0.999)
-        decayed = [{n: g[n] + config.weight_decay * still[n] for n in g} for g in gradients]
-        yield (
-            (place, Kind.L2_FOR_DECOUPLED, "Adam with an L2 penalty, expected AdamW's decoupled weight decay"),
-            made(decayed, weight_decay=0.0),
-        )
-
-
-def _by_hand(context: Context, run: Run, gradients: list[State], move: Callable[..., np.ndarray]) -> Iterator[State]:
-    """Weights after each update of the same starting weights; ``move`` gets the config, a tensor's memory and its gradient."""
-    config = run.optimizer.in_float32()
-    memories: dict[str, State] = {}
-    for gradient in gradients:
-        state = {}
-        for name, given in gradient.items():
-            weight = context.weights.state[name].astype(np.float64)
-            state[name] = weight - move(config, memories.setdefault(name, {}), given + config.weight_decay * weight)
-        yield state
-
-
-def _rmsprop_inside(c: OptimizerConfig, memory: State, g: np.ndarray) -> np.ndarray:
-    memory["square"] = c.alpha * memory.get("square", 0.0) + (1 - c.alpha) * g * g
-    memory["velocity"] = c.momentum * memory.get("velocity", 0.0) + c.lr * g / np.sqrt(memory["square"] + c.eps)
-    return memory["velocity"]
-
-
-def _nesterov(c: OptimizerConfig, memory: State, g: np.ndarray) -> np.ndarray:
-    memory["velocity"] = c.momentum * memory.get("velocity", 0.0) + g
-    return c.lr * (g + c.momentum * memory["velocity"])

@@ -125,11 +125,12 @@ def layer_extra(model):
     model.classifier = nn.Sequential(a, b, nn.Linear(width, width), c, d)
 
 
-@model_fault(1, "classifier", Kind.LAYER_RENAMED)
-def layer_renamed(model):
-    model.head = model.classifier
-    del model.classifier
-    model.forward = lambda x: model.head(paddle.flatten(model.avgpool(model.features(x)), 1))
+@model_fault(1, "features.4.block.2.fc1", Kind.LAYER_RENAMED)
+def names_exchanged(model):
+    """Two layers have each other's names; forward calls the right ones, so that only weights of the right names show it."""
+    se = model.features[4].block[2]
+    se.fc1, se.fc2 = se.fc2, se.fc1
+    se.forward = lambda x: se.scale_activation(se.fc1(se.activation(se.fc2(se.avgpool(x))))) * x
 
 
 @model_fault(1, "features.0", Kind.HALF_PRECISION)

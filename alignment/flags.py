@@ -1,0 +1,183 @@
+"""The flags of the engine's commands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import IMAGE_BACKENDS
+
+RESULT = Path("result")
+PRECISIONS = ("bfloat16", "float16")
+# The benchmark has its own model, data and weights.
+NOT_BENCHED = (
+    "model", "data_path", "weights", "port_weights", "names", "device", "image_backend", "seed", "localize", "config", "precision",
+)  # fmt: skip
+# Flags of bench -> what heeds them.
+HEEDED = {
+    "inject": ("faults", "source_faults"),
+    "padiff": ("faults",),
+    **dict.fromkeys(("models", "options", "localize"), ("false_alarms",)),
+    "jobs": ("mutants", "source_faults", "rewrites"),
+    **dict.fromkeys(("count", "seed", "resume", "suite"), ("mutants",)),
+}
+
+
+def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> argparse.ArgumentParser:
+    """The flags of ``run``; with a project given, those of a command of its own."""
+    p = argparse.ArgumentParser(
+        prog=prog,
+        description="Prove that a port is its reference, step by step of the reproduction guide. "
+        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
+    )
+    if project is None:
+        p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
+    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
+    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
+    p.add_argument(
+        "--data-path", type=Path, metavar="DIR", help="ImageNet layout or list files (default: the project's own sample pictures)"
+    )
+    p.add_argument(
+        "--weights",
+        metavar="FILE|NAME",
+        help="a .pth, .pdparams or .safetensors file, whose class count and width are taken over, or the name of weights that "
+        "the project fetches, e.g. torchvision (default: calibrated weights, made once)",
+    )
+    p.add_argument(
+        "--port-weights",
+        metavar="FILE",
+        help="the same weights converted for the port, which takes them as they are: compared with --weights tensor by tensor",
+    )
+    p.add_argument(
+        "--names",
+        type=Path,
+        metavar="FILE.yaml",
+        help="lines 'port path: reference path' for modules, or whole parts, that are called otherwise (default: paired by "
+        "kind, shape and order of use)",
+    )
+    p.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a recipe of tools/train.py: steps 5 and 6 align its optimizer, schedule and all else that it trains by, in small "
+        "(default: the project's own recipe; its model is aligned unless --model names one)",
+    )
+    p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
+    p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
+    p.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="compare in this precision too, in steps 1, 4 and 5, as automatic mixed precision computes (default: not)",
+    )
+    p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
+    p.add_argument("--result-dir", type=Path, default=result, metavar="DIR", help=f"where results go (default: {shown(result)})")
+    p.add_argument(
+        "--localize",
+        action="store_true",
+        help="make the table over all modules even where every step passes (a failure is always localised)",
+    )
+    p.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="train on N processes by the port's launcher, too, and compare with the reference in one: step 7 of --steps",
+    )
+    p.add_argument("--inject", metavar="NAME", help="break the port by one known fault first ('list' names them), to see it found")
+    p.add_argument(
+        "--bench-faults",
+        action="store_true",
+        help="inject every known fault (of --steps) into the project's first model in turn and count what is found",
+    )
+    p.add_argument(
+        "--padiff",
+        type=Path,
+        metavar="DIR",
+        help="with --bench-faults: ask PaDiff too, from where pip install --no-deps --target DIR padiff==0.2.0 pyyaml put it",
+    )
+    return p
+
+
+def bench_parser() -> argparse.ArgumentParser:
+    """The flags of ``bench``."""
+    p = argparse.ArgumentParser(
+        prog="python -m alignment bench",
+        description="Measure the engine on a project: are its known faults found, does a sound port ever fail, and how much of the "
+        "port's source do the steps see? Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
+    )
+    p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--faults", action="store_true", help="inject every known fault in turn (the default)")
+    what.add_argument("--false-alarms", action="store_true", help="run the steps on the sound port from many random weights")
+    what.add_argument(
+        "--mutants", nargs="+", metavar="PACKAGE", help="run the steps on small changes of these packages, modules or files"
+    )
+    what.add_argument("--source-faults", action="store_true", help="run the steps on known faults that are edits of the source")
+    what.add_argument("--rewrites", action="store_true", help="run the steps on right rewrites of the source: none may fail")
+    p.add_argument(
+        "--steps",
+        default=None,
+        metavar="1-6",
+        help="of the faults, false alarms or mutants (default: all; false alarms: 1,4,5; mutants: those that could see each)",
+    )
+    p.add_argument("--inject", metavar="NAME", help="this fault alone")
+    p.add_argument("--padiff", type=Path, metavar="DIR", help="ask PaDiff about the faults too; DIR is where it is installed")
+    p.add_argument("--precision", choices=PRECISIONS, help="steps 1, 4 and 5 in this precision alone")
+    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
+    p.add_argument("--models", nargs="+", metavar="NAME", help="false alarms: of these models (default: all)")
+    p.add_argument(
+        "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
+    )
+    p.add_argument("--seeds", type=int, default=20, help="false alarms: random weights of each (default: 20)")
+    p.add_argument("--localize", action="store_true", help="false alarms: what does localisation find in the sound port?")
+    p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
+    p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")
+    p.add_argument("--count", type=int, default=100, help="mutants: how many, an equal share of each package (default: 100)")
+    p.add_argument("--seed", type=int, default=0, help="mutants: which ones are drawn (default: 0)")
+    p.add_argument("--resume", action="store_true", help="mutants: keep what mutants.jsonl in the result folder has")
+    p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: survivors have to pass this command, too")
+    return p
+
+
+def weights_parser() -> argparse.ArgumentParser:
+    """The flags of ``weights``."""
+    p = argparse.ArgumentParser(
+        prog="python -m alignment weights",
+        description="Write the weights with which a project's model is aligned to a file, so that other tools can use them.",
+    )
+    p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
+    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
+    p.add_argument("--weights", metavar="FILE|NAME", help="as for run (default: calibrated weights)")
+    p.add_argument(
+        "--side", choices=("port", "reference"), default="reference", help="whose names and layout it has (default: reference)"
+    )
+    p.add_argument("--output", type=Path, required=True, metavar="FILE", help=".pth, .safetensors or .pdparams")
+    return p
+
+
+def parse_steps(text: str | None, known: Sequence[int]) -> list[int]:
+    """``"1-3,5"`` to [1, 2, 3, 5]; None to all known steps.
+
+    Raises:
+        UserError: not of that form, or a step that does not exist.
+    """
+    if text is None:
+        return list(known)
+    chosen: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if match is None:
+            raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-6 or 1,4")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or first not in known or last not in known:
+            raise UserError(f"--steps {text!r}: the steps are {known[0]} to {known[-1]}")
+        chosen.update(range(first, last + 1))
+    return sorted(chosen)
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be written from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)

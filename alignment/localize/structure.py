@@ -1,0 +1,186 @@
+"""Mistakes that the layers and their tensors' shapes show, before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from alignment.frameworks.base import Layer, Module
+from alignment.localize.finding import Finding, Hint
+from alignment.localize.kinds import Kind
+from alignment.localize.matching import Matching, Sides, Unmatched
+
+Shapes = dict[str, tuple[int, ...]]
+UNMATCHED = {
+    "missing": Kind.LAYER_MISSING,
+    "extra": Kind.LAYER_EXTRA,
+    "replaced": Kind.LAYER_REPLACED,
+    "moved": Kind.CALL_ORDER,
+}
+
+
+def structure_finding(
+    port: Module,
+    reference: Module,
+    matching: Matching,
+    sides: Sides,
+    used: Callable[[], Sequence[str]] = lambda: (),
+    last_layer: str | None = None,
+) -> Finding | None:
+    """The first layer with weights, in the order of computation, that only one side has or that has other tensors.
+
+    Args:
+        port, reference: the models.
+        matching: which module is which.
+        sides: frameworks of the port and of the reference.
+        used: gives the paths of the reference's modules in the order of use; that of definition stands where it is empty.
+        last_layer: path of the layer whose outputs are the classes.
+    """
+    found: list[tuple[str, bool, Finding]] = []
+    moved = tuple(f"{u.path}." for u in matching.unmatched if u.kind == "moved" and u.alters)
+    layers = _layers(port, reference, matching, sides)
+    for path, layer in layers.items():
+        if layer.ours != layer.theirs and not f"{path}.".startswith(moved):
+            found.append((path, False, _layer_finding(path, layer, layers, last_layer)))
+    others = [u for u in matching.unmatched if u.parameters]
+    if not (found or moved or any(u.kind != "moved" for u in others)):
+        return None  # what has moved alone may be right there: the forward pass tells
+    found += [(u.follows or u.path, u.kind == "extra", _unmatched_finding(u)) for u in others]
+    order = list(used()) or list(sides[1].modules(reference))
+    first = min(found, key=lambda one: _rank(one[0], one[1], one[2].location, order))[2]
+    if more := len(found) - 1:
+        first.measured += f"; {more} more layer{'s' if more > 1 else ''} with other weights"
+    return first
+
+
+def _rank(place: str, extra: bool, location: str, order: Sequence[str]) -> float:
+    """Where a module computes: at its first layer; an extra one behind the module that it follows, or at its parent's beginning."""
+    inside = [number for number, path in enumerate(order) if f"{path}.".startswith(f"{place}." if place else "")]
+    if not inside:
+        return float(len(order))
+    if not extra:
+        return float(min(inside))
+    return min(inside) - 0.5 if place == location.rpartition(".")[0] else max(inside) + 0.5
+
+
+def _unmatched_finding(other: Unmatched) -> Finding:
+    called = f", called {other.own} in the port" if other.own not in ("", other.path) else ""
+    words = {
+        "missing": f"the layer {other.module} is missing in the port",
+        "extra": f"the port has a layer {other.module} that the reference does not have{called}",
+        "replaced": f"{other.instead}, expected {other.module}{called}",
+        "moved": f"other order of layers: {other.path} ({other.module}) is {other.own} in the port",
+    }[other.kind]
+    place = other.path.rpartition(".")[0] if other.kind == "moved" else other.path
+    return Finding("structure", place, UNMATCHED[other.kind], words, f"{other.parameters:,} parameters")
+
+
+@dataclass
+class _Tensors:
+    """Canonical shapes of a matched module's own tensors on both sides, by last name, and what the module computes."""
+
+    port: Layer
+    reference: Layer
+    ours: Shapes = field(default_factory=dict)
+    theirs: Shapes = field(default_factory=dict)
+
+
+def _layers(port: Module, reference: Module, matching: Matching, sides: Sides) -> dict[str, _Tensors]:
+    """Matched modules that have tensors on either side, by the reference's path, in its order."""
+    modules = [side.modules(model, every_path=True) for side, model in zip(sides, (port, reference), strict=True)]
+    back = matching.renaming()
+    found: dict[str, _Tensors] = {}
+    for number, model in ((1, reference), (0, port)):
+        for entry in sides[number].entries(model):
+            path, _, last = entry.canonical.rpartition(".")
+            theirs = path if number else back.get(path)
+            if theirs is None or theirs not in matching.paths or theirs not in modules[1]:
+                continue
+            if theirs not in found:
+                mine = sides[0].layer(modules[0][matching.paths[theirs]])
+                found[theirs] = _Tensors(mine, sides[1].layer(modules[1][theirs]))
+            (found[theirs].theirs if number else found[theirs].ours)[last] = entry.shape
+    return found
+
+
+def _layer_finding(path: str, layer: _Tensors, layers: Mapping[str, _Tensors], last_layer: str | None) -> Finding:
+    """What is wrong with the tensors of one layer."""
+    ours, theirs = layer.ours, layer.theirs
+    name = next(n for n in [*theirs, *ours] if ours.get(n) != theirs.get(n))
+    place = f"{path}.{name}" if path else name
+    above = path.rpartition(".")[0]
+    for other, there in layers.items():
+        if other != path and other.rpartition(".")[0] == above and ours == there.theirs and there.ours == theirs != ours:
+            words = f"the port's layers {path} and {other} have each other's names: {_shapes(name, layer)}"
+            return Finding("structure", path, Kind.LAYER_RENAMED, words, f"{len(theirs)} tensors")
+    if ours.keys() != theirs.keys():
+        kind, words = _other_tensors(layer)
+        if kind is Kind.LAYER_REPLACED:
+            return Finding("structure", path or place, kind, words, _counts(ours, theirs))
+        side = "port" if name not in ours else "reference"
+        return Finding("structure", place, kind, f"the {side} has no such tensor: {words}", _counts(ours, theirs))
+    kind, words = _other_shape(name, layer)
+    if kind is Kind.WIDTH and path == last_layer and ours[name][1:] == theirs[name][1:]:
+        kind, words = Kind.CLASS_COUNT, f"{ours[name][0]} classes, expected {theirs[name][0]}"
+    hint = ": ".join(filter(None, (words, _shapes(name, layer))))
+    return Finding("structure", place, kind, hint, _counts(ours, theirs))
+
+
+def _shapes(name: str, layer: _Tensors) -> str:
+    return f"shape {layer.ours[name]}, expected {layer.theirs[name]}"
+
+
+def _counts(ours: Shapes, theirs: Shapes) -> str:
+    extra, missing = len(ours.keys() - theirs.keys()), len(theirs.keys() - ours.keys())
+    other = sum(ours[n] != theirs[n] for n in ours.keys() & theirs.keys())
+    counted = ((extra, "extra"), (missing, "missing in the port"), (other, "of another shape"))
+    return "of this layer's tensors " + ", ".join(f"{count} {what}" for count, what in counted if count)
+
+
+def _other_tensors(layer: _Tensors) -> Hint:
+    """Why two layers have tensors of other names."""
+    ours, theirs = layer.ours, layer.theirs
+    extra, missing = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
+    if layer.port.kind != layer.reference.kind and extra | missing != {"bias"}:
+        return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}"
+    if (extra or missing) == {"weight", "bias"} and not (extra and missing):
+        words = "does not scale and shift" if missing else "scales and shifts"
+        return Kind.NORM_AFFINE, f"the port's {layer.reference.title} {words} (affine={not missing})"
+    if extra == {"bias"} and not missing:
+        return Kind.BIAS_EXTRA, f"the port's {layer.port.title} has a bias"
+    if missing == {"bias"} and not extra:
+        return Kind.BIAS_MISSING, f"the port's {layer.port.title} has no bias"
+    return Kind.WEIGHTS_MISSING, f"{layer.port.title} against {layer.reference.title}"
+
+
+def _other_shape(name: str, layer: _Tensors) -> Hint:
+    """Why a tensor has another shape."""
+    a, b = layer.ours[name], layer.theirs[name]
+    if len(a) != len(b):
+        return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}"
+    if len(a) == 2 and a == b[::-1]:
+        return Kind.WEIGHT_TRANSPOSED, "weight transposed"
+    if layer.reference.kind == "conv" and len(a) > 2:
+        return _other_kernel(a, b, *(int(side.settings.get("groups", 1)) for side in (layer.port, layer.reference)))
+    if len(a) == 1:
+        return Kind.WIDTH, f"{a[0]} channels, expected {b[0]}"
+    if layer.reference.kind == "linear":
+        widths = [(what, x, y) for what, x, y in zip(("outputs", "inputs"), a, b, strict=True) if x != y]
+        return Kind.WIDTH, ", ".join(f"{x} {what}, expected {y}" for what, x, y in widths)
+    return Kind.SHAPE, ""
+
+
+def _other_kernel(a: tuple[int, ...], b: tuple[int, ...], groups: int, expected: int) -> Hint:
+    """Convolutions of canonical weights (outputs, inputs of a group, *kernel)."""
+    found: list[Hint] = []
+    depthwise = groups == a[0] > 1, expected == b[0] > 1
+    if groups != expected and depthwise != (True, True):
+        found.append((Kind.GROUPS, f"{groups} groups, expected {expected}"))
+    if a[0] != b[0]:
+        found.append((Kind.WIDTH, f"{a[0]} output channels, expected {b[0]}"))
+    if a[1] * groups != b[1] * expected and depthwise != (True, True):
+        found.append((Kind.WIDTH, f"{a[1] * groups} input channels, expected {b[1] * expected}"))
+    if a[2:] != b[2:]:
+        sizes = ["x".join(map(str, shape[2:])) for shape in (a, b)]
+        found.append((Kind.KERNEL_SIZE, f"kernel {sizes[0]}, expected {sizes[1]}"))
+    return (found[0][0], ", ".join(words for _, words in found)) if found else (Kind.SHAPE, "")

@@ -1,0 +1,107 @@
+"""The model with other options of its builders: structure, dropout layers, and one forward pass in exact mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from alignment.calibration import randomised_state
+from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
+from alignment.frameworks.base import Module
+from alignment.steps.context import Context
+from alignment.steps.dropouts import dropout_profile
+from alignment.steps.result import StepResult
+from mobilenetv3_common.errors import UserError
+
+SAMPLES = 4
+Options = Mapping[str, Any]
+
+
+def compared(context: Context) -> list[Options]:
+    """The options to compare: those that the project names, and none at all where the weights brought some."""
+    spec = context.spec
+    given = dict(context.weights.options) != {**spec.options, **context.options}
+    return [*([{}] if given and not context.refusal({}) else []), *spec.compared_options]
+
+
+def title(options: Options) -> str:
+    """``"dilated=True"``, for names of rows and for people."""
+    return ",".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+
+
+def judge(context: Context, result: StepResult) -> None:
+    """Add the rows of every variant."""
+    for options in compared(context):
+        rows = rows_of(context, options)
+        result.quantities += rows
+        if any(row.float64_diff is not None for row in rows):
+            result.cover(title(options))
+
+
+def of(context: Context, options: Options) -> tuple[Context, Module]:
+    """The context of a variant, with randomised weights, and a model of the reference, in float64.
+
+    Raises:
+        UserError: the reference has no such variant, or cannot run.
+    """
+    other = replace(context, given_state={}, weights_from=None, options={**context.options, **options} if options else {})
+    framework = context.reference.framework
+    framework.seed(context.seed)
+    try:
+        network = other.fresh("reference")
+        rng = np.random.default_rng(context.seed)
+        state = randomised_state(framework, network, context.spec, rng, lambda: inputs_of(other))
+    except Exception as error:
+        named = f"{context.project.name}: the reference of {context.model} with {title(options)}"
+        raise UserError(f"{named} cannot be built or run: {type(error).__name__}: {error}") from error
+    other = replace(other, given_state=state)
+    other.__dict__["roundings"] = context.roundings  # a layer's own, whatever the options
+    return other, network
+
+
+def inputs_of(context: Context) -> tuple[np.ndarray, ...]:
+    """Numbers drawn at random in the model's smaller shape; floating ones in float64."""
+    return tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in context.fake_inputs(SAMPLES, small=True))
+
+
+def rows_of(context: Context, options: Options) -> list[Quantity]:
+    """``variant.NAME=VALUE.structure``, ``.dropout.LAYER`` and ``.logits`` (further outputs are ``.output2``, ...).
+
+    Raises:
+        UserError: as ``of``.
+    """
+    name = f"variant.{title(options)}"
+    other, reference = of(context, options)
+    structure = Quantity(f"{name}.structure", [len(other.weights.state)])
+    try:
+        port = other.fresh("port")
+        profile = dropout_profile(other, {"port": port, "reference": reference})
+        port = context.port.framework.place(other.exact("port", port))
+        other.load("port", port, other.weights.state)
+    except Exception as error:  # whatever the port raises
+        return [structure.fail(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")]
+    rows = [structure, *(replace(row, name=f"{name}.{row.name}") for row in profile)]
+    reference = other.exact("reference", reference)
+    other.load("reference", reference, other.weights.state)
+    outputs: list[list[np.ndarray]] = []
+    inputs = inputs_of(other)
+    for side, network in ((context.reference, reference), (context.port, port)):
+        side.framework.set_training(network, False)
+        try:
+            outputs.append(side.framework.call(network, inputs).outputs)
+        except Exception as error:
+            return [*rows, Quantity(f"{name}.logits", []).fail(f"the port raised {type(error).__name__}: {error}")]
+    theirs, ours = outputs
+    for number in range(max(len(ours), len(theirs))):
+        mine, right = (arrays[number] if number < len(arrays) else None for arrays in (ours, theirs))
+        label = f"{name}.{'logits' if number == 0 else f'output{number + 1}'}"
+        if right is None or right.dtype.kind != "f":
+            rows.append(judge_equal(label, mine, right))
+            continue
+        rows.append(judge_measured(label, Lanes(port64=mine, reference64=right)))
+        if norm(right) == 0:
+            rows[-1].fail("the reference gives zeros: there was nothing real to compare")
+    return rows

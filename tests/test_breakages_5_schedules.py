@@ -1,0 +1,188 @@
+"""Breakages of schedules and of groups of weight decays: each must fail its row of step 5, and be found and named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
+
+from alignment.localize.kinds import Kind
+from alignment.localize.stages import schedules as schedule_stage
+from alignment.localize.stages import updates
+from alignment.steps import schedules
+from alignment.steps.context import Lane
+from alignment.steps.result import StepResult
+from mobilenetv3_common.train_config import OptimizerConfig, TrainConfig
+from mobilenetv3_paddle.train import build_optimizer, build_schedule
+from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with
+from projects.mobilenetv3.project import PROJECT
+
+
+def changed(change):
+    """The project whose port builds its schedules from a changed config."""
+    return PROJECT.with_port("train", build_schedule=lambda optimizer, c: build_schedule(optimizer, change(c)))
+
+
+def warmed_otherwise(start):
+    """The project whose port's warm-up begins at another share; ``start`` makes it of the right one."""
+
+    def build(optimizer, config):
+        lr, schedule = optimizer.get_lr(), build_schedule(optimizer, dataclasses.replace(config, warmup=0))
+        if config.warmup:
+            schedule = LinearWarmup(schedule, config.warmup, start_lr=start(config.warmup_decay) * lr, end_lr=lr)
+            optimizer.set_lr_scheduler(schedule)
+        return schedule
+
+    return PROJECT.with_port("train", build_schedule=build)
+
+
+def cosine_of_the_whole_run(optimizer, config):
+    """Warm-up not taken from the cosine's length."""
+    if config.name != "cosine":
+        return build_schedule(optimizer, config)
+    lr = optimizer.get_lr()
+    schedule = CosineAnnealingDecay(lr, config.total, config.lr_min)
+    if config.warmup:
+        schedule = LinearWarmup(schedule, config.warmup, start_lr=config.warmup_decay * lr, end_lr=lr)
+    optimizer.set_lr_scheduler(schedule)
+    return schedule
+
+
+SCHEDULES = {
+    "warm-up from zero": (
+        lambda: warmed_otherwise(lambda share: 0.0),
+        "schedule.constant.update.warmup2", "build_schedule(warm-up)", Kind.WARMUP_START,
+    ),
+    "no warm-up": (
+        lambda: schedule_with(PROJECT, warmup=0),
+        "schedule.constant.epoch.warmup2", "build_schedule(warm-up)", Kind.WARMUP_MISSING,
+    ),
+    "warm-up one step longer": (
+        lambda: changed(lambda c: dataclasses.replace(c, warmup=c.warmup + 1) if c.warmup else c),
+        "schedule.step.update.warmup3", "build_schedule(warm-up)", Kind.WARMUP_LENGTH,
+    ),
+    "exponential squared": (
+        lambda: changed(lambda c: dataclasses.replace(c, gamma=c.gamma**2) if c.name == "exponential" else c),
+        "schedule.exponential.update", "build_schedule(exponential)", Kind.SCHEDULE_FACTOR,
+    ),
+    "cosine to zero": (
+        lambda: schedule_with(PROJECT, lr_min=0.0),
+        "schedule.cosine.update", "build_schedule(cosine)", Kind.SCHEDULE_MINIMUM,
+    ),
+    "cosine over the warm-up too": (
+        lambda: PROJECT.with_port("train", build_schedule=cosine_of_the_whole_run),
+        "schedule.cosine.update.warmup2", "build_schedule(cosine)", Kind.SCHEDULE_PERIOD,
+    ),
+    "exponential for cosine": (
+        lambda: changed(lambda c: dataclasses.replace(c, name="exponential") if c.name == "cosine" else c),
+        "schedule.cosine.epoch", "build_schedule(cosine)", Kind.OTHER_SCHEDULE,
+    ),
+    "steps one too early": (
+        lambda: changed(lambda c: dataclasses.replace(c, step_size=max(c.step_size - 1, 1))),
+        "schedule.step.update", "build_schedule(step)", Kind.SCHEDULE_PERIOD,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lanes(context):
+    made = context()
+    return made, {name: Lane(made, name) for name in ("port64", "reference64")}
+
+
+def compared(context, lanes, compare, project):
+    """The names of the rows that fail with a project's port."""
+    broken, result = context(project), StepResult(5, "backward")
+    sound = lanes[1]
+    ours = Lane.__new__(Lane)
+    vars(ours).update(vars(sound["port64"]), side=broken.port)
+    compare(broken, result, {"port64": ours, "reference64": sound["reference64"]})
+    return [quantity.name for quantity in result.quantities if not quantity.passed], result
+
+
+def test_sound_schedules_and_groups_agree(context, lanes):
+    failed, result = compared(context, lanes, schedules.compare, PROJECT)
+    assert failed == [] and result.passed and len(result.quantities) == 24 + 3 + 1
+    covered = {"constant schedule", "step schedule", "exponential schedule", "cosine schedule", "warm-up", "warm-up by epoch"}
+    assert set(result.covers) == covered | {"sgd", "rmsprop", "adamw", "norm weight decay", "bias weight decay"}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_broken_schedule_fails_and_is_found(context, lanes, name):
+    make, row, location, kind = SCHEDULES[name]
+    project = make()
+    assert row in compared(context, lanes, schedules.compare_schedules, project)[0]
+    finding = schedule_stage.schedule(context(project))
+    assert (finding.location, finding.kind) == (location, kind), finding.line()
+
+
+def test_a_mistake_that_both_sides_share_is_seen_by_the_formula(context, lanes, monkeypatch):
+    """The learning rate is not scaled with the micro-batches; an exponential decay is that of an epoch at every update."""
+    right, plan = TrainConfig.optimizer_config, TrainConfig.schedule_config
+    monkeypatch.setattr(TrainConfig, "optimizer_config", lambda config, pictures: right(config, config.scale_lr_from or pictures))
+    failed, result = compared(context, lanes, schedules.compare_schedules, PROJECT)
+    assert len(failed) == 24 and "closed formula" in result.quantities[0].reason
+    monkeypatch.setattr(TrainConfig, "optimizer_config", right)
+    monkeypatch.setattr(
+        TrainConfig, "schedule_config", lambda config, updates: dataclasses.replace(plan(config, updates), gamma=config.lr_gamma)
+    )
+    failed, _ = compared(context, lanes, schedules.compare_schedules, PROJECT)
+    assert failed == [f"schedule.exponential.update{warmup}" for warmup in ("", ".warmup2", ".warmup3")]
+
+
+def test_schedules_end_as_the_formula_says():
+    """By hand: a warm-up of one epoch from a quarter, then half a cosine."""
+    config = TrainConfig(lr=1.0, epochs=3, warmup_epochs=1, warmup_decay=0.25, lr_schedule="cosine")
+    rates = schedules.expected_rates(config, 2, 1)
+    cosine = [1.0, (1 + np.cos(np.pi / 4)) / 2, 0.5, (1 + np.cos(3 * np.pi / 4)) / 2]
+    assert rates == pytest.approx([0.25, 0.625, *cosine])
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------------
+
+
+def swapped_groups(model, config: OptimizerConfig):
+    other = {"norm_weight_decay": config.bias_weight_decay, "bias_weight_decay": config.norm_weight_decay}
+    return build_optimizer(model, dataclasses.replace(config, **other))
+
+
+GROUPS = {
+    "swapped": (lambda: PROJECT.with_port("train", build_optimizer=swapped_groups), Kind.WEIGHT_DECAYS_SWAPPED),
+    "norm layers like all": (lambda: optimizer_with(PROJECT, norm_weight_decay=None), Kind.NORM_WEIGHT_DECAY),
+    "biases without": (lambda: optimizer_with(PROJECT, bias_weight_decay=0.0), Kind.BIAS_WEIGHT_DECAY),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_broken_groups_fail_for_every_optimizer(context, lanes, name):
+    project = GROUPS[name][0]()
+    failed = compared(context, lanes, schedules.compare_groups, project)[0]
+    assert {f"optimizer.{config.name}.groups" for config in schedules.GROUPS} | {"optimizer.sgd.decays"} <= set(failed)
+
+
+@pytest.mark.parametrize("name", ["swapped", "norm layers like all"])
+def test_broken_groups_are_located_and_named(context, name):
+    make, kind = GROUPS[name]
+    finding = updates.optimizers(context(make()))
+    assert finding.kind is kind and finding.location == "optimizer.sgd: features.0.1.weight", finding.line()
+
+
+def test_a_rule_that_both_sides_break_is_seen(context, lanes, monkeypatch):
+    """The reference's groups are no authority either: BatchNorm's decay is the recipe's, whatever the sides say."""
+    made = context()
+    result = StepResult(5, "backward")
+    monkeypatch.setattr(schedules, "expected_decays", lambda *args: dict.fromkeys(args[-1], 1.0))
+    schedules.compare_groups(made, result, lanes[1])
+    failed = [q for q in result.quantities if not q.passed]
+    assert [q.name for q in failed] == ["optimizer.sgd.decays"] and "reference's" in failed[0].reason
+
+
+def test_the_networks_are_left_as_they_were(context, lanes):
+    made, pair = lanes
+    before = {name: lane.framework.state(lane.network) for name, lane in pair.items()}
+    schedules.compare(made, StepResult(5, "backward"), pair)
+    for name, lane in pair.items():
+        after = lane.framework.state(lane.network)
+        assert all((after[tensor] == array).all() for tensor, array in before[name].items())

@@ -1,0 +1,397 @@
+"""Breakages of what a run does besides its updates: each must fail its rows of step 6, and be found and named."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import paddle
+import pytest
+
+import mobilenetv3_common.training
+import mobilenetv3_paddle.train.framework as port_framework
+from alignment.localize.kinds import Kind
+from alignment.localize.stages import runs as stages
+from alignment.steps import averages, divergence, evaluation, freezing, resumption, runs
+from alignment.steps.context import Context
+from alignment.steps.engine import Ground
+from alignment.steps.result import StepResult
+from mobilenetv3_common import run as common_run
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import is_statistic
+from mobilenetv3_paddle.train import Guard, MovingAverage
+from projects.mobilenetv3.project import PROJECT
+
+pytestmark = pytest.mark.slow  # make test-slow
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """The reference's runs, made once."""
+    ground = Ground.of(Context(PROJECT), tmp_path_factory.mktemp("runs"))
+    states = averages.given_states(ground)
+    return SimpleNamespace(
+        ground=ground,
+        states=states,
+        averages=averages.averages(ground, "reference", states),
+        stopped=divergence.stopped(ground, "reference"),
+        frozen=freezing.frozen(ground, "reference", ground.weights),
+        moved_frozen=freezing.frozen(ground, "reference", ground.moved),
+        resumed=resumption.resumed(ground, "reference"),
+        moved=resumption.long_run(ground, "reference", ground.moved),
+        evaluated=evaluation.evaluated(ground, "reference"),
+    )
+
+
+def result():
+    return StepResult(6, "train")
+
+
+def judged(part, sound, tmp_path):
+    """The rows of one part, with the port as it is now."""
+    made, ground = result(), dataclasses.replace(sound.ground, folder=tmp_path)
+    if part == "average":
+        averages.judge_averages(made, averages.averages(ground, "port", sound.states), sound.averages, sound.states)
+    elif part == "divergence":
+        divergence.judge_divergence(made, ground, divergence.stopped(ground, "port"), sound.stopped)
+    elif part == "run":
+        ours = resumption.long_run(ground, "port", ground.weights)
+        resumption.judge_long_run(made, ground, ours, sound.resumed[0], sound.moved)
+    elif part == "freezing":
+        ours = freezing.frozen(ground, "port", ground.weights)
+        freezing.judge_freezing(made, ground, ours, sound.frozen, sound.moved_frozen)
+    elif part == "resume":
+        resumption.judge_resumption(made, ground, resumption.resumed(ground, "port"), sound.resumed, sound.moved)
+    else:
+        ours = evaluation.evaluated(ground, "port", sound.evaluated.labels)
+        evaluation.judge_evaluation(made, ours, sound.evaluated)
+    return made
+
+
+def failed(made):
+    return [quantity.name for quantity in made.quantities if not quantity.passed]
+
+
+STAGE = {
+    "average": stages.moving_average,
+    "divergence": stages.divergence,
+    "freezing": stages.freezing,
+    "run": stages.long_run,
+    "resume": stages.resumption,
+    "evaluation": stages.evaluation,
+}
+
+
+@pytest.fixture
+def found(sound, tmp_path, monkeypatch):
+    """What localisation finds in a part, from weights and pictures made once."""
+
+    def find(part):
+        ground = dataclasses.replace(sound.ground, folder=tmp_path / "found")
+        monkeypatch.setattr(stages, "_ground", lambda context: contextlib.nullcontext(ground))
+        return STAGE[part](ground.context)
+
+    return find
+
+
+@pytest.mark.parametrize("part", STAGE)
+def test_a_sound_port_passes_and_nothing_is_found_in_it(part, sound, found, tmp_path):
+    made = judged(part, sound, tmp_path)
+    assert failed(made) == [] and made.problems == [] and made.covers
+    assert found(part) is None
+
+
+# --- breakages, as edits of the port's own functions -----------------------------------------------------------------------
+
+
+def averaged_otherwise(keeps=lambda name: True, share=lambda decay: decay, start=lambda tensor: tensor):
+    """An update that averages some tensors alone, with another decay, or from another start."""
+
+    def breaks(patch):
+        def update(self):
+            if self.decay == 0:
+                return
+            decay = share(self.decay)
+            state = {name: tensor.astype("float32") for name, tensor in self.model.state_dict().items() if keeps(name)}
+            begins = not self.shadow
+            if begins:
+                self.shadow = {name: start(tensor.clone()) for name, tensor in state.items()}
+            if not begins or start(paddle.ones([1])) != 1:
+                self.shadow = {name: self.shadow[name] * decay + tensor * (1.0 - decay) for name, tensor in state.items()}
+
+        patch.setattr(MovingAverage, "update", paddle.no_grad()(update))
+
+    return breaks
+
+
+def other_decay(patch):
+    right = MovingAverage.__init__
+    patch.setattr(MovingAverage, "__init__", lambda self, model, decay: right(self, model, decay**2))
+
+
+def left_in(patch):
+    @contextlib.contextmanager
+    def applied(self):
+        state = self.model.state_dict()
+        for name, tensor in self.shadow.items():
+            state[name].set_value(tensor.astype(state[name].dtype))
+        yield
+
+    patch.setattr(MovingAverage, "applied", applied)
+
+
+def kept_at_decay_zero(patch):
+    def update(self):
+        self.shadow = {name: tensor.astype("float32").clone() for name, tensor in self.model.state_dict().items()}
+
+    right = MovingAverage.update
+    patch.setattr(MovingAverage, "update", lambda self: right(self) if self.decay else update(self))
+
+
+def freeze_bn_in_evaluation_alone(patch):
+    """Statistics stay, weights train."""
+    right = port_framework.build_model
+    patch.setattr(port_framework, "build_model", lambda c, n, b=None: right(dataclasses.replace(c, freeze_bn=False), n, b))
+
+
+def freeze_bn_of_weights_alone(patch):
+    patch.setattr(port_framework, "train_mode", lambda model, freeze_bn: model.train())
+
+
+def freeze_bn_of_weights_kept_trainable(patch):
+    def build(config, classes, builder=None):
+        model = RIGHT_BUILD(config, classes, builder)
+        for name, parameter in model.named_parameters():
+            if name.endswith("classifier.3.bias") and config.freeze_bn:
+                parameter.stop_gradient = True
+        return model
+
+    patch.setattr(port_framework, "build_model", build)
+
+
+RIGHT_BUILD = port_framework.build_model
+
+
+def optimizer_not_saved(patch):
+    patch.setattr(port_framework, "optimizer_arrays", lambda model, optimizer, precision: {})
+
+
+def optimizer_not_restored(patch):
+    patch.setattr(port_framework, "load_optimizer_arrays", lambda model, optimizer, precision, arrays: None)
+
+
+def average_not_restored(patch):
+    patch.setattr(MovingAverage, "load", lambda self, arrays: None)
+
+
+def schedule_not_restored(patch):
+    patch.setattr(port_framework, "load_schedule_state", lambda optimizer, schedule, meta: None)
+
+
+def statistics_not_restored(patch):
+    right = port_framework.load_model_arrays
+
+    def load(model, arrays, source):
+        own = port_framework.model_arrays(model)
+        right(model, {**arrays, **{name: array for name, array in own.items() if is_statistic(name)}}, source)
+
+    patch.setattr(port_framework, "load_model_arrays", load)
+
+
+def place_not_restored(patch):
+    """In the loop that both packages share: only the port's own uninterrupted run tells."""
+    right = common_run.restore
+
+    def restore(run, checkpoint, source):
+        right(run, checkpoint, source)
+        run.iteration = 0
+
+    patch.setattr(common_run, "restore", restore)
+
+
+def judged_otherwise(change):
+    """Another judgement of each batch."""
+    right = port_framework.judge_batch
+
+    def broken(patch):
+        def judge(model, images, labels, counted, ranks, precision):
+            return change(right(model, images, labels, counted, ranks, precision), counted)
+
+        patch.setattr(port_framework, "judge_batch", judge)
+
+    return broken
+
+
+def average_not_applied(patch):
+    right = MovingAverage.applied
+
+    @contextlib.contextmanager
+    def applied(self):
+        with contextlib.nullcontext() if self.model.training else right(self):
+            yield
+
+    patch.setattr(MovingAverage, "applied", applied)
+
+
+def in_training_mode(patch):
+    right = port_framework.judge_batch
+
+    def judge(model, *args):
+        model.train()
+        return right(model, *args)
+
+    patch.setattr(port_framework, "judge_batch", judge)
+
+
+def counted_otherwise(patch):
+    right = port_framework.count_right
+    patch.setattr(port_framework, "count_right", lambda logits, labels: right(logits, labels)[paddle.to_tensor([0, 0])])
+
+
+def guard_that_sees_nothing(patch):
+    patch.setattr(Guard, "healthy", lambda self, model, gradients=True: True)
+
+
+def offender_is_always_a_layer(patch):
+    right = port_framework.first_offender
+    patch.setattr(port_framework, "first_offender", lambda model, forward: right(model, forward).replace("weight", "output of"))
+
+
+FOUND = {
+    "nothing stops": ("divergence", guard_that_sees_nothing, "divergence.weight", "Guard", Kind.NOT_STOPPED),
+    "another place named": (
+        "divergence", offender_is_always_a_layer, "divergence.weight", "first_offender", Kind.UNKNOWN,
+    ),
+    "top-5 of training is top-1": ("run", counted_otherwise, "run.right", "count_right", Kind.TOP_K),
+    "decay inverted": (
+        "average", averaged_otherwise(share=lambda decay: 1 - decay),
+        "average.after4", "MovingAverage", Kind.AVERAGE_DECAY_INVERTED,
+    ),
+    "average without statistics": (
+        "average", averaged_otherwise(keeps=lambda name: not is_statistic(name)),
+        "average.after4", "MovingAverage", Kind.AVERAGE_WITHOUT_STATISTICS,
+    ),
+    "average from zero": (
+        "average", averaged_otherwise(start=paddle.zeros_like), "average.after1", "MovingAverage", Kind.AVERAGE_START,
+    ),
+    "another decay": ("average", other_decay, "average.after4", "MovingAverage", Kind.AVERAGE_DECAY),
+    "average left in the model": (
+        "average", left_in, "average.taken_out", "MovingAverage.applied", Kind.AVERAGE_NOT_TAKEN_OUT,
+    ),
+    "freezing: weights train": (
+        "freezing", freeze_bn_in_evaluation_alone, "freezing.trainable", "freeze_bn: features.0.1.bias", Kind.NOT_FROZEN,
+    ),
+    "freezing: statistics move": (
+        "freezing", freeze_bn_of_weights_alone, "freezing.kept", "freeze_bn: features.0.1.running_mean", Kind.NOT_FROZEN,
+    ),
+    "freezing: too much": (
+        "freezing", freeze_bn_of_weights_kept_trainable, "freezing.trainable", "freeze_bn: classifier.3.bias", Kind.FROZEN,
+    ),
+    "optimizer not saved": ("resume", optimizer_not_saved, "resume.saved", "resume.optimizer", Kind.STATE_NOT_SAVED),
+    "optimizer not restored": (
+        "resume", optimizer_not_restored, "resume.optimizer", "resume.optimizer", Kind.STATE_NOT_RESTORED,
+    ),
+    "average not restored": ("resume", average_not_restored, "resume.average", "resume.average", Kind.STATE_NOT_RESTORED),
+    "schedule not restored": ("resume", schedule_not_restored, "resume.schedule", "resume.schedule", Kind.STATE_NOT_RESTORED),
+    "statistics not restored": (
+        "resume", statistics_not_restored, "resume.statistics", "resume.statistics", Kind.STATE_NOT_RESTORED,
+    ),
+    "place in the epoch not restored": (
+        "resume", place_not_restored, "resume.schedule", "resume.schedule", Kind.STATE_NOT_RESTORED,
+    ),
+    "top-5 is top-1": (
+        "evaluation", judged_otherwise(lambda j, _: dataclasses.replace(j, right=j.right[:, [0, 0]])),
+        "evaluation.top5", "evaluate_run", Kind.TOP_K,
+    ),
+    "confusion transposed": (
+        "evaluation", judged_otherwise(lambda j, _: dataclasses.replace(j, labels=j.predicted, predicted=j.labels)),
+        "evaluation.confusion", "evaluate_run", Kind.CONFUSION_TRANSPOSED,
+    ),
+    "mean of means": (
+        "evaluation", judged_otherwise(lambda j, counted: dataclasses.replace(j, loss=j.loss * 3 / counted.sum())),
+        "evaluation.loss", "evaluate_run", Kind.MEAN_OF_BATCH_MEANS,
+    ),
+    "average not applied": ("evaluation", average_not_applied, "evaluation.loss", "evaluate_run", Kind.AVERAGE_NOT_APPLIED),
+    "training mode": ("evaluation", in_training_mode, "evaluation.loss", "evaluate_run", Kind.TRAINING_MODE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_breakage_fails_its_row_and_is_found(name, sound, found, tmp_path, monkeypatch):
+    part, breaks, row, location, kind = FOUND[name]
+    breaks(monkeypatch)
+    made = judged(part, sound, tmp_path)
+    assert row in failed(made)
+    finding = found(part)
+    assert (finding.location, finding.kind) == (location, kind), finding.line()
+    assert finding.measured
+
+
+def test_an_average_that_keeps_what_it_need_not_is_a_problem(sound, tmp_path, monkeypatch):
+    kept_at_decay_zero(monkeypatch)
+    assert "average.kept_without_decay" in judged("average", sound, tmp_path).problems[0]
+
+
+def test_what_both_sides_share_is_held_to_the_formula(sound, tmp_path, monkeypatch):
+    """The loop averages every update, and the learning rate is not scaled: wrong on both sides alike."""
+    right = mobilenetv3_common.training.update
+
+    def update(run, gathered):
+        right(run, gathered)
+        if run.update % run.config.ema_every:
+            run.average.update()
+
+    scaled = TrainConfig.optimizer_config
+    monkeypatch.setattr(mobilenetv3_common.training, "update", update)
+    project = PROJECT.with_port("train", update=update)
+    project = dataclasses.replace(project, reference=project.reference.with_names("train", update=update))
+    monkeypatch.setattr(TrainConfig, "optimizer_config", lambda config, pictures: scaled(config, config.scale_lr_from or pictures))
+    ground = dataclasses.replace(sound.ground, context=Context(project), folder=tmp_path)
+    ours, theirs = (resumption.long_run(ground, role, ground.weights) for role in ("port", "reference"))
+    made = result()
+    resumption.judge_long_run(made, ground, ours, theirs, theirs)
+    assert set(failed(made)) >= {"run.average", "run.learning_rates"}
+
+
+def test_ranks_that_do_not_merge_their_confusion_are_named(sound, monkeypatch):
+    """The second sum of an evaluation is lost."""
+
+    class Forgetful(evaluation.Together):
+        def sum(self, values):
+            merged = super().sum(values)
+            return merged if len(self.summed) == 1 else self.summed[-1]
+
+    monkeypatch.setattr(evaluation, "Together", Forgetful)
+    ours = evaluation.evaluated(sound.ground, "port", sound.evaluated.labels)
+    made = result()
+    evaluation.judge_evaluation(made, ours, sound.evaluated)
+    assert failed(made) == ["evaluation.ranks.confusion"]
+
+
+def test_a_part_without_checkpoints_says_so():
+    """The protocol asks for ``save`` alone where runs are resumed."""
+
+    class Part:
+        def __getattr__(self, name):
+            if name == "save":
+                raise AttributeError(name)
+            return getattr(PROJECT.port.train, name)
+
+    lacking = dataclasses.replace(PROJECT, port=dataclasses.replace(PROJECT.port, train=Part()))
+    made = result()
+    runs.compare(Context(lacking), made)
+    assert made.not_run == "resumption: the train part of the port has no save"
+    assert "resumed run" not in made.covers and made.passed and "run.weights" in [q.name for q in made.quantities]
+
+
+@pytest.mark.parametrize("left_out", [(), (2,)])
+def test_figures_are_counted_as_by_hand(left_out):
+    logits = np.array([[3.0, 1, 0, 0, 0, 0, 0], [0, 5.0, 4, 3, 2, 1, 0], [1, 2, 3, 4, 5, 6, 0.0]])
+    labels = np.array([0, 2, 6])
+    found = evaluation.counted_figures(logits, labels, left_out)
+    count = 3 - len(left_out)
+    assert (found["samples"], found["skipped"]) == (count, len(left_out))
+    assert (found["top1"], found["top5"]) == (1 / count, 2 / count)
+    assert found["confusion"][2, 1] == 1 and found["confusion"].sum() == count

@@ -1,0 +1,167 @@
+"""Variants of the model (widths, tails, dilation, class count, dropout): a port that is wrong in one alone is found in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from alignment.localize.stages import models
+from alignment.steps import variants
+from alignment.steps.context import Context, Weights
+from alignment.steps.result import StepResult
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.models import mobilenetv3
+from projects.mobilenetv3.project import PROJECT
+
+Own = SimpleNamespace(
+    block_configs=mobilenetv3.block_configs, build=mobilenetv3._build, make_divisible=mobilenetv3.make_divisible,
+    network=mobilenetv3.MobileNetV3, conv=mobilenetv3.ConvNormActivation,
+)  # fmt: skip
+
+
+def nearest(channels, divisor=8):
+    """Without the rule of 90 %."""
+    return max(divisor, int(channels + divisor / 2) // divisor * divisor)
+
+
+def rounded_down(channels, divisor=8):
+    return max(divisor, int(channels) // divisor * divisor)
+
+
+def not_dilated(table, width_mult, reduced_tail, dilated):
+    return Own.block_configs(table, width_mult, reduced_tail, False)
+
+
+def first_row_not_dilated(table, width_mult, reduced_tail, dilated):
+    configs = Own.block_configs(table, width_mult, reduced_tail, dilated)
+    return [*configs[:-3], dataclasses.replace(configs[-3], dilation=1), *configs[-2:]]
+
+
+def dilated_by_four(table, width_mult, reduced_tail, dilated):
+    configs = Own.block_configs(table, width_mult, reduced_tail, dilated)
+    return [dataclasses.replace(row, dilation=4 if row.dilation == 2 else 1) for row in configs]
+
+
+def tail_not_reduced(table, width_mult, reduced_tail, dilated):
+    return Own.block_configs(table, width_mult, False, dilated)
+
+
+def tail_reduced_too_early(table, width_mult, reduced_tail, dilated):
+    configs = Own.block_configs(table, width_mult, reduced_tail, dilated)
+    if not reduced_tail:
+        return configs
+    return [*configs[:-3], dataclasses.replace(configs[-3], expanded_channels=configs[-3].expanded_channels // 2), *configs[-2:]]
+
+
+def built(**changed):
+    """The builder with one of its arguments replaced."""
+    names = ("table", "last_channels", "num_classes", "width_mult", "reduced_tail", "dilated", "dropout")
+
+    def build(*args):
+        given = {**dict(zip(names, args, strict=True)), **changed}
+        return Own.build(*(given[name] for name in names))
+
+    return build
+
+
+def refuses(*args):
+    if args[5]:
+        raise NotImplementedError("dilated is not ported")
+    return Own.build(*args)
+
+
+class UnpaddedDilation(Own.conv):
+    """The padding does not grow with the dilation."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        conv = self[0]
+        if tuple(conv._dilation) != (1, 1):
+            conv._padding = conv._updated_padding = [(side - 1) // 2 for side in conv.weight.shape[2:]]
+
+
+HERE = f"tests/test_variants.py:{refuses.__code__.co_firstlineno + 2} in refuses"
+BROKEN = {
+    "no rule of 90 %": ("make_divisible", nearest, {"width_mult": 0.75}, "features.2.block.2.0.weight", "16 output"),
+    "channels rounded down": ("make_divisible", rounded_down, {"width_mult": 0.5}, "features.2.block.0.0.weight", "32 output"),
+    "width ignored": ("_build", built(width_mult=1.0), {"width_mult": 0.35}, "features.0.0.weight", "16 output"),
+    "dilation ignored": ("block_configs", not_dilated, {"dilated": True}, "features.9.block.1.0", ""),
+    "dilation of one row": ("block_configs", first_row_not_dilated, {"dilated": True}, "features.9.block.1.0", ""),
+    "dilated by four": ("block_configs", dilated_by_four, {"dilated": True}, "features.9.block.1.0", ""),
+    "padding without dilation": ("ConvNormActivation", UnpaddedDilation, {"dilated": True}, "features.9.block.1.0", "padding"),
+    "dilation not ported": ("_build", refuses, {"dilated": True}, HERE, "the model cannot be built"),
+    "tail not reduced": ("block_configs", tail_not_reduced, {"reduced_tail": True}, "features.9.block.3.0.weight", "48 output"),
+    "tail reduced too early": (
+        "block_configs", tail_reduced_too_early, {"reduced_tail": True}, "features.9.block.0.0.weight", "72 output channels",
+    ),
+    "classes ignored": ("_build", built(num_classes=1000), {"num_classes": 10}, "classifier.3.weight", "1000 classes"),
+    "dropout ignored": ("_build", built(dropout=0.2), {"dropout": 0.5}, "classifier.2", "dropout rate 0.2, expected 0.5"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def variant(context):
+    """Makes a context in which one variant is compared."""
+
+    def make(options):
+        project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, compared_options=[options]))
+        return context(project)
+
+    return make
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_variant_that_is_wrong_fails_and_is_located(case, variant, monkeypatch):
+    name, replacement, options, place, words = BROKEN[case]
+    monkeypatch.setattr(mobilenetv3, name, replacement)
+    found = models.with_other_options(variant(options))
+    assert found is not None
+    assert found.location == place, found.line()
+    assert found.hint.startswith(f"{variants.title(options)}: {words}") and found.measured, found.line()
+
+
+def test_a_wrong_variant_fails_the_step(variant, monkeypatch):
+    monkeypatch.setattr(mobilenetv3, "block_configs", not_dilated)
+    result = StepResult(1, "forward")
+    variants.judge(variant({"dilated": True}), result)
+    assert [row.name for row in result.quantities if not row.passed] == ["variant.dilated=True.logits"]
+    assert result.failed and result.covers == ["dilated=True"]
+
+
+def test_all_variants_of_a_sound_port_pass(context):
+    sound, result = context(), StepResult(1, "forward")
+    variants.judge(sound, result)
+    failed = [f"{row.name}: {row.reason}" for row in result.quantities if not row.passed]
+    assert result.passed, failed
+    assert result.covers == ["width_mult=0.35", "width_mult=0.5", "width_mult=0.75", "width_mult=1.25", "reduced_tail=True",
+        "dilated=True", "num_classes=10", "dropout=0.5"]  # fmt: skip
+    names = [row.name for row in result.quantities]
+    assert names[:3] == ["variant.width_mult=0.35." + rest for rest in ("structure", "dropout.classifier.2", "logits")]
+    exact = [row.float64_diff for row in result.quantities if row.name.endswith("logits")]
+    assert len(exact) == 8 and 0 < max(exact) < 1e-12
+
+
+def test_without_the_weights_own_options_the_defaults_are_compared_too(small_state):
+    """Weights of another width say the options of both builders, which hides their defaults."""
+
+    def other_default(num_classes=1000, dropout=0.1, **rest):
+        return mobilenetv3.mobilenet_v3_small(num_classes, dropout=dropout, **rest)
+
+    project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, port=other_default, compared_options=[]))
+    given = Context(project, given_state=small_state)
+    assert variants.compared(given) == []
+    given.__dict__["weights"] = Weights(small_state, "a file", {"width_mult": 0.5, "dropout": 0.2}, False)
+    assert variants.compared(given) == [{}]
+    found = models.with_other_options(given)
+    assert found.location == "classifier.2" and found.hint == "defaults: dropout rate 0.1, expected 0.2"
+
+
+def test_a_variant_that_the_reference_does_not_have_is_the_projects_mistake(small_state):
+    project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, compared_options=[{"depth": 3}]))
+    given = Context(project, given_state=small_state, options={"width_mult": 0.5})
+    with pytest.raises(UserError, match=r"does not take compared_options {'depth': 3}: got an unexpected keyword argument 'depth'"):
+        given.check()
+    with pytest.raises(UserError, match="the reference of mobilenet_v3_small with depth=3 cannot be built or run"):
+        variants.judge(given, StepResult(1, "forward"))
