@@ -46,7 +46,7 @@ class CrossEntropyLoss(nn.Layer):
             index = paddle.where(kept, labels, paddle.zeros_like(labels)).unsqueeze(1)
             loss = log_sum - paddle.take_along_axis(shifted, index, axis=1).squeeze(1)
         if smooth > 0.0:
-            loss = loss * (1.0 - smooth) + (log_sum - _sum_classes(shifted) / logits.shape[1]) * smooth
+            loss = loss * (1.0 - smooth) + (log_sum - _mean_classes(shifted)) * smooth
         loss = paddle.where(kept, loss, paddle.zeros_like(loss))
         return loss.sum() / kept.astype(loss.dtype).sum()
 
@@ -55,3 +55,8 @@ def _sum_classes(values: paddle.Tensor) -> paddle.Tensor:
     # Paddle's CPU reduction adds one value after the other, which over 1000 float32 classes rounds 20 times as much as
     # torch's; in float64 the order does not matter.
     return values.astype("float64").sum(axis=1).astype(values.dtype)
+
+
+def _mean_classes(values: paddle.Tensor) -> paddle.Tensor:
+    # The sum of 1000 float16 values overflows before it is divided; the mean does not.
+    return values.astype("float64").mean(axis=1).astype(values.dtype)

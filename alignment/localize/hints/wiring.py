@@ -50,7 +50,9 @@ def wiring(s: Subject) -> Iterator[Hint]:
             )
     for mine, other in zip(ours, theirs, strict=False):
         if mine != other and _depends(s, mine, other, children):
-            yield Kind.CALL_ORDER, f"the port's forward calls {mine} where the reference calls {other}"
+            layer = s.pair.reference.framework.layer
+            mine, other = (f"{path} ({layer(s.pair.reference.modules[path]).title})" for path in (mine, other))
+            yield Kind.CALL_ORDER, f"the port's forward calls the reference's {mine} where the reference calls {other}"
 
 
 def _called_inside(s: Subject, child: str) -> bool:

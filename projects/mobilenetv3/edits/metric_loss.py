@@ -100,7 +100,7 @@ loss("smoothing", "smoothing_halved", SMOOTH, "        smooth = self.label_smoot
 loss(
     "smoothing_over_others|smoothing",
     "smoothing_over_the_others",
-    "(log_sum - _sum_classes(shifted) / logits.shape[1])",
+    "(log_sum - _mean_classes(shifted))",
     "(log_sum - (_sum_classes(shifted) - shifted.max(axis=1)) / (logits.shape[1] - 1))",
 )
 loss(
