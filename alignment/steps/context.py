@@ -185,8 +185,22 @@ class Context:
         Raises:
             Exception: whatever the port's builder raises.
         """
-        port, reference = (self._made(role, self.options) for role in ("port", "reference"))
+        return self._match(self._made("port", self.options))
+
+    def _match(self, port: Module) -> Matched:
+        reference = self._made("reference", self.options)
         return matched(port, reference, self.names, self.frameworks, lambda: self.fake_inputs(2, small=True))
+
+    def matched_port(self) -> Module:
+        """As ``fresh("port")``; where nothing is matched yet, this model is, which saves building another.
+
+        Raises:
+            Exception: whatever the port's builder raises.
+        """
+        port = self._made("port", self.weights.options)
+        if "matched" not in self.__dict__:
+            self.__dict__["matched"] = self._match(port)
+        return self.named("port", port)
 
     @property
     def frameworks(self) -> tuple[Framework, Framework]:

@@ -15,7 +15,6 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Group, Quantity, distance, norm
 from alignment.initialisers import difference_words, extremes, extremes_bound, ks_bound, ks_distance
-from alignment.localize.matching import match_modules
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from alignment.weights import renamed
@@ -105,8 +104,7 @@ def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
     seeds = _seeds(first, second)
     each = -(-SAMPLE // seeds)
     reference = _fresh(itertools.chain((first, second), _states(context, "reference", {}, range(2, seeds))), each)
-    frameworks = context.port.framework, context.reference.framework
-    names = match_modules(context.fresh("port"), context.fresh("reference"), frameworks=frameworks).renaming()
+    names = context.matched.matching.renaming()
     port = _fresh(_states(context, "port", names, range(seeds)), each)
     both = [name for name, fresh in reference.items() if name in port and port[name].first.shape == fresh.first.shape]
     tests = 3 * sum(not reference[name].alike.all() for name in both)

@@ -77,7 +77,7 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
     other, reference = of(context, options)
     structure = Quantity(f"{name}.structure", [len(other.weights.state)])
     try:
-        port = other.fresh("port")
+        port = other.matched_port()
         profile = dropout_profile(other, {"port": port, "reference": reference})
         port = context.port.framework.place(other.exact("port", port))
         other.load("port", port, other.weights.state)
