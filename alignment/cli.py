@@ -1,4 +1,4 @@
-"""The commands of the engine: python -m alignment run | compare | weights | bench."""
+"""The commands of the engine: python -m alignment run | audit | compare | weights | bench."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alignment.flags import HEEDED, NOT_BENCHED, RESULT, bench_parser, parse_steps, run_parser, shown, weights_parser
+from alignment.flags import HEEDED, NOT_BENCHED, RESULT, audit_parser, bench_parser, parse_steps, run_parser, shown, weights_parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
 
 if TYPE_CHECKING:
     from alignment.project import Project
+    from alignment.steps.result import StepResult
     from mobilenetv3_common.train_config import TrainConfig
 
 
@@ -118,13 +119,10 @@ def _align(
     flags: list[str],
     recipe: TrainConfig | None,
 ) -> int:
-    from alignment import coverage
-    from alignment.localize.stages import locate
+    from alignment.aligned import Wanted, align
     from alignment.names import read_names
-    from alignment.report import picture, results, table
-    from alignment.steps import NAMES, converted, lacks, ranks, run_step
+    from alignment.steps import ranks
     from alignment.steps.context import Context
-    from alignment.steps.data import check_pictures
 
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
     context = Context(
@@ -141,61 +139,15 @@ def _align(
         recipe_name=str(args.config or ""),
         precision=args.precision or "",
     )
-    context.check()
     if args.data_path is not None and project.lacks("data"):
+        context.check()
         raise UserError(f"--data-path {args.data_path}: {project.lacks('data')}, so no pictures are read")
-    if context.has_pictures:
-        check_pictures(context, splits=("train", "val") if 2 in steps and not lacks(2, context) else ("val",))
-    compared = [converted.run(context)] if args.port_weights else []  # first of all: a file that cannot be used ends the command
-    print(_headline(context))
-    if args.inject:
-        print(f"injected on purpose: {args.inject}")
-    done = list(compared)
-    for result in compared:
-        print(f"step {result.step} {result.name} ... {result.verdict} in {result.seconds:.1f} s", flush=True)
-    with coverage.watched(context) as seen:
-        for number in steps:
-            print(f"step {number} {NAMES.get(number, ranks.NAME)} ...", end="", flush=True)
-            on_ranks = number == ranks.NUMBER
-            done.append(ranks.run(context, file, args.ranks, args.inject) if on_ranks else run_step(number, context))
-            seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
-            print(f" {done[-1].verdict}{seconds}", flush=True)
-    covered = coverage.coverage_of(context, done, seen)
-    if not any(result.ran for result in done[len(compared) :]):
-        raise UserError(f"none of step(s) {', '.join(map(str, steps))} can run on {project.name}: {done[len(compared)].not_run}")
-    failed = any(result.failed for result in done)
-    if failed:
-        print("localising ...", end="", flush=True)
-    localization = locate(context, done, always=args.localize)
-    if failed:
-        print(f" {localization.seconds:.1f} s")
-    results.write_results(args.result_dir, context, done, localization, covered, every, flags)
-    drawn = picture.plot(args.result_dir / "alignment.png", context, done)
-    print(f"\n{table.table(done)}\n")
-    if args.localize and localization.layers:
-        print(f"{localization.table()}\n")
-    said = table.explanation(done, localization) or [table.verdict(context, done, every), *covered.lines()]
-    print("\n".join([*said, *table.notes(context)]))
-    beside = ", picture alignment.png" if drawn else ""
-    print(f"results: {shown(args.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
-    return 1 if failed else 0
 
+    def on_ranks(context: Context) -> StepResult:
+        return ranks.run(context, file, args.ranks, args.inject)
 
-def _headline(context) -> str:  # type: ignore[no-untyped-def]
-    """The model, its size, its weights, the data and the device."""
-    framework = context.reference.framework
-    entries = framework.entries(context.fresh("reference"))
-    parameters = sum(_size(entry.shape) for entry in entries if entry.role == "parameter")
-    data = f"data {shown(context.data_path)}" if context.has_pictures else "no pictures"
-    recipe = f", recipe {context.recipe_name}" if context.recipe is not None else ""
-    return f"{context.model}, {parameters:,} parameters, {context.weights.name} weights, {data}, {context.device}{recipe}"
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+    wanted = Wanted(steps, every, args.result_dir, flags, args.localize, on_ranks if args.ranks else None, args.inject or "")
+    return align(context, wanted).status
 
 
 def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -301,6 +253,15 @@ def weights(argv: Sequence[str]) -> int:
     return 0
 
 
+@exit_on_user_error
+def audit(argv: Sequence[str]) -> int:
+    """Align two models that are named on the command line."""
+    args = audit_parser().parse_args(argv)
+    from alignment.audit.command import audit as audited
+
+    return audited(args, argv)
+
+
 def _compare(argv: Sequence[str]) -> int:
     from alignment.record_diff import main as compare
 
@@ -309,6 +270,7 @@ def _compare(argv: Sequence[str]) -> int:
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "run": (run, "align a project: run PROJECT [--steps 1-6] [...]"),
+    "audit": (audit, "align two models: audit --port MODULE:CALLABLE --reference MODULE:CALLABLE [--input 2x3x224x224] [...]"),
     "compare": (_compare, "compare two record files strictly: compare A.npy B.npy"),
     "weights": (weights, "write the weights of an alignment to a file: weights PROJECT --output FILE"),
     "bench": (bench, "measure the engine on a project: bench PROJECT [--faults | --false-alarms]"),

@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -96,7 +96,7 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
     missing: dict[bool, list[str]] = {True: [], False: []}
     for step, topics in _universe(context).items():
         missing[step in ran] += [topic for topic in topics if topic not in names]
-    found = Coverage(covered, missing[True], missing[False], packages=_others(port_packages(context)))
+    found = Coverage(covered, missing[True], missing[False], packages=_others(_part_names(context), port_packages(context)))
     for name in seen.known:
         (found.run if name in seen.called else found.not_run).append(name)
     return found
@@ -162,14 +162,19 @@ def _noting(seen: Seen, name: str, function: FunctionType, code: CodeType) -> Co
 
 def port_packages(context: Context) -> set[str]:
     """Names of the packages and modules that the port's parts and its model are written in."""
-    parts = [getattr(context.project.port, part) for part in PARTS]
-    names = {part.__name__ for part in parts if isinstance(part, ModuleType)}
+    names = _part_names(context)
     builder = context.spec.port
     while isinstance(builder, functools.partial):
         builder = builder.func
     module = getattr(inspect.unwrap(builder), "__module__", "")
     roots = {name.partition(".")[0] for name in names}
     return names | {module.rpartition(".")[0] if module.partition(".")[0] in roots else module}
+
+
+def _part_names(context: Context) -> set[str]:
+    """Names of the packages and modules that the port's parts are."""
+    parts = [getattr(context.project.port, part) for part in PARTS]
+    return {part.__name__ for part in parts if isinstance(part, ModuleType)}
 
 
 def _modules(packages: Iterable[str]) -> list[ModuleType]:
@@ -203,10 +208,10 @@ def _plain(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def _others(packages: Iterable[str]) -> list[str]:
-    """Packages that stand beside some under the same root."""
+def _others(parts: Iterable[str], known: Collection[str]) -> list[str]:
+    """Packages that stand beside the parts under the same root, and are not known. A model of its own package has no such."""
     found = []
-    for root in sorted({name.partition(".")[0] for name in packages if "." in name}):
+    for root in sorted({name.partition(".")[0] for name in parts if "." in name}):
         path = getattr(sys.modules.get(root), "__path__", [])
-        found += [name for info in pkgutil.iter_modules(path, f"{root}.") if info.ispkg and (name := info.name) not in packages]
+        found += [name for info in pkgutil.iter_modules(path, f"{root}.") if info.ispkg and (name := info.name) not in known]
     return found

@@ -157,6 +157,38 @@ def weights_parser() -> argparse.ArgumentParser:
     return p
 
 
+def audit_parser() -> argparse.ArgumentParser:
+    """The flags of ``audit``."""
+    p = argparse.ArgumentParser(
+        prog="python -m alignment audit",
+        description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
+        "with the same weights on both sides. Exit status: 0 no difference found, 1 a mistake found, 2 the input cannot be used.",
+    )
+    maker = "MODULE:CALLABLE"
+    p.add_argument(
+        "--port", required=True, metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net"
+    )
+    p.add_argument("--reference", required=True, metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
+    p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
+    p.add_argument("--reference-args", metavar="JSON", help="of the reference's")
+    p.add_argument(
+        "--input",
+        metavar="SHAPE|FILE.npz|MODULE:CALLABLE",
+        help="samples and shape of one, e.g. 2x3x224x224; or arrays, samples first; or a function of (samples, numpy generator) "
+        "that returns them (default: what the reference is found to accept)",
+    )
+    p.add_argument("--weights", metavar="FILE", help="of either side, loaded into both (default: random, calibrated on the input)")
+    p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
+    p.add_argument("--training", action="store_true", help="compare training mode and fresh weights, too")
+    p.add_argument("--precision", choices=PRECISIONS, help="compare in this precision too (default: not)")
+    p.add_argument("--localize", action="store_true", help="make the table over all modules even where nothing differs")
+    p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
+    p.add_argument("--seed", type=int, default=0, help="of weights and inputs (default: 0)")
+    p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
+    p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
+    return p
+
+
 def parse_steps(text: str | None, known: Sequence[int]) -> list[int]:
     """``"1-3,5"`` to [1, 2, 3, 5]; None to all known steps.
 

@@ -1,5 +1,7 @@
 """MobileNetV3 in PyTorch: the reference, on torchvision's own models and image operations. Never imports paddle."""
 
-from mobilenetv3_ref._torchvision import declare_missing_operators
+import torch
 
-declare_missing_operators()
+from mobilenetv3_common.torchvision_operators import declare_missing_operators
+
+declare_missing_operators(torch)

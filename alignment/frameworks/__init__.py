@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+from types import ModuleType
 from typing import Any
 
 from alignment.frameworks.base import Framework
@@ -41,3 +43,18 @@ def framework_of(model: Any) -> Framework:
             found.follow(model)
             return found
     raise UserError(f"{type(model).__name__} is not a module of {', '.join(names())}: give a model, not its output or its class")
+
+
+def import_module(name: str) -> ModuleType:
+    """Import somebody's module; where that raises for what a framework knows to mend, mend it and try again.
+
+    Raises:
+        Exception: whatever the module raises.
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        known = [framework(name) for name in names() if name in sys.modules]
+        if not any(one.repaired(error) for one in known):
+            raise
+    return importlib.import_module(name)

@@ -144,6 +144,10 @@ class Framework(abc.ABC):
     def default_dtype(self, dtype: str) -> contextlib.AbstractContextManager[None]:
         """New parameters, buffers and optimizer state are of this type (``"float32"``, ``"float64"``) inside the block."""
 
+    def repaired(self, error: Exception) -> bool:
+        """Whether an import that raised is worth another try: the framework has just mended what was wrong beside it."""
+        return False
+
     # --- arrays and tensors ------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

@@ -17,6 +17,7 @@ from alignment.frameworks._passes import mapped
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.torchvision_operators import declare_missing_operators
 from mobilenetv3_common.weights import State
 
 ACTIVATIONS: dict[type[nn.Module], str] = {
@@ -67,6 +68,14 @@ class Torch(Taped):
     def launch(self, processes: int, logs: Path) -> list[str]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         return [*command, f"--log-dir={logs}", "--redirects=3"]
+
+    def repaired(self, error: Exception) -> bool:
+        if "torchvision::" not in str(error):
+            return False
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        declare_missing_operators(torch)
+        return True
 
     @contextlib.contextmanager
     def threads(self, count: int) -> Iterator[None]:

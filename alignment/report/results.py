@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +12,13 @@ from alignment.coverage import Coverage
 from alignment.localize.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
+from alignment.report.environment import versions
 from alignment.report.table import passed, verdict
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from mobilenetv3_common.files import atomic_open
 
 RECORD_NAMES = {"backward": "losses"}  # the guide calls step 5's record by its content
-PACKAGES = (
-    "paddlepaddle",
-    "paddlepaddle-gpu",
-    "torch",
-    "torchvision",
-    "mindspore",
-    "numpy",
-    "pillow",
-    "opencv-python-headless",
-    "opencv-python",
-)
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that can change a result, as far as it is installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def first_divergence(localization: Localization) -> dict[str, str] | None:

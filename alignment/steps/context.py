@@ -63,6 +63,7 @@ class Context:
         image_backend: decoder of pictures.
         recipe: what steps 5 and 6 train by instead of the project's own recipe, in small; ``recipe_name`` is for people.
         precision: in which steps 1, 4 and 5 compare besides, ``"bfloat16"`` or ``"float16"``; none where empty.
+        without_training: why training mode is not compared; ``""`` to compare it where it can be.
     """
 
     project: Project
@@ -79,6 +80,7 @@ class Context:
     recipe: TrainConfig | None = None
     recipe_name: str = ""
     precision: str = ""
+    without_training: str = ""
 
     def __post_init__(self) -> None:
         self.model = self.model or next(iter(self.project.models))
@@ -345,6 +347,8 @@ class Context:
 
         The masks of dropout layers are shared. What draws numbers by a function, or in a layer that is not known, is not.
         """
+        if self.without_training:
+            return f"training mode: {self.without_training}"
         lane = Lane(self, "reference32")
         lane.train_mode(True)
         passes = []

@@ -1,0 +1,117 @@
+"""One alignment: the steps in order, localisation, the results on disk, and what is printed of it all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alignment import coverage
+from alignment.coverage import Coverage
+from alignment.flags import shown
+from alignment.localize.finding import Localization
+from alignment.localize.stages import locate
+from alignment.report import picture, results, table
+from alignment.steps import NAMES, converted, lacks, ranks, run_step
+from alignment.steps.context import Context
+from alignment.steps.data import check_pictures
+from alignment.steps.result import StepResult
+from mobilenetv3_common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of an alignment.
+
+    Attributes:
+        steps: to run, in this order.
+        every: the numbers of all steps; the verdict says so where one of them was not run.
+        result_dir: where results go.
+        flags: of the command, for the page.
+        localize: make the table over all modules even where every step passes.
+        on_ranks: runs step 7, where it is asked for.
+        injected: the fault with which the port was broken on purpose; none where empty.
+    """
+
+    steps: Sequence[int]
+    every: Sequence[int]
+    result_dir: Path
+    flags: Sequence[str] = ()
+    localize: bool = False
+    on_ranks: Callable[[Context], StepResult] | None = None
+    injected: str = ""
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """What came of it.
+
+    Attributes:
+        results: of the steps, that of a converted file first.
+        localization: the first mistake, and the table over modules.
+        covered: what the verdict rests on.
+    """
+
+    results: list[StepResult]
+    localization: Localization
+    covered: Coverage
+
+    @property
+    def status(self) -> int:
+        """The command's exit status: 1 where a step failed."""
+        return 1 if any(result.failed for result in self.results) else 0
+
+
+def align(context: Context, wanted: Wanted) -> Aligned:
+    """Run steps, localise where one fails, write the results, and print all of it.
+
+    Raises:
+        UserError: the project's description does not hold, its pictures cannot be read, or none of the steps can run.
+    """
+    context.check()
+    if context.has_pictures:
+        check_pictures(context, splits=("train", "val") if 2 in wanted.steps and not lacks(2, context) else ("val",))
+    done = [converted.run(context)] if context.port_weights else []  # first of all: a file that cannot be used ends the command
+    compared = len(done)
+    print(_headline(context))
+    if wanted.injected:
+        print(f"injected on purpose: {wanted.injected}")
+    for result in done:
+        print(f"step {result.step} {result.name} ... {result.verdict} in {result.seconds:.1f} s", flush=True)
+    with coverage.watched(context) as seen:
+        for number in wanted.steps:
+            print(f"step {number} {NAMES.get(number, ranks.NAME)} ...", end="", flush=True)
+            done.append(wanted.on_ranks(context) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, context))
+            seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
+            print(f" {done[-1].verdict}{seconds}", flush=True)
+    covered = coverage.coverage_of(context, done, seen)
+    if not any(result.ran for result in done[compared:]):
+        steps = ", ".join(map(str, wanted.steps))
+        raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
+    failed = any(result.failed for result in done)
+    if failed:
+        print("localising ...", end="", flush=True)
+    localization = locate(context, done, always=wanted.localize)
+    if failed:
+        print(f" {localization.seconds:.1f} s")
+    results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags)
+    drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
+    print(f"\n{table.table(done)}\n")
+    if wanted.localize and localization.layers:
+        print(f"{localization.table()}\n")
+    said = table.explanation(done, localization) or [table.verdict(context, done, wanted.every), *covered.lines()]
+    print("\n".join([*said, *table.notes(context)]))
+    beside = ", picture alignment.png" if drawn else ""
+    print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
+    return Aligned(done, localization, covered)
+
+
+def _headline(context: Context) -> str:
+    """The model, its size, its weights, the data and the device."""
+    framework = context.reference.framework
+    entries = framework.entries(context.fresh("reference"))
+    parameters = sum(math.prod(entry.shape) for entry in entries if entry.role == "parameter")
+    data = f"data {shown(context.data_path)}" if context.has_pictures and context.data_path else "no pictures"
+    recipe = f", recipe {context.recipe_name}" if context.recipe is not None else ""
+    return f"{context.model}, {parameters:,} parameters, {context.weights.name} weights, {data}, {context.device}{recipe}"

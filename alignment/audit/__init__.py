@@ -1,0 +1,1 @@
+"""Any two models that somebody can name, audited: ``python -m alignment audit``."""

@@ -1,0 +1,90 @@
+"""``python -m alignment audit``: is one model that somebody can name the port of another?"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from alignment.aligned import Aligned, Wanted, align
+from alignment.audit import markdown
+from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
+from alignment.flags import shown
+from alignment.names import read_names
+from alignment.report.environment import commit, machine
+from alignment.steps.context import Context
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+
+STEPS = (1, 5)  # those that need no part besides the models
+
+
+def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
+    """Align the two models of ``alignment.flags.audit_parser``'s flags; exit status 0 where no step failed, else 1.
+
+    Raises:
+        UserError: what was given cannot be used.
+    """
+    port = Maker("--port", args.port, arguments("--port-args", args.port_args))
+    reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
+    if args.seed < 0:
+        raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    ensure_writable_dir(args.report)
+    pair = pair_of(port, reference, args.input, initialisation=args.training)
+    pair.project.use(args.device)
+    context = Context(
+        pair.project,
+        weights_from=args.weights,
+        names={} if args.names is None else read_names(args.names),
+        seed=args.seed,
+        device=args.device,
+        precision=args.precision or "",
+        without_training="" if args.training else "not asked for (--training)",
+    )
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+        print(
+            f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
+        )
+        print(f"input: {_input(pair)}")
+        aligned = align(context, Wanted(STEPS, STEPS, args.report, flags, args.localize))
+        written = _write(args.report, context, pair, aligned, flags)
+        print(f"{written}: to paste into a pull request")
+    if args.json:
+        print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
+    return aligned.status
+
+
+def _input(pair: Pair) -> str:
+    small = pair.inputs.small
+    return pair.inputs.words + (f"; {'x'.join(map(str, small))} where many passes are made" if small else "")
+
+
+def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: Sequence[str]) -> str:
+    """The Markdown block, and the map of names where the port's own are others; returns what was written."""
+    inputs = {str(number): array for number, array in enumerate(context.fake_inputs(2))}
+    about = {
+        **machine(),
+        "commit": commit(),
+        "weights": f"{context.weights.name}, SHA-256 {digest(context.weights.state)}",
+        "input": f"{_input(pair)}; SHA-256 of two samples {digest(inputs)}",
+        "seed": str(context.seed),
+        "device": context.device,
+    }
+    command = shlex.join(["python", "-m", "alignment", "audit", *flags])
+    with atomic_open(folder / "report.md", "w") as file:
+        file.write(markdown.block(context, aligned, STEPS, command, about))
+    summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
+    with atomic_open(folder / "alignment.json", "w") as file:
+        json.dump(summary | {"audit": {"command": command, **about}}, file, indent=1)
+        file.write("\n")
+    names = name_map(context.matched.shown, context.port.framework, context.spec.port())
+    if not names:
+        return shown(folder / "report.md")
+    with atomic_open(folder / "map.yaml", "w") as file:
+        file.write("# port path: reference path; edit it and give it back with --names\n")
+        file.writelines(f"{json.dumps(own)}: {json.dumps(path)}\n" for own, path in names.items())
+    return f"{shown(folder / 'report.md')}, names in {shown(folder / 'map.yaml')}"

@@ -1,0 +1,60 @@
+"""An audit as a Markdown block, for a pull request: what was compared, on what, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from alignment import tolerance
+from alignment.aligned import Aligned
+from alignment.report import table
+from alignment.report.environment import versions
+from alignment.steps.context import Context
+
+SHOWN = 10  # rows that failed
+
+
+def block(context: Context, aligned: Aligned, every: Sequence[int], command: str, about: Mapping[str, str]) -> str:
+    """The text.
+
+    Args:
+        context: the two sides.
+        aligned: what came of them.
+        every: the numbers of all steps.
+        command: that made it.
+        about: further rows of the environment: machine, commit, digests.
+    """
+    results = aligned.results
+    lines = [f"### {table.verdict(context, results, every)}", ""]
+    first = aligned.localization.first
+    if first is not None:
+        lines += [f"**First mistake:** {_plain(first.line())}", ""]
+    lines += ["| step | compared | float32 / floor | exact mode | verdict |", "|---|---|---|---|---|"]
+    for result in results:
+        ratio, exact = table.float32_ratio(result.quantities), table.exact_difference(result)
+        numbers = "-" if ratio is None else f"{ratio:.1f} x", "-" if exact is None else f"{exact:.1e}"
+        lines.append(
+            f"| {result.step} {result.name} | {len(result.quantities) or '-'} | {' | '.join(numbers)} | {result.verdict} |"
+        )
+    lines += [
+        "",
+        f"(Bounds: {tolerance.FLOOR_FACTOR:g} x the reference's own float32 noise; {tolerance.EXACT_RTOL:.0e} in float64.)",
+    ]
+    failed = [f"- `{q.name}`: {_plain(q.reason)}" for result in results for q in result.quantities if not q.passed]
+    failed += [f"- {result.name}: {_plain(problem)}" for result in results for problem in result.problems]
+    if failed:
+        more = [f"- and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
+        lines += ["", "What failed:", "", *failed[:SHOWN], *more]
+    unchecked = [*table.not_run(results), *[f"not covered: {topic}" for topic in aligned.covered.not_covered]]
+    if unchecked:
+        lines += ["", "Not checked:", "", *(f"- {_plain(line)}" for line in unchecked)]
+    notes = context.notes()
+    if notes:
+        lines += ["", "Notes:", "", *(f"- {_plain(note)}" for note in notes)]
+    lines += ["", "<details><summary>Environment</summary>", "", f"`{command}`", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_plain(value)} |" for name, value in {**about, **versions()}.items() if value]
+    return "\n".join([*lines, "", "</details>", ""])
+
+
+def _plain(text: str) -> str:
+    """Text that no Markdown table or list takes apart."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

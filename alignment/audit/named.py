@@ -1,0 +1,61 @@
+"""Objects that a command line names: ``MODULE:NAME`` or ``FILE.py:NAME``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from alignment.frameworks import import_module
+from alignment.raised import place_of, words_of
+from mobilenetv3_common.errors import UserError
+
+
+def named_object(flag: str, text: str) -> Any:
+    """What ``MODULE:NAME`` or ``FILE.py:NAME`` names; modules are looked for in the working folder, too.
+
+    Raises:
+        UserError: there is no such module or name, or importing the module raises.
+    """
+    module_name, _, name = text.rpartition(":")
+    if not module_name or not name:
+        raise UserError(f"{flag} {text}: expected MODULE:CALLABLE, e.g. torchvision.models:resnet50, or FILE.py:CALLABLE")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = _of_file(flag, module_name) if module_name.endswith(".py") else import_module(module_name)
+    except UserError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise UserError(f"{flag} {text}: there is no module {error.name!r} here") from error
+        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {words_of(error)}") from error
+    except Exception as error:  # whatever a stranger's module raises
+        where = place_of(error)
+        raise UserError(
+            f"{flag} {text}: {module_name} cannot be imported: {words_of(error)}{f' ({where})' if where else ''}"
+        ) from error
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, [one for one in dir(found) if not one.startswith("_")], 1)
+            raise UserError(f"{flag} {text}: {module_name} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        found = getattr(found, part)
+    return found
+
+
+def _of_file(flag: str, path: str) -> ModuleType:
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise UserError(f"{flag} {path}: there is no such file")
+    spec = importlib.util.spec_from_file_location(f"audited_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,157 @@
+"""Two callables that make models, ``MODULE:CALLABLE``, as a project of the engine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alignment.audit.inputs import Inputs, chosen_inputs
+from alignment.audit.named import named_object
+from alignment.frameworks import framework_of
+from alignment.frameworks.base import Framework, Module
+from alignment.project import ModelSpec, Project, Side
+from alignment.raised import place_of, words_of
+from mobilenetv3_common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A callable that makes a model, as it was named on the command line.
+
+    Attributes:
+        flag: ``"--port"`` or ``"--reference"``.
+        text: ``MODULE:CALLABLE`` or ``FILE.py:CALLABLE``.
+        arguments: keyword arguments of the callable.
+    """
+
+    flag: str
+    text: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return f"{self.flag} {self.text}"
+
+    @functools.cached_property
+    def function(self) -> Callable[..., Module]:
+        """The callable with its arguments.
+
+        Raises:
+            UserError: it does not exist, is no callable, or does not take the arguments.
+        """
+        found = named_object(self.flag, self.text)
+        if not callable(found) or not (inspect.isroutine(found) or isinstance(found, type | functools.partial)):
+            kind = type(found).__name__
+            raise UserError(f"{self.title} is a {kind}: name the class or function that makes the model")
+        try:
+            inspect.signature(found).bind(**self.arguments)
+        except TypeError as error:
+            raise UserError(f"{self.title}: {error}; give its arguments with {self.flag}-args '{{...}}'") from error
+        except ValueError:  # a signature that cannot be read
+            pass
+        return functools.partial(found, **self.arguments)
+
+    def made(self) -> Module:
+        """A model.
+
+        Raises:
+            UserError: the callable raises.
+        """
+        try:
+            return self.function()
+        except UserError:
+            raise
+        except Exception as error:
+            where = place_of(error)
+            raise UserError(f"{self.title} cannot be built: {words_of(error)}{f' ({where})' if where else ''}") from error
+
+
+def arguments(flag: str, text: str | None) -> Mapping[str, Any]:
+    """Keyword arguments from a JSON object.
+
+    Raises:
+        UserError: it is none.
+    """
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{flag} {text}: no JSON ({error.msg}); give an object, e.g. '{{\"num_classes\": 10}}'") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{flag} {text}: expected a JSON object, e.g. '{{\"num_classes\": 10}}'")
+    return found
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A port and its reference, ready to be aligned.
+
+    Attributes:
+        project: of the one model.
+        inputs: on what it runs.
+    """
+
+    project: Project
+    inputs: Inputs
+
+
+def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bool) -> Pair:
+    """Build both models once, find out their frameworks and what the reference accepts.
+
+    Args:
+        port, reference: the two sides.
+        given: ``--input``; None to try.
+        initialisation: whether fresh weights are compared.
+
+    Raises:
+        UserError: a side cannot be built or is no model, or the reference accepts no input.
+    """
+    network = reference.made()
+    sides = Side(_framework(port, port.made())), Side(_framework(reference, network))
+    inputs = chosen_inputs(given, sides[1].framework, network)
+    spec = ModelSpec(
+        port.function,
+        reference.function,
+        input_shape=inputs.shape,
+        small_shape=inputs.small,
+        inputs=inputs.make,
+        initialisation=initialisation,
+    )
+    name = reference.text.rpartition(":")[2]
+    return Pair(Project(name, sides[0], sides[1], {name: spec}), inputs)
+
+
+def _framework(maker: Maker, model: Any) -> Framework:
+    try:
+        return framework_of(model)
+    except UserError as error:
+        raise UserError(f"{maker.title} makes a {type(model).__name__}: {error.line}") from error
+
+
+def name_map(shown: Mapping[str, str], port: Framework, network: Module) -> dict[str, str]:
+    """``port path: reference path`` of every module with tensors that is called or nested otherwise in the port.
+
+    Args:
+        shown: ``alignment.localize.matching.Matched.shown``.
+        port, network: the port's framework, and a model of it as it was built.
+    """
+    holding = {path for path, module in port.modules(network, every_path=True).items() if port.own_tensors(module)}
+    return {own: path for own, path in shown.items() if own in holding and own != path and not path.startswith("(")}
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of named arrays: names, types, shapes and values, by name."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

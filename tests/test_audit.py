@@ -1,0 +1,198 @@
+"""One command for two models that nobody here wrote: what it finds, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from alignment.audit.inputs import chosen_inputs
+from alignment.cli import main
+from alignment.frameworks import framework
+from tests.conftest import run_command
+
+PADDLE = """
+import paddle
+from paddle import nn
+
+class Net(nn.Layer):
+    def __init__(self, width=8):
+        super().__init__()
+        self.conv = nn.Conv2D(3, width, 3, padding=1)
+        self.norm = nn.BatchNorm2D(width)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x):
+        return self.head(nn.functional.relu(self.norm(self.conv(x))).mean([2, 3]))
+
+class Nested(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2D(3, 8, 3, padding=1), nn.BatchNorm2D(8))
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(nn.functional.relu(self.stem(x)).mean([2, 3]))
+
+def raises():
+    raise ValueError("no such variant")
+
+def number():
+    return 5
+
+def with_arguments(width):
+    return Net(width)
+
+model = 3
+"""
+TORCH = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+def three(count, rng):
+    return rng.standard_normal((count, 3, 9, 7)).astype("float32")
+
+def wrong(count, rng):
+    return rng.standard_normal((3, 3, 9, 7))
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "theirs.py").write_text(TORCH)
+    (tmp_path / "ours.py").write_text(PADDLE)
+    return tmp_path
+
+
+def audit(folder, port="Net", *flags, reference="Net"):
+    """Exit status of an audit of two callables of the files above; the report lies in ``folder/report``."""
+    sides = ["--port", f"{folder}/ours.py:{port}", "--reference", f"{folder}/theirs.py:{reference}"]
+    return main(["audit", *sides, "--report", str(folder / "report"), *flags])
+
+
+def test_a_sound_pair_passes_and_says_what_was_not_checked(files, capsys):
+    assert audit(files, "Net", "--input", "2x3x16x12") == 0
+    out = capsys.readouterr().out
+    assert "step 1 forward ... passed" in out and "step 5 backward ... passed" in out
+    assert "training mode: not asked for (--training)" in out
+    said = json.loads((files / "report" / "alignment.json").read_text())
+    assert said["passed"] and said["audit"]["weights"].startswith("calibrated, SHA-256 ") and "processor" in said["audit"]
+    block = (files / "report" / "report.md").read_text()
+    for words in ("### Passed, as far as", "| 1 forward |", "Not checked:", "not covered: training mode", "SHA-256", "| torch | "):
+        assert words in block, words
+    assert not (files / "report" / "map.yaml").exists()
+
+
+def test_training_mode_finds_what_evaluation_cannot(files, capsys):
+    """The stock BatchNorm of Paddle keeps the biased variance; fresh weights are drawn otherwise, too."""
+    assert audit(files, "Net", "--input", "2x3x16x12", "--training") == 1
+    assert "first divergence: forward: norm: biased variance" in capsys.readouterr().out
+    block = (files / "report" / "report.md").read_text()
+    assert block.startswith("### The Paddle Net is not the PyTorch Net.") and "**First mistake:** forward: norm: biased" in block
+
+
+def test_a_mistake_is_located_and_written_down(files, capsys):
+    (files / "ours.py").write_text(PADDLE.replace("nn.Conv2D(3, width, 3, padding=1)", "nn.Conv2D(3, width, 3, padding=2)"))
+    assert audit(files, "Net", "--input", "2x3x16x12") == 1
+    out = capsys.readouterr().out
+    assert "first divergence: forward: conv: padding 2" in out, out[-900:]
+    assert "forward: conv: padding 2" in (files / "report" / "report.md").read_text()
+
+
+def test_other_names_and_nesting_are_paired_written_down_and_taken_back(files, capsys):
+    assert audit(files, "Nested", "--input", "2x3x16x12") == 0
+    assert "paired in the order of use" in capsys.readouterr().out
+    names = files / "report" / "map.yaml"
+    assert yaml.safe_load(names.read_text()) == {"stem.0": "conv", "stem.1": "norm", "fc": "head"}
+    names.rename(files / "map.yaml")
+    assert audit(files, "Nested", "--input", "2x3x16x12", "--names", f"{files}/map.yaml") == 0
+    assert "paired in the order of use" not in capsys.readouterr().out
+    (files / "map.yaml").write_text('"stem.0": norm\n"stem.1": conv\nfc: head\n')
+    assert audit(files, "Nested", "--input", "2x3x16x12", "--names", f"{files}/map.yaml") == 1, "a person's map is strict"
+
+
+@pytest.mark.parametrize("given", ["arrays.npz", "theirs.py:three"])
+def test_inputs_of_a_file_and_of_a_function(files, given, capsys):
+    np.savez(files / "arrays.npz", np.random.default_rng(0).standard_normal((5, 3, 9, 7)))
+    assert audit(files, "Net", "--input", f"{files}/{given}") == 0
+    assert f"input: {files}/{given}" in capsys.readouterr().out
+
+
+def test_json_alone_goes_to_standard_output(files, capsys):
+    assert audit(files, "Net", "--input", "2x3x16x12", "--json") == 0
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["passed"] is True and "step 1 forward ... passed" in streams.err
+
+
+BAD = {
+    "no colon": (("--port", "paddle.vision.models"), "expected MODULE:CALLABLE"),
+    "no module": (("--port", "nowhere_to_be_found:Net"), "there is no module 'nowhere_to_be_found'"),
+    "no file": (("--port", "nowhere.py:Net"), "nowhere.py: there is no such file"),
+    "no name": (("--port", "{ours}:Nett"), "did you mean 'Net'?"),
+    "no callable": (("--port", "{ours}:model"), "is a int"),
+    "arguments": (("--port", "{ours}:with_arguments"), "missing a required argument: 'width'; give its arguments with --port-args"),
+    "other arguments": (("--port-args", '{{"wide": 3}}'), "got an unexpected keyword argument 'wide'"),
+    "no JSON": (("--port-args", "width=3"), "no JSON"),
+    "no object": (("--reference-args", "[3]"), "expected a JSON object"),
+    "it raises": (("--port", "{ours}:raises"), "ValueError: no such variant (ours.py:"),
+    "no model": (("--reference", "{ours}:number"), "makes a int"),
+    "shape": (("--input", "2x0x16x16"), "a size of 0"),
+    "no shape": (("--input", "big"), "expected a shape such as 2x3x224x224"),
+    "channels": (("--input", "2x4x16x16"), "the reference does not run on it: RuntimeError"),
+    "no npz": (("--input", "{folder}/none.npz"), "cannot be read"),
+    "function": (("--input", "{theirs}:wrong"), "it must return arrays of 2 samples"),
+    "weights": (("--weights", "none.pth"), "none.pth"),
+    "names": (("--names", "none.yaml"), "cannot read --names none.yaml"),
+    "seed": (("--seed", "-1"), "--seed must be 0 or more"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_status_2(files, case, capsys):
+    flags, words = BAD[case]
+    places = {"folder": files, "ours": f"{files}/ours.py", "theirs": f"{files}/theirs.py"}
+    shape = () if "--input" in flags else ("--input", "2x3x16x12")
+    assert audit(files, "Net", *shape, *(flag.format(**places) for flag in flags)) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and said[0].startswith("error: ") and words in said[0], said
+
+
+FIRST_LAYERS = {
+    "pictures": (lambda nn: nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Flatten()), (3, 224, 224), (3, 97, 113)),
+    "small pictures": (lambda nn: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 30 * 30, 2)), (1, 32, 32), None),
+    "a signal": (lambda nn: nn.Conv1d(2, 4, 3), (2, 1024), None),
+    "a volume": (lambda nn: nn.Conv3d(2, 4, 3), (2, 32, 32, 32), None),
+    "features": (lambda nn: nn.Linear(7, 4), (7,), None),
+    "tokens": (lambda nn: nn.Embedding(11, 4), (16,), None),
+    "a sequence": (lambda nn: nn.GRU(6, 4, batch_first=True), (6,), None),
+}
+
+
+@pytest.mark.parametrize("case", FIRST_LAYERS)
+def test_without_input_it_tries_what_the_reference_accepts(case):
+    torch = framework("torch")
+    from torch import nn
+
+    make, shape, small = FIRST_LAYERS[case]
+    found = chosen_inputs(None, torch, make(nn))
+    assert (found.shape, found.small) == (shape, small), found.words
+
+
+def test_models_of_installed_packages_by_name_alone(tmp_path):
+    """torchvision beside a CPU build of torch is importable without a line of the user's."""
+    sides = ("--port", "paddle.vision.models:squeezenet1_1", "--reference", "torchvision.models:squeezenet1_1")
+    run = run_command("-W", "ignore", "-m", "alignment", "audit", *sides, "--input", "2x3x65x65", "--report", str(tmp_path))
+    assert run.returncode in (0, 1), run.stderr
+    assert "reference torchvision.models:squeezenet1_1 (PyTorch)" in run.stdout and "step 1 forward ..." in run.stdout
