@@ -190,6 +190,7 @@ def test_without_input_it_tries_what_the_reference_accepts(case):
     assert (found.shape, found.small) == (shape, small), found.words
 
 
+@pytest.mark.slow  # make test-slow
 def test_models_of_installed_packages_by_name_alone(tmp_path):
     """torchvision beside a CPU build of torch is importable without a line of the user's."""
     sides = ("--port", "paddle.vision.models:squeezenet1_1", "--reference", "torchvision.models:squeezenet1_1")

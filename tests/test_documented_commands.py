@@ -146,6 +146,12 @@ EXPECTED: dict[str, Run] = {
         weekly="tests/test_mutants.py makes mutants of a small project",
     ),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
+    r"python -m alignment audit --port docs/.*": Run(
+        (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
+    ),
+    r"python -m alignment audit --port paddle\.vision\.models:squeezenet.*": Run(
+        (r"^reference|reference torchvision\.models:squeezenet1_1 \(PyTorch\)", r"step 1 forward \.\.\. passed"),
+    ),
     r"python -m alignment run projects/resnet50/project\.py --model resnet18_stock --steps 1": Run(
         (r"^first divergence: forward: bn1: biased variance",),
         status=1,
