@@ -85,6 +85,7 @@ EXPECTED: dict[str, Run] = {
         instead=((r"(--bench-faults)", r"\1 --steps 3,4"),),
         weekly="test-pages runs the same faults without --padiff (docs/projects.md); tests/test_align_command.py the flag",
     ),
+    r"python tools/align\.py --steps 1": Run((PASSED.format(1),)),
     r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run(
         (PASSED.format(1), PASSED.format(4)), weekly="tests/test_align_command.py aligns the large model"
     ),
@@ -116,7 +117,7 @@ EXPECTED: dict[str, Run] = {
         )
         for step in range(1, 7)
     },
-    r"python -m alignment\.compare result/\S+ result/\S+": Run((r"^([2-9]\d+) of \1 arrays agree",)),
+    r"python -m alignment\.compare result/\S+ result/\S+ --rtol 1e-4": Run((r"^([2-9]\d+) of \1 arrays agree",)),
     r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms": Run(
