@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from alignment.draws import Draws
+from alignment.frameworks import import_module
 from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
 from alignment.raised import import_problem
 from mobilenetv3_common.dataset_index import DatasetIndex
@@ -328,9 +329,23 @@ class Mistake(Protocol):
 # --- project files ---------------------------------------------------------------------------------------------------------
 
 
-def _imported(file: Path, parts: list[str]) -> ModuleType:
+def import_file(file: Path) -> ModuleType:
+    """Import a Python file: one in a package (a folder with ``__init__.py``) as a part of it, another one by itself.
+
+    Files beside it can be imported by it.
+
+    Raises:
+        Exception: whatever the file raises.
+    """
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
     if len(parts) > 1:
-        return importlib.import_module(".".join(parts))
+        return import_module(".".join(parts))
     spec = importlib.util.spec_from_file_location(f"project_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -342,8 +357,7 @@ def _imported(file: Path, parts: list[str]) -> ModuleType:
 def load_project(path: str | Path) -> Project:
     """The ``PROJECT`` that a Python file defines.
 
-    A file in a package (a folder with ``__init__.py``) is imported as a part of it, another one by itself; files beside it
-    can be imported by it.
+    It is imported as ``import_file`` says.
 
     Raises:
         UserError: there is no such file, importing it raises, or it defines no project.
@@ -351,15 +365,8 @@ def load_project(path: str | Path) -> Project:
     file = Path(path).resolve()
     if not file.is_file() or file.suffix != ".py":
         raise UserError(f"{path} is not a project file: give a Python file that defines PROJECT, e.g. projects/NAME/project.py")
-    parts, folder = [file.stem], file.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
     try:
-        module = _imported(file, parts)
+        module = import_file(file)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a stranger's file raises

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import sys
+import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from alignment.frameworks import import_module
+from alignment.project import import_file
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError
 
@@ -23,10 +23,11 @@ def named_object(flag: str, text: str) -> Any:
     module_name, _, name = text.rpartition(":")
     if not module_name or not name:
         raise UserError(f"{flag} {text}: expected MODULE:CALLABLE, e.g. torchvision.models:resnet50, or FILE.py:CALLABLE")
+    warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        module = _of_file(flag, module_name) if module_name.endswith(".py") else import_module(module_name)
+        module = import_file(_file(flag, module_name)) if module_name.endswith(".py") else import_module(module_name)
     except UserError:
         raise
     except ModuleNotFoundError as error:
@@ -47,15 +48,8 @@ def named_object(flag: str, text: str) -> Any:
     return found
 
 
-def _of_file(flag: str, path: str) -> ModuleType:
+def _file(flag: str, path: str) -> Path:
     file = Path(path).resolve()
     if not file.is_file():
         raise UserError(f"{flag} {path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(f"audited_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return file
