@@ -195,5 +195,5 @@ def test_models_of_installed_packages_by_name_alone(tmp_path):
     """torchvision beside a CPU build of torch is importable without a line of the user's."""
     sides = ("--port", "paddle.vision.models:squeezenet1_1", "--reference", "torchvision.models:squeezenet1_1")
     run = run_command("-W", "ignore", "-m", "alignment", "audit", *sides, "--input", "2x3x65x65", "--report", str(tmp_path))
-    assert run.returncode in (0, 1), run.stderr
-    assert "reference torchvision.models:squeezenet1_1 (PyTorch)" in run.stdout and "step 1 forward ..." in run.stdout
+    assert run.returncode == 1, run.stderr
+    assert "first divergence: forward: features.0: padding 1" in run.stdout, run.stdout  # nn.Conv2D(3, 64, 3, 2, padding=1) there
