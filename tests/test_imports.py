@@ -159,6 +159,7 @@ def test_the_packages_mirror_each_other():
 
 
 def test_torchvision_works_beside_a_cpu_torch():
-    code = "import mobilenetv3_ref, torch, torchvision; mobilenetv3_ref.declare_missing_operators(torch); print(torchvision.__version__)"
+    twice = "mobilenetv3_ref.declare_missing_operators(torch)"
+    code = f"import mobilenetv3_ref, torch, torchvision; {twice}; print(torchvision.__version__)"
     run = run_command("-c", code)
     assert run.returncode == 0, run.stderr

@@ -356,11 +356,19 @@ def _operations() -> list[tuple[str, float]]:
 
 
 def operation_hint(context: Context, trial: _Trial, square: Image.Image, plain: SampleParams, name: str, magnitude: float) -> Hint:
-    """Whether the operation was done with another magnitude, or another operation in its place."""
+    """Whether the operation was done with another magnitude, or another operation in its place.
+
+    What explains the picture at hand must give the port's picture of low contrast, too: on one with all levels AutoContrast does
+    nothing, and is no Identity.
+    """
+    faint = Image.fromarray(np.asarray(square) // 3 + 60)
+    again = _Trial(context, trial.name, (faint, TRAIN, replace(plain, ops=((name, magnitude),))))
 
     def same(operation: str, size: float) -> bool:
-        made = _trained(context, square, replace(plain, ops=((operation, size),)))
-        return explains(made, *trial.pair, 1e-9)
+        done = replace(plain, ops=((operation, size),))
+        return explains(_trained(context, square, done), *trial.pair, 1e-9) and not differ(
+            (_trained(context, faint, done), again.ours)
+        )
 
     if same("Identity", 0.0):
         return Kind.DOES_NOTHING, f"{name} does nothing"
@@ -368,7 +376,8 @@ def operation_hint(context: Context, trial: _Trial, square: Image.Image, plain: 
         return Kind.SIGN, f"{name} goes the other way: its magnitude has the wrong sign"
     for other, size in _operations():
         if other != name and same(other, size):
-            return Kind.OTHER_OPERATION, f"it does {other} by {size:g}, expected {name} by {magnitude:g}"
+            did, expected = (f"{one} by {much:g}" if much else one for one, much in ((other, size), (name, magnitude)))
+            return Kind.OTHER_OPERATION, f"it does {did}, expected {expected}"
     factors = (0.5, 2.0, 0.1, 10.0, math.pi / 180, 180 / math.pi, SIZE / 331, 331 / SIZE)
     others = [*range(9)] if name == "Posterize" else [magnitude * factor for factor in factors]
     others += [abs(magnitude), -abs(magnitude), magnitude + 1, magnitude - 1, 256 - magnitude, 255 - magnitude]

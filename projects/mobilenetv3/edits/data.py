@@ -117,7 +117,10 @@ data(
     (TRANSFORMS, "F.crop(image, *params.crop)", "F.crop(image, params.crop[0] + 1, *params.crop[1:])"),
 )  # fmt: skip
 data(
-    "crop", "crop", "crop_left_out", (TRANSFORMS, CROP_AND_RESIZE, CROP_AND_RESIZE.replace("F.crop(image, *params.crop)", "image"))
+    "crop",
+    "crop|box",
+    "crop_left_out",
+    (TRANSFORMS, CROP_AND_RESIZE, CROP_AND_RESIZE.replace("F.crop(image, *params.crop)", "image")),
 )
 data(
     "normalize", "mean_std_swapped", "mean_and_deviation_swapped", (PREPROCESS, LEVELS, "(levels - np.float32(s)) / np.float32(m)")
@@ -130,9 +133,14 @@ data(
     (PREPROCESS, "cv2.split(pixels), output", "cv2.split(pixels)[::-1], output"),
 )
 data("center_crop", "crop", "crop_from_the_corner", (PREPROCESS, "round((side - size) / 2.0)", "0 * side"))
-data("resize", "target_size", "longer_side_rounded_up", (PREPROCESS, "int(size * long / short)", "int(size * long / short) + 1"))
+data(
+    "resize",
+    "target_size|interpolation_or_size",
+    "longer_side_rounded_up",
+    (PREPROCESS, "int(size * long / short)", "int(size * long / short) + 1"),
+)
 data("resize", "target_size", "aspect_ratio_lost", (PREPROCESS, "other = int(size * long / short)", "other = size"))
-data("resize", "target_size|interpolation", "longer_side_to_size", (PREPROCESS, "if short == size:", "if True:"))
+data("resize", "target_size|interpolation_or_size", "longer_side_to_size", (PREPROCESS, "if short == size:", "if True:"))
 data("apply_op:Rotate", "sign", "rotated_other_way", (TRANSFORMS, "image.rotate(degrees,", "image.rotate(-degrees,"))
 data("apply_op:ShearX", "sign", "sheared_other_way", (TRANSFORMS, "(1.0, math.tan(", "(1.0, -math.tan("))
 data("apply_op:ShearY", "sign", "sheared_down_other_way", (TRANSFORMS, "0.0, math.sin(angle)", "0.0, -math.sin(angle)"))
@@ -170,7 +178,7 @@ data(
     "erased_rows_and_columns_swapped",
     (TRANSFORMS, ERASED, "pixels[:, left : left + width, top : top + height] = 0.0"),
 )
-data("augment", "order", "operations_in_reverse", (TRANSFORMS, "in params.ops:", "in reversed(params.ops):"))
+data("train_transform", "call_order", "operations_in_reverse", (TRANSFORMS, "in params.ops:", "in reversed(params.ops):"))
 
 # --- mixing ----------------------------------------------------------------------------------------------------------------
 

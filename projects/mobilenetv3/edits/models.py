@@ -52,10 +52,11 @@ fault(
     (NET, "nn.Dropout(dropout),", "nn.Linear(last_channels, last_channels),\n            nn.Dropout(dropout),"),
 )  # fmt: skip
 fault(
-    "models", 1, "features.1.block.1.fc1", "layer_renamed", "names_exchanged",
-    (NET, "self.fc1 = nn.Conv2D(channels, squeeze_channels, 1)", "self.fc2 = nn.Conv2D(channels, squeeze_channels, 1)"),
-    (NET, "self.fc2 = nn.Conv2D(squeeze_channels, channels, 1)", "self.fc1 = nn.Conv2D(squeeze_channels, channels, 1)"),
-    (NET, "self.activation(self.fc1(", "self.activation(self.fc2("), (NET, "self.fc2(scale)", "self.fc1(scale)"),
+    "models", 1, "features.4.block.2.fc1", "layer_renamed", "names_exchanged",
+    after_init("se = self.features[4].block[2]\n        se.fc1, se.fc2 = se.fc2, se.fc1"),
+    (NET, "scale = self.activation(self.fc1(", "fits = self.fc1.weight.shape[1] == input.shape[1]\n        "
+     "first, last = (self.fc1, self.fc2) if fits else (self.fc2, self.fc1)\n        scale = self.activation(first("),
+    (NET, "self.fc2(scale)", "last(scale)"),
 )  # fmt: skip
 
 
