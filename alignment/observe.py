@@ -42,12 +42,16 @@ def _masked(framework: Framework, p: float, uniform: Uniform) -> Callable:
 
 @contextlib.contextmanager
 def traced_outputs(framework: Framework, model: Module, names: Iterable[str], into: dict[str, np.ndarray]) -> Iterator[None]:
-    """Note the first output of the named modules of each forward pass made inside the block."""
+    """Note the first output of every call of the named modules inside the block; the second call's is noted as ``name#2``."""
     modules = framework.modules(model)
 
     def keeper(name: str) -> Callable:
+        calls = 0
+
         def keep(_module: Module, _args: tuple, _kwargs: dict, output: Any) -> None:
-            into[name] = framework.array(leaves(output, framework.tensor_type)[0])
+            nonlocal calls
+            calls += 1
+            into[name if calls == 1 else f"{name}#{calls}"] = framework.array(leaves(output, framework.tensor_type)[0])
 
         return keep
 

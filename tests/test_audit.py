@@ -27,6 +27,21 @@ class Net(nn.Layer):
     def forward(self, x):
         return self.head(nn.functional.relu(self.norm(self.conv(x))).mean([2, 3]))
 
+class Shared(nn.Layer):
+    # One ReLU and one pooling for all places.
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2D(3, 8, 3, padding=1)
+        self.b = nn.Conv2D(8, 8, 3, padding=1)
+        self.fc = nn.Linear(8, 5)
+        self.pool = nn.MaxPool2D(2)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        x = self.pool(self.act(self.a(x)))
+        x = self.pool(self.act(self.b(x)))
+        return self.fc(x.mean([2, 3]))
+
 class Nested(nn.Layer):
     def __init__(self):
         super().__init__()
@@ -60,6 +75,30 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+class OnePlaceEach(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.features(x).mean((2, 3)))
+
+class SameNames(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 8, 3, padding=1)
+        self.b = nn.Conv2d(8, 8, 3, padding=1)
+        self.fc = nn.Linear(8, 5)
+        self.pool1, self.pool, self.act, self.act2 = nn.MaxPool2d(2), nn.MaxPool2d(2), nn.ReLU(), nn.ReLU()
+
+    def forward(self, x):
+        x = self.pool1(self.act(self.a(x)))
+        x = self.pool(self.act2(self.b(x)))
+        return self.fc(x.mean((2, 3)))
 
 def three(count, rng):
     return rng.standard_normal((count, 3, 9, 7)).astype("float32")
@@ -121,6 +160,16 @@ def test_other_names_and_nesting_are_paired_written_down_and_taken_back(files, c
     assert "paired in the order of use" not in capsys.readouterr().out
     (files / "map.yaml").write_text('"stem.0": norm\n"stem.1": conv\nfc: head\n')
     assert audit(files, "Nested", "--input", "2x3x16x12", "--names", f"{files}/map.yaml") == 1, "a person's map is strict"
+
+
+@pytest.mark.parametrize("reference", ["OnePlaceEach", "SameNames"])
+def test_one_layer_for_several_places_is_no_mistake(files, reference, capsys):
+    """Its calls cannot be told from those of the reference's layers; the parts around it are compared."""
+    assert audit(files, "Shared", "--input", "2x3x16x12", reference=reference) == 0
+    (files / "ours.py").write_text(PADDLE.replace("x = self.pool(self.act(self.b(x)))", "x = self.pool(self.b(x))"))
+    assert audit(files, "Shared", "--input", "2x3x16x12", reference=reference) == 1
+    (files / "ours.py").write_text(PADDLE.replace("nn.MaxPool2D(2)", "nn.AvgPool2D(2)"))
+    assert audit(files, "Shared", "--input", "2x3x16x12", reference=reference) == 1
 
 
 @pytest.mark.parametrize("given", ["arrays.npz", "theirs.py:three"])

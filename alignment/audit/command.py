@@ -83,6 +83,7 @@ def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: 
         file.write("\n")
     names = name_map(context.matched.shown, context.port.framework, context.spec.port())
     if not names:
+        (folder / "map.yaml").unlink(missing_ok=True)  # of an earlier audit
         return shown(folder / "report.md")
     with atomic_open(folder / "map.yaml", "w") as file:
         file.write("# port path: reference path; edit it and give it back with --names\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,11 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
         exact = [max(q.float64_diff, 1e-17) if q.float64_diff is not None else float("nan") for _, q in rows]
         axis.semilogy(places, exact, "^-", ms=3, lw=1, label=f"{port} against {reference}, exact mode")
         axis.axhline(tolerance.EXACT_RTOL, color="grey", lw=0.8, ls=":")
-        axis.set(title=f"{title}, {context.model}", ylabel="relative L2 difference", ylim=(1e-17, 1e-3))
+        largest = max(
+            (e for _, q in rows for e in (q.port_error, q.float64_diff) if e is not None and math.isfinite(e)), default=0.0
+        )
+        top = max(1e-3, 3 * largest)
+        axis.set(title=f"{title}, {context.model}", ylabel="relative L2 difference", ylim=(1e-17, top))
         shown = [i for i in places if len(rows) <= 40 or i % 10 == 0]
         axis.set_xticks(shown, [rows[i][0] for i in shown], rotation=40, ha="right", fontsize=7)
         axis.grid(alpha=0.3)

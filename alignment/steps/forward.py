@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +77,11 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
         else:  # either side may call a function in place of a layer, and leave a layer uncalled
             left_out = elsewhere | (called["port"] ^ called["reference"])
             result.evidence["blocks"] = len(called["port"] & called["reference"])
-        names = [name for name in dict.fromkeys([*runs["reference32"], *runs["port32"]]) if name not in left_out]
+        uneven = called_unevenly(runs["port32"], runs["reference32"])
+        if uneven:  # one ReLU for all on one side, one for each place on the other: the parts around them are compared
+            result.evidence["blocks_called_another_number_of_times"] = len(uneven)
+        every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
+        names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
         for name in names:
             values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
             floating = values.reference32 is None or values.reference32.dtype.kind == "f"
@@ -117,6 +122,12 @@ def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[
     return names
 
 
+def called_unevenly(ours: Trace, theirs: Trace) -> set[str]:
+    """Modules that both sides call, but not equally often: which call is which, nobody can tell."""
+    counts = [Counter(name.partition("#")[0] for name in trace) for trace in (ours, theirs)]
+    return {name for name in counts[0].keys() & counts[1].keys() if counts[0][name] != counts[1][name]}
+
+
 def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
     """Blocks of the reference that a port with other nesting has no module for, or has behind another one."""
     moved = {other.path for other in context.matched.matching.unmatched if other.kind == "moved"}
@@ -126,8 +137,8 @@ def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
 
 
 def forward(lane: Lane, case: Case, blocks: list[str]) -> Trace:
-    """One pass; returns block outputs, ``logits`` (further outputs are ``output2``, ...) and, in training mode, the running
-    statistics after it."""
+    """One pass; returns block outputs (those of a second call as ``name#2``), ``logits`` (further outputs are ``output2``, ...)
+    and, in training mode, the running statistics after it."""
     framework, network = lane.framework, lane.network
     lane.train_mode(case.training)
     trace: Trace = {}

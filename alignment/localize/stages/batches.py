@@ -10,7 +10,7 @@ import numpy as np
 from alignment.localize.finding import NO_HINT, Finding, Hint
 from alignment.localize.hints.arrays import explains
 from alignment.localize.kinds import Kind
-from alignment.localize.stages.data import EVAL, TRAIN, differ, found, made_by_reference
+from alignment.localize.stages.data import EVAL, REPEATS, TRAIN, differ, found, made_by_reference
 from alignment.steps.context import Context
 from alignment.steps.data import EPOCHS
 from alignment.steps.loading import BATCH_SIZE, first_pictures, part
@@ -43,7 +43,7 @@ def _drawn_otherwise(context: Context, index: Any, preset: Any, key: SampleKey, 
     if not isinstance(preset, TrainPreset):
         return NO_HINT
     dataset = part(context.port).ImageDataset(index, preset, context.seed, context.image_backend)
-    if any(not np.array_equal(np.asarray(dataset[key][0]), ours) for _ in range(4)):
+    if any(not np.array_equal(np.asarray(dataset[key][0]), ours) for _ in range(REPEATS)):
         return Kind.GLOBAL_GENERATOR, "two identical calls give different pictures: random numbers from a global generator"
     for what, seed, epoch in [("seed", context.seed + d, key.epoch) for d in (1, -1, 2)] + [
         ("epoch", context.seed, e) for e in (0, 2)
