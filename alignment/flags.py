@@ -183,7 +183,7 @@ def audit_parser() -> argparse.ArgumentParser:
     p.add_argument("--precision", choices=PRECISIONS, help="compare in this precision too (default: not)")
     p.add_argument("--localize", action="store_true", help="make the table over all modules even where nothing differs")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
-    p.add_argument("--seed", type=int, default=0, help="of weights and inputs (default: 0)")
+    p.add_argument("--seed", type=int, default=0, help="of inputs, ulp changes and dropout masks (default: 0)")
     p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
     p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
     return p

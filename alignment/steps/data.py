@@ -17,15 +17,7 @@ from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
 
 EPOCHS = 3
-POLICIES = {
-    "basic": TrainPreset(),
-    "autoaugment": TrainPreset(auto_augment="imagenet"),
-    "randaugment": TrainPreset(auto_augment="ra"),
-    "trivialaugment": TrainPreset(auto_augment="ta_wide"),
-    "erasing": TrainPreset(random_erase_prob=0.5),
-    "mixup": TrainPreset(mixup_alpha=0.2),
-    "cutmix": TrainPreset(cutmix_alpha=1.0),
-}
+POLICIES = {**data_pixels.AUGMENTED, **data_pixels.MIXED}
 TOPICS = {"basic": ("random resized crop", "horizontal flip"), "erasing": ("random erasing",)}
 Check = Callable[[Context, StepResult], None]
 CHECKS: tuple[Check, ...] = (
