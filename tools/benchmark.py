@@ -53,7 +53,7 @@ def print_table(found: dict[str, list[float]], unit: str, base: str) -> None:
 
 def loader_cases(folder: Path, pictures: int, workers: int, batch_size: int) -> dict[str, Callable[[], float]]:
     """Images a second of one epoch of each loader, the start of its workers left out."""
-    importlib.import_module("mobilenetv3_ref").declare_missing_operators()  # before torchvision, beside a CPU torch
+    importlib.import_module("mobilenetv3_ref")  # before torchvision, beside a CPU torch: it declares missing operators
     import torch
     from torchvision import datasets, transforms
 
@@ -147,7 +147,7 @@ BATCHES = (1, 8, 32)
 
 def inference_cases(folder: Path, model: str, pretrained: str | None, threads: int) -> dict[str, Callable[[Any], Any]]:
     """Engine -> a function of pictures, float32 (N, 3, 224, 224); all of the same weights, checked against each other."""
-    importlib.import_module("mobilenetv3_ref").declare_missing_operators()  # before torchvision, beside a CPU torch
+    importlib.import_module("mobilenetv3_ref")  # before torchvision, beside a CPU torch: it declares missing operators
     import numpy as np
     import torch
 
