@@ -1,5 +1,6 @@
 """Decoding, indexing and loading beyond what step 2 compares: odd pictures, bad input, workers, ranks."""
 
+import ast
 import io
 
 import numpy as np
@@ -80,15 +81,33 @@ def test_damaged_pictures_are_named(tmp_path, content, message, backend):
         decode_image(path, backend)
 
 
-@pytest.mark.parametrize("package", [ours, theirs])
+EPOCH = """
+import sys
+from pathlib import Path
+
+import {package}.data as package
+from mobilenetv3_common.dataset_index import index_dataset
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.sampling import BatchPlan
+
+index = index_dataset(Path(sys.argv[1]), "val")
+loader = package.build_loader(package.ImageDataset(index, EvalPreset()), BatchPlan(len(index), 4), num_workers=2)
+try:
+    list(loader)
+except UserError as error:
+    print(repr(error.line))
+"""
+
+
+@pytest.mark.parametrize("package", ["mobilenetv3_paddle", "mobilenetv3_ref"])
 def test_a_worker_names_the_damaged_picture(lite_folders, package):
+    """In a process of its own: an epoch that ends in the middle leaves threads behind, and workers that are forked while one
+    of them holds a lock of Paddle's wait for that lock for ever."""
     (lite_folders / "val" / "cat" / "cat_1.JPEG").write_text("no picture")
-    index = index_dataset(lite_folders, "val")
-    loader = package.build_loader(package.ImageDataset(index, EvalPreset()), BatchPlan(len(index), 4), num_workers=2)
-    with pytest.raises(UserError) as caught:
-        list(loader)
-    assert caught.value.line.endswith("cat_1.JPEG is not a picture: remove it or replace it")
-    assert "\n" not in caught.value.line and "Traceback" not in caught.value.line
+    line = ast.literal_eval(run_command("-c", EPOCH.format(package=package), lite_folders).stdout)
+    assert line.endswith("cat_1.JPEG is not a picture: remove it or replace it")
+    assert "\n" not in line and "Traceback" not in line
 
 
 def batches(package, preset, workers=0, backend="pil", mix_group=None, **plan):
