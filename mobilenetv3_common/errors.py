@@ -23,7 +23,7 @@ class UserError(Exception):
     @property
     def line(self) -> str:
         """The message as one line, without any worker traceback around it."""
-        text = str(self).rsplit("UserError: ", 1)[-1].strip()
+        text = str(self).rsplit("UserError: ", 1)[-1].rsplit(f"{type(self).__name__}: ", 1)[-1].strip()
         return " ".join(text.split())
 
 

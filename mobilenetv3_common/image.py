@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.picture_file import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
 
 IMAGE_BACKENDS = ("pil", "cv2")
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # those of torchvision's ImageFolder
+PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")  # of folders that are predicted
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
+ORIENTATION = 0x0112  # of EXIF
 
 
 def quiet_opencv() -> None:
@@ -26,22 +36,26 @@ def quiet_opencv() -> None:
     cv2.ocl.setUseOpenCL(False)
 
 
-def decode_image(path: str | os.PathLike, backend: str = "pil") -> Image.Image:
-    """Decode a picture file to RGB, whatever its own mode (greyscale, palette, RGBA, CMYK).
+def decode_image(path: str | os.PathLike, backend: str = "pil", rules: Rules = TRAINING) -> Image.Image:
+    """Decode a picture file to RGB, whatever its own mode (greyscale, palette, RGBA, CMYK); of several frames the first.
 
-    An orientation tag is ignored and an alpha channel is dropped, as torchvision's ``ImageFolder`` loader does.
+    An alpha channel is dropped, as torchvision's ``ImageFolder`` loader does; of 16 bits the upper 8 are kept. An
+    orientation tag is ignored, as there, unless ``rules`` say otherwise (but Pillow itself applies a TIFF's).
 
     Args:
         path: the picture.
         backend: ``"pil"`` or ``"cv2"``.
+        rules: formats and sizes that are decoded; whether the picture is turned upright.
 
     Returns:
         A Pillow image of mode RGB, at least 1x1.
 
     Raises:
-        UserError: the file is missing, is not a picture, or is cut short.
+        UserError: the file is missing, is damaged or cut short.
+        NotAPicture: it is of another format.
+        TooLarge: it has too many pixels or scans.
     """
-    return decode_bytes(_read(path), str(path), backend)
+    return decode_bytes(_read(path), str(path), backend, rules)
 
 
 def _read(path: str | os.PathLike) -> bytes:
@@ -52,23 +66,38 @@ def _read(path: str | os.PathLike) -> bytes:
         raise UserError(f"cannot read picture {path}: {error.strerror}") from error
 
 
-def decode_bytes(data: bytes, name: str, backend: str = "pil") -> Image.Image:
+def decode_bytes(data: bytes, name: str, backend: str = "pil", rules: Rules = TRAINING) -> Image.Image:
     """Like ``decode_image``, for the bytes of a file; ``name`` stands for the file in an error."""
     if backend not in IMAGE_BACKENDS:
         raise UserError(f"unknown image backend {backend!r}: use one of {', '.join(IMAGE_BACKENDS)}")
+    kind = format_of(data, name, rules)
     if backend == "cv2" and not _needs_pillow(data):
-        return _decode_cv2(data, name)
-    return _decode_pil(data, name)
+        return Image.fromarray(_pixels_cv2(data, name, rules))
+    return _decode_pil(data, name, kind, rules)
 
 
-def decode_pixels(path: str | os.PathLike) -> np.ndarray:
+def decode_pixels(path: str | os.PathLike, rules: Rules = TRAINING) -> np.ndarray:
     """Decode a picture file with OpenCV to RGB pixels, uint8 (H, W, 3); what OpenCV would get wrong goes through Pillow.
 
     Raises:
         UserError: as ``decode_image``.
     """
-    data = _read(path)
-    return np.asarray(_decode_pil(data, str(path))) if _needs_pillow(data) else _pixels_cv2(data, str(path))
+    data, name = _read(path), str(path)
+    kind = format_of(data, name, rules)
+    return np.asarray(_decode_pil(data, name, kind, rules)) if _needs_pillow(data) else _pixels_cv2(data, name, rules)
+
+
+def picture_size(data: bytes, name: str, rules: Rules) -> tuple[int, int, int]:
+    """Width, height and scans (0 but for a JPEG) as the head of a file says them; nothing is decoded.
+
+    Raises:
+        UserError: as ``decode_image``.
+    """
+    kind = format_of(data, name, rules)
+    with _one_line(name), Image.open(io.BytesIO(data), formats=[kind]) as header:
+        (width, height), scans = header.size, jpeg_scans(data) if kind == "JPEG" else 0
+    rules.check_size(name, width, height, scans)
+    return width, height, scans
 
 
 def crop_and_resize(pixels: np.ndarray, box: tuple[int, int, int, int], size: int) -> np.ndarray:
@@ -89,18 +118,54 @@ def crop_and_resize(pixels: np.ndarray, box: tuple[int, int, int, int], size: in
     return cv2.resize(cut, (size, size), interpolation=cv2.INTER_AREA if area else cv2.INTER_LINEAR)
 
 
-def _decode_pil(data: bytes, name: str) -> Image.Image:
+@contextlib.contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """Whatever a decoder raises on a damaged file becomes a ``UserError``."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # e.g. damaged EXIF, which decoding does not need
-            with Image.open(io.BytesIO(data)) as image:
-                return image.convert("RGB")
+            warnings.simplefilter("ignore")  # e.g. damaged EXIF, which decoding does not need
+            yield
+    except UserError:
+        raise
     except UnidentifiedImageError as error:
-        raise UserError(f"{name} is not a picture: remove it or replace it") from error
-    except Image.DecompressionBombError as error:
-        raise UserError(f"{name} has too many pixels: {error}") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise UserError(f"{name} is damaged ({error}): remove it or replace it") from error
+        raise NotAPicture(f"{name} is damaged or not a picture: remove it or replace it") from error
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise TooLarge(f"{name} has too many pixels: {error or 'they do not fit into memory'}") from error
+    except Exception as error:  # a damaged file raises anything from SyntaxError to struct.error
+        raise UserError(f"{name} is damaged ({error or type(error).__name__}): remove it or replace it") from error
+
+
+def _decode_pil(data: bytes, name: str, kind: str, rules: Rules) -> Image.Image:
+    with _one_line(name), Image.open(io.BytesIO(data), formats=[kind]) as image:
+        rules.check_size(name, *image.size, jpeg_scans(data) if kind == "JPEG" else 0)
+        image.load()
+        turn = _TURNS.get(_orientation(image)) if rules.orient else None
+        rgb = _rgb(image, name)
+        return rgb if turn is None else rgb.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    """How a camera held the picture, 1 to 8; 1, upright, where nothing readable says it."""
+    try:
+        return int(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged EXIF is no reason to refuse a picture
+        return 1
+
+
+def _rgb(image: Image.Image, name: str) -> Image.Image:
+    """A loaded picture of any mode to RGB with 8 bits a channel."""
+    if image.mode == "RGB":
+        return image  # without the copy that convert makes
+    if image.mode.startswith("I;16"):
+        levels = np.asarray(image)
+        bits = int(image.tag_v2.get(258, (16,))[0]) if isinstance(image, TiffImageFile) else 16
+        return Image.fromarray((levels >> (bits - 8)).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        levels = np.asarray(image)
+        if not (levels.min() >= 0 and levels.max() <= 255):
+            what = f"{name} has 32 bits a pixel and values from {levels.min():g} to {levels.max():g}"
+            raise UserError(f"{what}, so that nothing says what is white: save it with 8 or 16 bits")
+    return image.convert("RGB")
 
 
 def _needs_pillow(data: bytes) -> bool:
@@ -112,29 +177,20 @@ def _needs_pillow(data: bytes) -> bool:
         return True  # PNG and the rest: palettes, 16 bits and alpha follow Pillow's rules
     if data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):
         return True  # no end-of-image marker after the last scan: Pillow says what is missing
-    return _jpeg_components(data) == 4
+    return jpeg_components(data) == 4
 
 
-def _jpeg_components(data: bytes) -> int:
-    """Number of colour components of a JPEG, from its first start-of-frame marker; 0 where there is none."""
-    at = 2
-    while at + 9 < len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return data[at + 9]
-        at += 2 + length if marker != 0xFF else 1
-    return 0
-
-
-def _decode_cv2(data: bytes, name: str) -> Image.Image:
-    return Image.fromarray(_pixels_cv2(data, name))
-
-
-def _pixels_cv2(data: bytes, name: str) -> np.ndarray:
+def _pixels_cv2(data: bytes, name: str, rules: Rules) -> np.ndarray:
     import cv2
 
-    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-    pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
+    picture_size(data, name, rules)
+    with _one_line(name):
+        flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+        pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
     if pixels is None:
         raise UserError(f"{name} is not a picture that OpenCV can decode: remove it or replace it")
-    return pixels
+    if not rules.orient:
+        return pixels
+    with _one_line(name), Image.open(io.BytesIO(data), formats=["JPEG"]) as header:
+        turn = _TURNS.get(_orientation(header))
+    return pixels if turn is None else np.asarray(Image.fromarray(pixels).transpose(turn))

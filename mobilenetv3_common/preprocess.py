@@ -12,6 +12,8 @@ from PIL import Image
 
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 
+MOST_RATIO = 64  # length by width, of what is scaled
+
 
 def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
     """Resize, centre crop, scale to 0..1, normalise (torchvision's ``ImageClassification`` preset).
@@ -27,13 +29,33 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
 
 
 def resize(image: Image.Image, size: int) -> Image.Image:
-    """The shorter side to ``size`` pixels, bilinear and antialiased; the longer one in proportion, rounded down."""
+    """The shorter side to ``size`` pixels, bilinear and antialiased; the longer one in proportion, rounded down.
+
+    Of a picture more than 64 times as long as wide the middle alone is scaled (``within_reach``).
+    """
+    image = within_reach(image)
     width, height = image.size
     short, long = sorted((width, height))
     if short == size:
         return image
     other = int(size * long / short)
     return image.resize((size, other) if width <= height else (other, size), Image.Resampling.BILINEAR)
+
+
+def within_reach(image: Image.Image) -> Image.Image:
+    """A picture as it is, or its middle where it is more than 64 times as long as wide, so that it is 64 times.
+
+    Nothing farther out is seen after the centre crop, but scaled in proportion it would take memory without bound: 5 GiB for
+    a row of 20,000 pixels, which is a file of a hundred bytes.
+    """
+    short, long = sorted(image.size)
+    kept = MOST_RATIO * short
+    if long <= kept:
+        return image
+    kept += (long - kept) % 2  # the middle stays where it is
+    start = (long - kept) // 2
+    wide = image.width == long
+    return image.crop((start, 0, start + kept, short) if wide else (0, start, short, start + kept))
 
 
 def center_crop(image: Image.Image, size: int) -> Image.Image:

@@ -106,7 +106,7 @@ def test_a_worker_names_the_damaged_picture(lite_folders, package):
     of them holds a lock of Paddle's wait for that lock for ever."""
     (lite_folders / "val" / "cat" / "cat_1.JPEG").write_text("no picture")
     line = ast.literal_eval(run_command("-c", EPOCH.format(package=package), lite_folders).stdout)
-    assert line.endswith("cat_1.JPEG is not a picture: remove it or replace it")
+    assert line.endswith("cat_1.JPEG is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
     assert "\n" not in line and "Traceback" not in line
 
 

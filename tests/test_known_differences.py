@@ -175,6 +175,11 @@ def test_opencv_turns_pictures_by_their_tag_and_pillow_does_not(tmp_path):
     assert cv2.imread(str(tmp_path / "turned.jpg"), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION).shape[:2] == (2, 4)
 
 
+def test_pillow_clips_sixteen_bit_grey():
+    dark = Image.fromarray(np.full((2, 2), 20 * 257, dtype=np.uint16))
+    assert np.asarray(dark.convert("RGB")).max() == 255
+
+
 def test_opencv_fills_a_cut_off_jpeg(tmp_path):
     whole = next((LITE_DATA / "val" / "cat").glob("*.JPEG")).read_bytes()
     (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])

@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,6 +92,24 @@ def test_cold_start_takes_three_seconds_at_most_and_never_imports_torch(weights)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert run.returncode == 0, run.stderr
     assert min(times) < 3, times
+
+
+def test_a_photograph_is_turned_upright_unless_told_not_to(weights, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera stood on its side: the picture is turned by 90 degrees when it is shown
+    with Image.open(CAT) as photo:
+        photo.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+        photo.save(tmp_path / "upright.png")
+        photo.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "lying.png")
+    flags = ("--pretrained", weights / "small.safetensors", "--width-mult", "0.5", "--json", "--img-path", tmp_path)
+
+    def found(*more):
+        rows = json.loads(predict(*flags, *more).stdout)
+        return {Path(row["picture"]).stem: row["predictions"] for row in rows}
+
+    turned, left = found(), found("--no-exif-orientation")
+    assert turned["turned"] == turned["upright"] != turned["lying"]
+    assert left["turned"] == left["lying"] == turned["lying"]
 
 
 def test_a_damaged_picture_is_named_and_the_others_are_predicted(weights, tmp_path):

@@ -14,12 +14,13 @@ from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_paddle.deploy.engines import create_engine
-from mobilenetv3_paddle.deploy.flags import add_engine_flags
+from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p)
+    add_picture_flags(p)
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
     p.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures at a time (default: 1)")
     p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     pictures = find_pictures(args.img_path)
     bundle = read_bundle(args.model_dir)
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device)
-    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend)
+    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     for _ in range(args.warmup):
         predictor.predict(pictures[: args.batch_size], args.topk)
     predictor.times.clear()

@@ -13,13 +13,14 @@ from typing import Any
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights
+from mobilenetv3_paddle.deploy.flags import add_picture_flags, add_weights_flags, load_weights, rules_of
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
     add_weights_flags(p)
+    add_picture_flags(p)
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
     p.add_argument("--json", action="store_true", help="print JSON instead of the table")
     p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         ensure_writable_dir(args.save_dir)
     with started(args.device):
         trained = load_weights(args)
-        predictor = Predictor(DygraphEngine(trained.layer), trained.preset, trained.classes, trained.image_backend)
+        predictor = Predictor(DygraphEngine(trained.layer), trained.preset, trained.classes, trained.image_backend, rules_of(args))
         return predict_all(predictor, pictures, args)
 
 

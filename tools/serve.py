@@ -13,12 +13,13 @@ import sys
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_paddle.deploy.engines import cpu_threads, create_engine
-from mobilenetv3_paddle.deploy.flags import add_engine_flags
+from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p)
+    add_picture_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="threads that decode pictures (default: one a core)")
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
     bundle = read_bundle(args.model_dir)
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device, spin=False)
-    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend)
+    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout, args.timeout, args.max_batch
     )

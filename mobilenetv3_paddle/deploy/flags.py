@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_common.picture_file import PREDICTION, Rules
 from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS
 
 
@@ -17,6 +19,19 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
     p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
     p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
+
+
+def add_picture_flags(p: argparse.ArgumentParser) -> None:
+    """How pictures are read in prediction."""
+    p.add_argument(
+        "--exif-orientation", action=argparse.BooleanOptionalAction, default=True,
+        help="turn a picture upright as its camera noted it; training does not (default: on)",
+    )  # fmt: skip
+
+
+def rules_of(args: argparse.Namespace) -> Rules:
+    """What these flags say about reading pictures."""
+    return replace(PREDICTION, orient=args.exif_orientation)
 
 
 def load_weights(args: argparse.Namespace) -> Any:

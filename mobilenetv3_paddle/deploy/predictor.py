@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.image import IMAGE_EXTENSIONS, decode_bytes, decode_image
+from mobilenetv3_common.image import PICTURE_EXTENSIONS, decode_bytes, decode_image
+from mobilenetv3_common.picture_file import PREDICTION, Rules
 from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.engines import Engine
@@ -43,10 +44,14 @@ class Predictor:
         preset: preprocessing.
         classes: names, as many as logits.
         image_backend: ``pil`` or ``cv2``.
+        rules: formats and sizes that are decoded; whether pictures are turned upright.
     """
 
-    def __init__(self, engine: Engine, preset: EvalPreset, classes: Sequence[str], image_backend: str = "pil") -> None:
+    def __init__(
+        self, engine: Engine, preset: EvalPreset, classes: Sequence[str], image_backend: str = "pil", rules: Rules = PREDICTION
+    ) -> None:
         self.engine, self.preset, self.classes, self.image_backend = engine, preset, tuple(classes), image_backend
+        self.rules = rules
         self.times: list[Times] = []
 
     def decode(self, picture: str | Path | bytes) -> Image.Image:
@@ -56,8 +61,8 @@ class Predictor:
             UserError: it is missing, damaged, or no picture.
         """
         if isinstance(picture, bytes):
-            return decode_bytes(picture, "the picture", self.image_backend)
-        return decode_image(picture, self.image_backend)
+            return decode_bytes(picture, "the picture", self.image_backend, self.rules)
+        return decode_image(picture, self.image_backend, self.rules)
 
     def preprocess(self, image: Image.Image) -> np.ndarray:
         """An RGB picture to the network's input, float32 (3, crop, crop)."""
@@ -109,9 +114,9 @@ def find_pictures(paths: Iterable[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_EXTENSIONS and p.is_file())
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURE_EXTENSIONS and p.is_file())
             if not below:
-                raise UserError(f"{path} has no pictures ({', '.join(IMAGE_EXTENSIONS)})")
+                raise UserError(f"{path} has no pictures ({', '.join(PICTURE_EXTENSIONS)})")
             found += below
         elif path.is_file():
             found.append(path)

@@ -10,6 +10,7 @@ from torchvision.transforms import functional as F
 from torchvision.transforms.autoaugment import _apply_op
 
 from mobilenetv3_common.image import crop_and_resize
+from mobilenetv3_common.preprocess import within_reach
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleParams
 
@@ -24,7 +25,7 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
     Returns:
         float32, shape (3, crop_size, crop_size), channels red, green, blue.
     """
-    image = F.resize(image, preset.resize_size, InterpolationMode.BILINEAR)
+    image = F.resize(within_reach(image), preset.resize_size, InterpolationMode.BILINEAR)
     image = F.center_crop(image, preset.crop_size)
     return normalize(image, preset)
 

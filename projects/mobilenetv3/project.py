@@ -27,6 +27,7 @@ from alignment.project import Independent, Mistake, ModelSpec, Project, Side
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
+from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights import State, as_torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
@@ -104,11 +105,8 @@ def spec(model: str) -> ModelSpec:
 
 def torchvision_pictures(index: DatasetIndex) -> np.ndarray:
     """torchvision's own loader and published preset."""
-    from torchvision.datasets.folder import default_loader
-    from torchvision.transforms._presets import ImageClassification
-
-    preset = ImageClassification(crop_size=224)
-    return np.stack([preset(default_loader(str(index.path(i)))).numpy() for i in range(len(index))])
+    read, transform = torchvision_data.decode, torchvision_data.eval_transform
+    return np.stack([transform(read(index.path(i), "pil"), EvalPreset()).numpy() for i in range(len(index))])
 
 
 def torchvision_list(index: DatasetIndex, split: str) -> tuple[list[str], list[int]] | None:

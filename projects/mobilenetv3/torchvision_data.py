@@ -20,6 +20,7 @@ from torchvision.transforms._presets import ImageClassification
 from torchvision.transforms.autoaugment import _apply_op
 
 from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.preprocess import within_reach
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, MixParams, RunPlan, SampleKey, SampleParams, mix_params, sample_params
 
@@ -34,6 +35,9 @@ def decode(path: Path, backend: str) -> Image.Image:
 
             blue_first: Any = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
             return Image.fromarray(np.ascontiguousarray(blue_first[:, :, ::-1]))
+    with Image.open(path) as image:
+        if image.mode.startswith("I;16"):  # torchvision's loader clips them to white
+            return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     return default_loader(str(path))
 
 
@@ -41,7 +45,7 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
     """The preset of torchvision's weights."""
     return ImageClassification(
         crop_size=preset.crop_size, resize_size=preset.resize_size, mean=preset.mean, std=preset.std
-    )(image)  # fmt: skip
+    )(within_reach(image))  # fmt: skip
 
 
 def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> torch.Tensor:

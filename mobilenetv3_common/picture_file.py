@@ -1,0 +1,101 @@
+"""What a picture's file is before anything decodes it: its format by its first bytes, its size, the scans of a JPEG.
+
+A name says nothing about a file, and Pillow opens forty formats, some of them by other programs. Only the formats that are
+named here reach a decoder.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mobilenetv3_common.errors import UserError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+MOST_PIXELS = 178_956_970  # Pillow's own limit: a third of a gigabyte in RGB
+MOST_SCANS = 100  # a progressive JPEG has about 10
+MOST_WORK = 2_000_000_000  # pixels times scans: each scan of a progressive JPEG goes over the whole picture
+
+_SIGNATURES = {
+    "JPEG": (b"\xff\xd8\xff",),
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "BMP": (b"BM",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    "PPM": (b"P4", b"P5", b"P6"),
+}
+_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # in the data of a scan: neither a stuffed zero nor a restart
+
+
+class NotAPicture(UserError):
+    """The file is of none of the formats that are read."""
+
+
+class TooLarge(UserError):
+    """The picture has more pixels or scans than are decoded."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which pictures are decoded, and how.
+
+    Attributes:
+        formats: Pillow's names of the formats that are read; the first bytes of a file decide, not its name.
+        orient: whether the orientation that a camera noted (EXIF) is applied.
+        pixels: most pixels, width times height.
+        scans: most scans of a progressive JPEG.
+    """
+
+    formats: tuple[str, ...] = FORMATS
+    orient: bool = False
+    pixels: int = MOST_PIXELS
+    scans: int = MOST_SCANS
+
+    def check_size(self, name: str, width: int, height: int, scans: int) -> None:
+        """Raise ``TooLarge`` where a picture takes more than these rules allow."""
+        if width * height > self.pixels:
+            raise TooLarge(f"{name} has {width} x {height} pixels, more than {self.pixels:,}: make it smaller")
+        if scans > self.scans or scans * width * height > max(MOST_WORK, 10 * self.pixels):
+            raise TooLarge(f"{name} has {scans} scans of {width} x {height} pixels, too many to decode: save it as a baseline JPEG")
+
+
+TRAINING = Rules((*FORMATS, "PPM"))  # as torchvision's loader, which ignores the orientation
+PREDICTION = Rules(orient=True)
+
+
+def format_of(data: bytes, name: str, rules: Rules) -> str:
+    """Pillow's name of a file's format.
+
+    Raises:
+        NotAPicture: it is none of ``rules.formats``.
+    """
+    if "WEBP" in rules.formats and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    for kind in rules.formats:
+        if data.startswith(_SIGNATURES.get(kind, ())):
+            return kind
+    raise NotAPicture(f"{name} is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
+
+
+def jpeg_components(data: bytes) -> int:
+    """Number of colour components of a JPEG, from its first start-of-frame marker; 0 where there is none."""
+    at = 2
+    while at + 9 < len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return data[at + 9]
+        at += 2 + length if marker != 0xFF else 1
+    return 0
+
+
+def jpeg_scans(data: bytes) -> int:
+    """Number of scans of a JPEG up to its end-of-image marker; those of a thumbnail within it do not count."""
+    at, scans = 2, 0
+    while found := _MARKER.search(data, at):
+        marker, at = found[1][0], found.end()
+        if marker == 0xD9:
+            break
+        scans += marker == 0xDA
+        if marker != 0x01:  # all others that occur here are followed by the length of their segment
+            at += int.from_bytes(data[at : at + 2], "big")
+    return scans
