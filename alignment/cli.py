@@ -1,4 +1,4 @@
-"""The commands of the engine: python -m alignment run | audit | compare | weights | bench."""
+"""The commands of the engine: python -m alignment run | audit | dump | compare | weights | bench."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alignment.flags import HEEDED, NOT_BENCHED, RESULT, audit_parser, bench_parser, parse_steps, run_parser, shown, weights_parser
+from alignment.flags import (
+    HEEDED,
+    NOT_BENCHED,
+    RESULT,
+    audit_parser,
+    bench_parser,
+    dump_parser,
+    parse_steps,
+    run_parser,
+    shown,
+    weights_parser,
+)
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
 
@@ -256,10 +267,33 @@ def weights(argv: Sequence[str]) -> int:
 @exit_on_user_error
 def audit(argv: Sequence[str]) -> int:
     """Align two models that are named on the command line."""
-    args = audit_parser().parse_args(argv)
-    from alignment.audit.command import audit as audited
+    parser = audit_parser()
+    args = parser.parse_args(argv)
+    live, dumps = ("port", "reference"), ("port_dump", "reference_dump")
+    wanted = dumps if any(getattr(args, name) for name in dumps) else live
+    for name in wanted:
+        if getattr(args, name) is None:
+            raise UserError(f"--{name.replace('_', '-')} is missing: give --port and --reference, or a dump of each")
+    if wanted is live:
+        from alignment.audit.command import audit as audited
 
-    return audited(args, argv)
+        return audited(args, argv)
+    heeded = (*dumps, "training", "report", "json")
+    for name, value in vars(args).items():
+        if name not in heeded and value != parser.get_default(name):
+            raise UserError(f"--{name.replace('_', '-')} does not go with dumps")
+    from alignment.dumps.command import audit as compared
+
+    return compared(args, argv)
+
+
+@exit_on_user_error
+def dump(argv: Sequence[str]) -> int:
+    """Write what one model computes to a folder."""
+    args = dump_parser().parse_args(argv)
+    from alignment.dumps.command import dump as dumped
+
+    return dumped(args)
 
 
 def _compare(argv: Sequence[str]) -> int:
@@ -271,6 +305,7 @@ def _compare(argv: Sequence[str]) -> int:
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "run": (run, "align a project: run PROJECT [--steps 1-6] [...]"),
     "audit": (audit, "align two models: audit --port MODULE:CALLABLE --reference MODULE:CALLABLE [--input 2x3x224x224] [...]"),
+    "dump": (dump, "one side of an audit where the other cannot be: dump MODULE:CALLABLE --out DIR [--reference-dump DIR]"),
     "compare": (_compare, "compare two record files strictly: compare A.npy B.npy"),
     "weights": (weights, "write the weights of an alignment to a file: weights PROJECT --output FILE"),
     "bench": (bench, "measure the engine on a project: bench PROJECT [--faults | --false-alarms]"),

@@ -165,10 +165,12 @@ def audit_parser() -> argparse.ArgumentParser:
         "with the same weights on both sides. Exit status: 0 no difference found, 1 a mistake found, 2 the input cannot be used.",
     )
     maker = "MODULE:CALLABLE"
+    p.add_argument("--port", metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net")
+    p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
+    p.add_argument("--port-dump", type=Path, metavar="DIR", help="in place of --port: its dump (python -m alignment dump)")
     p.add_argument(
-        "--port", required=True, metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net"
+        "--reference-dump", type=Path, metavar="DIR", help="in place of --reference: the dump with which the port's was made"
     )
-    p.add_argument("--reference", required=True, metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
     p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
     p.add_argument("--reference-args", metavar="JSON", help="of the reference's")
     p.add_argument(
@@ -186,6 +188,27 @@ def audit_parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="of inputs, ulp changes and dropout masks (default: 0)")
     p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
     p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
+    return p
+
+
+def dump_parser() -> argparse.ArgumentParser:
+    """The flags of ``dump``."""
+    p = argparse.ArgumentParser(
+        prog="python -m alignment dump",
+        description="Write what one model computes to a folder, where the other one's framework is not: first the reference, then "
+        "the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used.",
+    )
+    p.add_argument("model", metavar="MODULE:CALLABLE", help="makes the model, as --port and --reference of audit")
+    p.add_argument("--framework", metavar="NAME", help="of the model: torch or paddle (default: found out)")
+    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the dump goes")
+    p.add_argument("--reference-dump", type=Path, metavar="DIR", help="the model is the port of this dump's reference")
+    p.add_argument("--args", metavar="JSON", help="keyword arguments of the callable, e.g. '{\"num_classes\": 10}'")
+    p.add_argument("--input", metavar="SHAPE|FILE.npz|MODULE:CALLABLE", help="of the reference, as for audit")
+    p.add_argument("--weights", metavar="FILE", help="of the reference (default: random, calibrated on the input)")
+    p.add_argument("--names", type=Path, metavar="FILE.yaml", help="of the port: lines 'port path: reference path'")
+    p.add_argument("--training", action="store_true", help="training mode, too")
+    p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
+    p.add_argument("--seed", type=int, default=0, help="of the reference's inputs, ulp changes and dropout masks (default: 0)")
     return p
 
 

@@ -49,9 +49,15 @@ def test_every_commands_flags_exist(command):
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[:3] == ["python", "-m", "alignment"]:
-        parsers = {"run": cli.run_parser, "audit": cli.audit_parser, "bench": cli.bench_parser, "weights": cli.weights_parser}
+        parsers = {
+            "run": cli.run_parser,
+            "audit": cli.audit_parser,
+            "dump": cli.dump_parser,
+            "bench": cli.bench_parser,
+            "weights": cli.weights_parser,
+        }
         args = parsers[words[3]]().parse_args(words[4:])
-        assert words[3] == "audit" or (ROOT / args.project).is_file()
+        assert words[3] in ("audit", "dump") or (ROOT / args.project).is_file()
     elif words[:2] == ["python", "-m"] and words[2].startswith("alignment."):
         assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file()
     elif starts:

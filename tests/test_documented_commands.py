@@ -150,6 +150,9 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment audit --port docs/.*": Run(
         (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
     ),
+    r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),
+    r"python -m alignment dump paddle\.vision\.models:squeezenet.*": Run((r"dump of the port",)),
+    r"python -m alignment audit --port-dump .*": Run((r"step 1 forward \.\.\. FAILED",), status=1),
     r"python -m alignment audit --port paddle\.vision\.models:squeezenet.*": Run(
         (r"reference torchvision\.models:squeezenet1_1 \(PyTorch\)", r"^first divergence: forward: features\.0: padding 1"),
         status=1,

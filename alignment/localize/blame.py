@@ -126,8 +126,8 @@ class Pair:
             truth = self.truth.answer(path, _in_float64(call), _all_in_float64(cotangents))
             noisy, expected = theirs, truth
         else:
-            noisy, expected = self.reference.answer(path, _one_ulp(call), cotangents), theirs
-        named = _backward_quantities if phase == "backward" else _forward_quantities
+            noisy, expected = self.reference.answer(path, one_ulp_call(call), cotangents), theirs
+        named = backward_quantities if phase == "backward" else forward_quantities
         found, right, shaken = named(ours), named(expected), named(noisy)
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
@@ -136,7 +136,7 @@ class Pair:
             if self.draws:
                 wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
             else:
-                wrong, own, words = self._differs(found.get(name), right.get(name), shaken.get(name), largest)
+                wrong, own, words = self.differs(found.get(name), right.get(name), shaken.get(name), largest)
             blame.own = max(blame.own, own)
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
@@ -150,7 +150,14 @@ class Pair:
         row = low_precision.judge(name, a, drawn, b, self.dtype)
         return not row.passed, float("inf") if row.port_error is None else row.port_error, row.reason
 
-    def _differs(self, a: Any, b: Any, noisy: Any, largest: float) -> tuple[bool, float, str]:
+    def differs(self, a: Any, b: Any, noisy: Any, largest: float) -> tuple[bool, float, str]:
+        """Whether the port's array ``a`` differs from the right one ``b``; by how much (relative L2); the same in words.
+
+        Args:
+            a, b: the arrays; None where there is none.
+            noisy: the right one with rounding in it, or the L2 distance between the two.
+            largest: L2 norm of the largest array of the same call.
+        """
         if a is None and b is None:
             return False, 0.0, ""
         if a is not None and b is not None and a.dtype.kind == b.dtype.kind == "f":
@@ -164,7 +171,10 @@ class Pair:
             return False, 0.0, ""
         with np.errstate(invalid="ignore", over="ignore"):
             error, scale = distance(a, b), norm(b)
-            floor = distance(noisy, b) if noisy is not None and noisy.shape == b.shape else 0.0
+            if isinstance(noisy, float):
+                floor = noisy
+            else:
+                floor = distance(noisy, b) if noisy is not None and noisy.shape == b.shape else 0.0
         if self.truth is not None:
             bound = tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale)
         else:
@@ -234,12 +244,14 @@ class Subject:
         return self.blame.theirs.outputs[0] if self.blame.theirs.outputs else None
 
 
-def _forward_quantities(answer: Answer) -> Named:
+def forward_quantities(answer: Answer) -> Named:
+    """What of a call is compared forward, by name."""
     outputs: Named = {"output" if i == 0 else f"output {i + 1}": a for i, a in enumerate(answer.outputs)}
     return outputs | answer.buffers
 
 
-def _backward_quantities(answer: Answer) -> Named:
+def backward_quantities(answer: Answer) -> Named:
+    """What of a call is compared backward, by name."""
     inputs: Named = {"gradient of its input" + (f" {i + 1}" if i else ""): g for i, g in enumerate(answer.input_gradients)}
     return inputs | {f"gradient of {name}": g for name, g in answer.gradients.items()}
 
@@ -252,7 +264,8 @@ def one_ulp(array: np.ndarray) -> np.ndarray:
     return np.where(array == 0, array, np.nextafter(array, np.where(up, np.inf, -np.inf).astype(array.dtype)))
 
 
-def _one_ulp(call: Call) -> Call:
+def one_ulp_call(call: Call) -> Call:
+    """A call with its input moved by one unit in the last place."""
     return Call(mapped(call.args, np.ndarray, one_ulp), mapped(call.kwargs, np.ndarray, one_ulp))
 
 

@@ -92,7 +92,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"{path or 'the model'} raises {blame.ours.error}"
         return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
     kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
-    where = path or f"{type(pair.port.model).__name__}.forward"
+    where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
         words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
         kind = Kind.FLOAT32_CONSTANT

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -254,27 +254,39 @@ def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.nda
 def _compare_gradients(context: Context, result: StepResult, lanes: dict[str, Lane], training: bool) -> None:
     """Gradients of every parameter from random gradients of the outputs, on all lanes."""
     inputs = context.samples(4, small=True)[0]
+    cotangents = cotangents_of(context, lanes["reference64"], inputs, training)
+    names = ("reference64", *(name for name in lanes if name != "reference64"))
+    judge_gradients(result, {name: gradients_of(lanes[name], inputs, cotangents, training) for name in names}, training)
+
+
+def cotangents_of(context: Context, lane: Lane, inputs: tuple[np.ndarray, ...], training: bool) -> list[np.ndarray | None]:
+    """Random gradients of a network's outputs, a pure function of the seed and the outputs' shapes; None for whole numbers."""
+    lane.reset()
+    lane.train_mode(training)
     rng = np.random.default_rng([context.seed, 6])
-    cotangents: list[np.ndarray | None] | None = None
-    now: dict[str, Iteration] = {}
-    for name in ("reference64", *(n for n in lanes if n != "reference64")):
-        lane = lanes[name]
-        lane.reset()
-        lane.train_mode(training)
-        if cotangents is None:
-            shapes = [output.shape if output.dtype.kind == "f" else None for output in lane.outputs(inputs)]
-            cotangents = [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) for shape in shapes]
-            lane.reset()
-        described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
-        trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
-        kinks: Trace = {}
-        with traced_kinks(lane.framework, lane.network, kinks):
-            wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
-            made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
-        gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
-        products = [float((o * c).sum()) for o, c in zip(made.outputs, cotangents, strict=False) if c is not None]
-        now[name] = Iteration(np.array(sum(products), lane.dtype), 0.0, gradients, kinks, {})
-        lane.reset()
+    shapes = [output.shape if output.dtype.kind == "f" else None for output in lane.outputs(inputs)]
+    lane.reset()
+    return [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) for shape in shapes]
+
+
+def gradients_of(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: Sequence[np.ndarray | None], training: bool) -> Iteration:
+    """The gradients of every parameter on one lane, and the sum of output * cotangent as its loss."""
+    lane.reset()
+    lane.train_mode(training)
+    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
+    trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
+    kinks: Trace = {}
+    with traced_kinks(lane.framework, lane.network, kinks):
+        wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
+        made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
+    gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
+    products = [float((o * c).sum()) for o, c in zip(made.outputs, cotangents, strict=False) if c is not None]
+    lane.reset()
+    return Iteration(np.array(sum(products), lane.dtype), 0.0, gradients, kinks, {})
+
+
+def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool) -> None:
+    """Compare the gradients that all lanes computed."""
     run = Run("train" if training else "eval", SGD, training)
     _judge_tensors(result, run, 0, now, "gradients", _flips(now), History())
     size = _norm(now["reference64"].gradients.values())

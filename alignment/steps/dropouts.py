@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.frameworks.base import Module
+from alignment.frameworks.base import Framework, Module
 from alignment.steps.context import Context
+
+Profile = dict[str, np.ndarray]
 
 
 def dropout_profile(context: Context, networks: Mapping[str, Module] | None = None) -> list[Quantity]:
@@ -21,25 +23,36 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
     Returns:
         One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
     """
-    rows: list[Quantity] = []
-    profiles: list[dict[str, np.ndarray]] = []
+    profiles: list[Profile] = []
     for role, side in context.sides.items():
-        framework, network = side.framework, networks[role] if networks else context.build(role)
-        profile: dict[str, np.ndarray] = {}
-        for name, module in framework.modules(network).items():
-            layer = framework.layer(module)
-            if layer.kind == "dropout":
-                p = layer.settings["p"]
-                ones = np.ones((64, 256), dtype=np.float32)
-                framework.set_training(module, True)
-                dropped = framework.call(module, (ones,)).outputs[0]
-                framework.set_training(module, False)
-                kept = framework.call(module, (ones,)).outputs[0]
-                profile[name] = np.array([p, dropped.max(), kept.mean()], dtype=np.float32)
-                share = float((dropped == 0).mean())
-                if abs(share - p) > 0.03:  # 7 standard deviations of 16,384 draws
-                    rows.append(Quantity(f"dropout.{name}.share", []).fail(f"the {role} drops {share:.3f}, p is {p}"))
-        profiles.append(profile)
-    for name in dict.fromkeys([*profiles[1], *profiles[0]]):
-        rows.append(judge_equal(f"dropout.{name}", profiles[0].get(name), profiles[1].get(name)))
+        profiles.append(dropout_profile_of(side.framework, networks[role] if networks else context.build(role)))
+    return judge_profiles(dict(zip(context.sides, profiles, strict=True)))
+
+
+def dropout_profile_of(framework: Framework, network: Module) -> Profile:
+    """Of every dropout layer of one side by path: p, output for a kept 1 in training, output for 1 in evaluation, share dropped."""
+    profile: Profile = {}
+    for name, module in framework.modules(network).items():
+        layer = framework.layer(module)
+        if layer.kind == "dropout":
+            p = layer.settings["p"]
+            ones = np.ones((64, 256), dtype=np.float32)
+            framework.set_training(module, True)
+            dropped = framework.call(module, (ones,)).outputs[0]
+            framework.set_training(module, False)
+            kept = framework.call(module, (ones,)).outputs[0]
+            profile[name] = np.array([p, dropped.max(), kept.mean(), (dropped == 0).mean()], dtype=np.float32)
+    return profile
+
+
+def judge_profiles(profiles: Mapping[str, Profile]) -> list[Quantity]:
+    """One row a layer, of the profiles of both roles."""
+    rows: list[Quantity] = []
+    for role, profile in profiles.items():
+        for name, (p, _, _, share) in profile.items():
+            if abs(share - p) > 0.03:  # 7 standard deviations of 16,384 draws
+                rows.append(Quantity(f"dropout.{name}.share", []).fail(f"the {role} drops {share:.3f}, p is {p:g}"))
+    ours, theirs = ({name: profile[:3] for name, profile in profiles[role].items()} for role in ("port", "reference"))
+    for name in dict.fromkeys([*theirs, *ours]):
+        rows.append(judge_equal(f"dropout.{name}", ours.get(name), theirs.get(name)))
     return rows

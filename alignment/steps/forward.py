@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,35 +68,49 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
     for case in cases(context) if chosen is None else chosen:
         if case.training and result.not_run:
             continue
-        runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
-        result.cover("training mode" if case.training else "evaluation mode")
-        called = {role: {name for name in blocks if name in runs[f"{role}32"]} for role in context.sides}
-        if context.spec.blocks is not None:
-            missing = [name for name in blocks if name not in called["reference"]]
-            result.require("blocks", len(called["reference"]), not missing, f"all {len(blocks)} that the project names")
-            left_out = elsewhere
-        else:  # either side may call a function in place of a layer, and leave a layer uncalled
-            left_out = elsewhere | (called["port"] ^ called["reference"])
-            result.evidence["blocks"] = len(called["port"] & called["reference"])
-        uneven = called_unevenly(runs["port32"], runs["reference32"])
-        if uneven:  # one ReLU for all on one side, one for each place on the other: the parts around them are compared
-            result.evidence["blocks_called_another_number_of_times"] = len(uneven)
-        every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
-        names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
-        for name in names:
-            values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
-            floating = values.reference32 is None or values.reference32.dtype.kind == "f"
-            judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
-            result.quantities.append(judge(f"{case.name}.{name}", values))
-            if name == "logits" or case.name == "eval.fake.b2":
-                result.record(f"{case.name}.{name}", values.port32, values.reference32)
-        if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
-            _spread(context, result, runs["reference32"]["logits"])
+        judge_case(context, result, case, {lane.name: forward(lane, case, blocks) for lane in lanes}, blocks, elsewhere)
     result.quantities += dropout_profile(context)
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
         variants.judge(context, result)
         initialisation.judge(context, result)
     return result
+
+
+def judge_case(
+    context: Context, result: StepResult, case: Case, runs: Mapping[str, Trace], blocks: list[str], elsewhere: set[str]
+) -> None:
+    """Compare one case as all lanes computed it.
+
+    Args:
+        context, result: of the step.
+        case: that was run.
+        runs: by lane, what ``forward`` gave.
+        blocks: whose outputs are compared.
+        elsewhere: those of them that the port has no module for.
+    """
+    result.cover("training mode" if case.training else "evaluation mode")
+    called = {role: {name for name in blocks if name in runs[f"{role}32"]} for role in context.sides}
+    if context.spec.blocks is not None:
+        missing = [name for name in blocks if name not in called["reference"]]
+        result.require("blocks", len(called["reference"]), not missing, f"all {len(blocks)} that the project names")
+        left_out = elsewhere
+    else:  # either side may call a function in place of a layer, and leave a layer uncalled
+        left_out = elsewhere | (called["port"] ^ called["reference"])
+        result.evidence["blocks"] = len(called["port"] & called["reference"])
+    uneven = called_unevenly(runs["port32"], runs["reference32"])
+    if uneven:  # one ReLU for all on one side, one for each place on the other: the parts around them are compared
+        result.evidence["blocks_called_another_number_of_times"] = len(uneven)
+    every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
+    names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
+    for name in names:
+        values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
+        floating = values.reference32 is None or values.reference32.dtype.kind == "f"
+        judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
+        result.quantities.append(judge(f"{case.name}.{name}", values))
+        if name == "logits" or case.name == "eval.fake.b2":
+            result.record(f"{case.name}.{name}", values.port32, values.reference32)
+    if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
+        _spread(context, result, runs["reference32"]["logits"])
 
 
 def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:

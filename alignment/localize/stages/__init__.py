@@ -122,14 +122,14 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
                 broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
             if outcome.first is not None:
                 break
-        outcome.first = outcome.first or broken or _quantity(failed)
+        outcome.first = outcome.first or broken or quantity_finding(failed)
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start
     return outcome
 
 
-def _quantity(result: StepResult) -> Finding:
+def quantity_finding(result: StepResult) -> Finding:
     """Where no stage finds a mistake of its own: the first quantity that failed."""
     for quantity in result.quantities:
         if not quantity.passed:

@@ -1,0 +1,317 @@
+"""The audit of two dumps: the same comparisons, bounds and search as of two models, on what the dumps hold."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from alignment.compare import norm
+from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
+from alignment.dumps.recorded import Recorded, RecordedModule, model_of
+from alignment.dumps.store import Reader
+from alignment.frameworks.base import Call
+from alignment.localize import compare_states
+from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities
+from alignment.localize.finding import Finding, Localization
+from alignment.localize.kinds import Kind
+from alignment.localize.matching import Matching, matched
+from alignment.localize.search import search
+from alignment.localize.stages import quantity_finding
+from alignment.localize.structure import structure_finding
+from alignment.localize.tracing import Answer, Cotangents, Limits, Network
+from alignment.project import ModelSpec, Project, Side
+from alignment.steps import backward, forward
+from alignment.steps.context import Context, Weights
+from alignment.steps.dropouts import judge_profiles
+from alignment.steps.result import StepResult
+from mobilenetv3_common.errors import UserError
+
+NOT_HELD = "a dump does not hold this"
+NOT_COMPARED = (
+    "the conversion of a file of weights (the engine itself loaded them into both sides)",
+    "fresh weights and low precision",
+    "hypotheses that need the models to run again: a mistake may be located without being named",
+    "normalisations that the port computes by its own formula may differ by 1e-10 (eps is compared as float32 holds it)",
+)
+
+
+@dataclass
+class DumpContext(Context):
+    """A context of two dumps."""
+
+    def notes(self) -> list[str]:
+        """What is called otherwise, and what was not compared."""
+        return [*self.matched.matching.notes, *(f"not held by dumps: {words}" for words in NOT_COMPARED)]
+
+
+@dataclass
+class Dumps:
+    """Two dumps that belong together.
+
+    Attributes:
+        port, reference: the dumps.
+        sides: what is known of their frameworks.
+        models: of the port and of the reference.
+        context: of both.
+    """
+
+    port: Reader
+    reference: Reader
+    sides: tuple[Recorded, Recorded]
+    models: tuple[RecordedModule, RecordedModule]
+    context: DumpContext
+
+
+def opened(port: Reader, reference: Reader) -> Dumps:
+    """Two dumps as the two sides of an alignment.
+
+    Raises:
+        UserError: the port was dumped with another dump of the reference.
+    """
+    if port.content["dump_of_reference"] != reference.digest:
+        raise UserError(
+            f"--port-dump {port.folder}: it was made with another --reference-dump than {reference.folder} "
+            "(other inputs or weights): dump the port again with this one"
+        )
+    mine, theirs = (Recorded(one.content["framework"], one.content["title"]) for one in (port, reference))
+    models = model_of(port), model_of(reference)
+    state, name = theirs.state(models[1]), reference.content["weights"]["name"]
+    first = reference.value(reference.content["cases"][0]["inputs"])
+    spec = ModelSpec(lambda: models[0], lambda: models[1], input_shape=first[0].shape[1:])
+    title = reference.content["model"].rpartition(":")[2]
+    project = Project(title, Side(mine), Side(theirs), {title: spec})
+    context = DumpContext(project, given_state=state, seed=reference.content["seed"], device=port.content["device"])
+    context.__dict__["weights"] = Weights(state, name, {}, name == "calibrated")
+    context.__dict__["matched"] = matched(*models, port.content["names"], (mine, theirs), lambda: ())
+    return Dumps(port, reference, (mine, theirs), models, context)
+
+
+def compared(dumps: Dumps, training: bool) -> list[StepResult]:
+    """Steps 1 and 5, as far as the dumps hold them.
+
+    Args:
+        dumps: of both sides.
+        training: whether training mode is compared.
+
+    Raises:
+        UserError: training mode is asked for, and a dump was made without.
+    """
+    if training:
+        for flag, one in (("--port-dump", dumps.port), ("--reference-dump", dumps.reference)):
+            if not one.content["training"]:
+                raise UserError(f"--training: {flag} {one.folder} was made without --training")
+    why = dumps.reference.content["random"] if training else "training mode: not asked for (--training)"
+    if not dumps.port.content["problem"]:
+        _same_outputs(dumps)
+    return [_timed(_forward, dumps, why), _timed(_backward, dumps, why)]
+
+
+def _same_outputs(dumps: Dumps) -> None:
+    """Raise ``UserError`` where the two sides return another number of tensors: which is which, nobody can tell."""
+    ours = dumps.port.content["cases"][0]["lanes"].get("port32")
+    theirs = dumps.reference.content["cases"][0]["lanes"]["reference32"]
+    counts = [
+        sum(re.fullmatch(r"logits|output\d+", name) is not None for name in reader.value(trace))
+        for reader, trace in ((dumps.port, ours), (dumps.reference, theirs))
+        if trace is not None
+    ]
+    if len(set(counts)) > 1:
+        raise UserError(f"the port returns {counts[0]} tensor(s), the reference {counts[1]}: let both return the same")
+
+
+def _timed(step: Any, dumps: Dumps, without_training: str) -> StepResult:
+    start = time.perf_counter()
+    result: StepResult = step(dumps, without_training)
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _forward(dumps: Dumps, without_training: str) -> StepResult:
+    context, ours, theirs = dumps.context, dumps.port, dumps.reference
+    result = StepResult(1, "forward", not_run=without_training)
+    if problem := ours.content["problem"]:
+        result.problems.append(problem["words"])
+        return result
+    blocks = theirs.content["blocks"]
+    elsewhere = forward.lying_elsewhere(context, blocks)
+    made = {one["name"]: one["lanes"] for one in ours.content["cases"]}
+    for one in theirs.content["cases"]:
+        if one["training"] and without_training:
+            continue
+        lanes = made[one["name"]]
+        if "problem" in lanes:
+            result.problems.append(lanes["problem"]["words"])
+            continue
+        runs = {name: ours.value(lanes[name]) for name in PORT_LANES}
+        runs |= {name: theirs.value(one["lanes"][name]) for name in REFERENCE_LANES}
+        case = forward.Case(one["name"], theirs.value(one["inputs"]), one["training"])
+        forward.judge_case(context, result, case, runs, blocks, elsewhere)
+    profiles = {"port": ours.value(ours.content["dropouts"]), "reference": theirs.value(theirs.content["dropouts"])}
+    result.quantities += judge_profiles(profiles)
+    return result
+
+
+def _backward(dumps: Dumps, without_training: str) -> StepResult:
+    ours, theirs = dumps.port, dumps.reference
+    result = StepResult(5, "backward", not_run="; ".join(filter(None, ["updates: two dumps hold none", without_training])))
+    if problem := ours.content["problem"]:
+        result.problems.append(problem["words"])
+        return result
+    counts = [one.content["dropout_layers"] for one in (ours, theirs)]
+    result.evidence["dropout_layers"] = counts[1]
+    if counts[0] != counts[1]:
+        result.problems.append(f"the port has {counts[0]} dropout layer(s), the reference {counts[1]}")
+    for mode, one in theirs.content["gradients"].items():
+        if MODES[mode] and without_training:
+            continue
+        made = ours.content["gradients"][mode]
+        if "problem" in made:
+            result.problems.append(made["problem"]["words"])
+            continue
+        now = {name: _iteration(theirs, one["lanes"][name]) for name in GRADIENT_LANES}
+        now |= {name: _iteration(ours, made[name]) for name in PORT_LANES}
+        backward.judge_gradients(result, now, MODES[mode])
+    return result
+
+
+def _iteration(reader: Reader, made: Mapping[str, Any]) -> backward.Iteration:
+    return backward.Iteration(reader.value(made["loss"]), 0.0, reader.value(made["gradients"]), reader.value(made["kinks"]), {})
+
+
+# --- where ------------------------------------------------------------------------------------------------------------------
+
+
+class RecordedNetwork(Network):
+    """A side whose answers are those of a dump; every other question has an error for an answer, and confirms no hypothesis."""
+
+    def __init__(
+        self,
+        side: Recorded,
+        model: RecordedModule,
+        paths: Mapping[str, str] | None,
+        calls: Mapping[str, Call],
+        answers: Mapping[tuple[str, str], Answer],
+    ) -> None:
+        super().__init__(side, model, paths)
+        self.calls, self.answers = dict(calls), answers
+        self._keys = {id(call): key for key, call in calls.items()}
+
+    def trace(self, args: tuple, cotangents: Cotangents | None = None) -> dict[str, Call]:
+        """The calls of the dump."""
+        return self.calls
+
+    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None) -> Answer:
+        """What the dump says of one of its own calls."""
+        key = self._keys.get(id(call), "")
+        same = id(call) in self._keys and key.partition("#")[0] == path
+        return self.answers.get((key, "forward" if cotangents is None else "backward"), _unknown()) if same else _unknown()
+
+    def answer_with(self, path: str, call: Call, change: Any) -> Answer:
+        return _unknown()
+
+    def _answer_hooked(self, path: str, call: Call, inside: Any, after: Any) -> Answer:
+        return _unknown()
+
+
+def _unknown() -> Answer:
+    return Answer(error=NOT_HELD)
+
+
+@dataclass
+class RecordedPair(Pair):
+    """Two dumps in one mode: a module is to blame by the same bounds as in ``Pair``."""
+
+    floors: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+
+    def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
+        path, call = key.partition("#")[0], self.calls[key]
+        cotangents = call.gradients if phase == "backward" else None
+        ours, theirs = (side.answer(path, call, cotangents) for side in (self.port, self.reference))
+        if NOT_HELD in (ours.error, theirs.error):
+            return Blame(False)
+        if ours.oversized:
+            return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, theirs)
+        if ours.error:
+            return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
+        named = backward_quantities if phase == "backward" else forward_quantities
+        found, right = named(ours), named(theirs)
+        blame = Blame(False, ours=ours, theirs=theirs, right=theirs)
+        largest = max((norm(value) for value in right.values() if value is not None), default=0.0)
+        for name in dict.fromkeys([*right, *found]):
+            floor = self.floors[key, phase].get(name, 0.0)
+            wrong, own, words = self.differs(found.get(name), right.get(name), floor, largest)
+            blame.own = max(blame.own, own)
+            if wrong and not blame.guilty:
+                blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
+        return blame
+
+
+def located(dumps: Dumps, results: Sequence[StepResult], training: bool) -> Localization:
+    """The first mistake behind the first step that failed, as ``alignment.localize.stages.locate`` finds it."""
+    start = time.perf_counter()
+    failed = next((result for result in results if result.failed), None)
+    outcome = Localization(notes=dumps.context.notes())
+    if failed is not None:
+        outcome.first = _first(dumps, training) or quantity_finding(failed)
+    outcome.seconds = time.perf_counter() - start
+    return outcome
+
+
+def _first(dumps: Dumps, training: bool) -> Finding | None:
+    matching, order = dumps.context.matched.matching, dumps.reference.content["order"]
+    port = dumps.context.fresh("port")
+    if finding := structure_finding(port, dumps.models[1], matching, dumps.sides, lambda: order):
+        return finding
+    if problem := dumps.port.content["problem"]:
+        return Finding("weights", problem["place"] or "load", Kind.RAISES, "the weights do not load", problem["words"])
+    if finding := compare_states(port, dumps.models[1], matching, dumps.sides):
+        return finding
+    for mode, on in MODES.items():
+        if (training or not on) and mode in dumps.reference.content["calls"]:
+            pair = pair_of(dumps, mode, port, matching)
+            if finding := search(pair):
+                return finding if finding.hint else _with_settings(pair, finding)
+    return None
+
+
+def pair_of(dumps: Dumps, mode: str, port: RecordedModule, matching: Matching) -> RecordedPair:
+    """Both dumps in one mode."""
+    known = recorded_calls(dumps.reference, mode)
+    calls = {key: call for key, (call, _) in known.items()}
+    phases = ("forward", "backward")
+    places: list[tuple[str, str]] = [(key, phase) for key, (_, one) in known.items() for phase in phases if phase in one]
+    right = {(key, phase): _answer(dumps.reference, known[key][1][phase]) for key, phase in places}
+    floors = {(key, phase): known[key][1][phase]["floors"] for key, phase in places}
+    made = dumps.port.content["calls"][mode]
+    ours = {(key, phase): _answer(dumps.port, one) for key, phases in made.items() for phase, one in phases.items()}
+    networks = (
+        RecordedNetwork(dumps.sides[0], port, matching.paths, calls, ours),
+        RecordedNetwork(dumps.sides[1], dumps.models[1], None, calls, right),
+    )
+    given = dumps.reference.content["calls"][mode]
+    inputs, cotangents = dumps.reference.value(given["inputs"]), dumps.reference.value(given["cotangents"])
+    return RecordedPair(*networks, matching, inputs, cotangents, training=MODES[mode], floors=floors)
+
+
+def _answer(reader: Reader, one: Mapping[str, Any]) -> Answer:
+    fields = {name: reader.value(one[name]) for name in ("outputs", "buffers", "input_gradients", "gradients")}
+    return Answer(**fields, error=one["error"], place=one["place"], oversized=one.get("oversized", False))
+
+
+def _with_settings(pair: Pair, finding: Finding) -> Finding:
+    """Where no hypothesis could be tried: what the two layers themselves say of their settings."""
+    if finding.location in pair.reference.modules and finding.location in pair.port.modules:
+        ours, theirs = (side.framework.layer(side.modules[finding.location]) for side in (pair.port, pair.reference))
+        other = [
+            f"{name} {ours.settings[name]}, expected {value}"
+            for name, value in theirs.settings.items()
+            if name in ours.settings and not np.array_equal(ours.settings[name], value)
+        ]
+        if ours.kind == theirs.kind and other:
+            finding.hint = f"the two layers have other settings, which a dump cannot try: {'; '.join(other)}"
+    return finding

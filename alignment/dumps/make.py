@@ -1,0 +1,313 @@
+"""Dumps of a reference and of its port: each side computes in a process of its own, by the engine's own lanes.
+
+The reference goes first. Its dump holds its structure, the weights, the inputs, and what it computes of them. The port's process
+is given that folder: it loads the weights, and runs on the inputs, and each of its modules on what the reference's was given.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alignment.audit.inputs import Inputs
+from alignment.audit.pair import Maker, digest
+from alignment.compare import distance, norm, relative
+from alignment.dumps.recorded import Recorded, model_of, structure
+from alignment.dumps.store import NotHeld, Reader, Writer
+from alignment.frameworks.base import Call, Framework, Module, leaves
+from alignment.localize.blame import Pair, backward_quantities, forward_quantities, one_ulp_call
+from alignment.localize.matching import matched, order_of_use
+from alignment.localize.search import random_cotangents
+from alignment.localize.tracing import Answer, Network, training_mode
+from alignment.names import check_names
+from alignment.project import ModelSpec, Project, Side
+from alignment.raised import place_of, words_of
+from alignment.rounding import BETTER, SUMMATION
+from alignment.steps import backward, forward
+from alignment.steps.context import Context, Lane
+from alignment.steps.dropouts import dropout_profile_of
+from mobilenetv3_common.errors import UserError
+
+REFERENCE_LANES = ("reference32", "ulp32", "reference64")
+PORT_LANES = ("port32", "port64")
+GRADIENT_LANES = (*REFERENCE_LANES, *backward.ULP_DRAWS)
+SAMPLES = 2  # of the passes in which every module is looked at: a dump holds the input and output of each
+MODES = {"eval": False, "train": True}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is dumped.
+
+    Attributes:
+        maker: makes the model.
+        framework: its own.
+        network: a model that was made.
+        training: whether training mode is dumped, too.
+    """
+
+    maker: Maker
+    framework: Framework
+    network: Module
+    training: bool
+
+    def context(self, shape: tuple[int, ...], **more: Any) -> Context:
+        """Both roles are this one side; which one is used, the lanes say."""
+        inputs = more.pop("inputs", None)
+        spec = ModelSpec(
+            self.maker.function,
+            self.maker.function,
+            input_shape=shape,
+            small_shape=None if inputs is None else inputs.small,
+            inputs=None if inputs is None else inputs.make,
+        )
+        name = self.maker.text.rpartition(":")[2]
+        project = Project(name, Side(self.framework), Side(self.framework), {name: spec})
+        return Context(project, without_training="" if self.training else "not asked for (--training)", **more)
+
+
+def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, dict[str, Any]]:
+    """What the reference computes.
+
+    Args:
+        subject: of the reference.
+        inputs: on what it runs.
+        given: ``weights_from``, ``seed`` and ``device`` of a context.
+
+    Returns:
+        The arrays, and the content of the table.
+
+    Raises:
+        UserError: it cannot be built, run, or take the weights.
+    """
+    writer, context = Writer(), subject.context(inputs.shape, inputs=inputs, **given)
+    context.check()
+    random = context.unshared_randomness
+    network, framework = context.build("reference"), subject.framework
+    small = context.samples(4, small=True)[0]
+    lanes = {name: Lane(context, name) for name in GRADIENT_LANES}
+    cases = forward.cases(context)
+    blocks = forward.block_names(context.spec, framework, network)
+    content: dict[str, Any] = {
+        "role": "reference",
+        "weights": {"name": context.weights.name, "sha256": digest(context.weights.state)},
+        "shape": list(inputs.shape),
+        "small": None if inputs.small is None else list(inputs.small),
+        "input": {"words": inputs.words, "sha256": digest({str(n): a for n, a in enumerate(context.fake_inputs(2))})},
+        "random": random,
+        "structure": structure(framework, network, writer),
+        "order": order_of_use(framework, network, context.fake_inputs(2, small=True)),
+        "blocks": blocks,
+        "dropouts": writer.value(dropout_profile_of(framework, network)),
+        "dropout_layers": lanes["reference32"].dropouts,
+        "cases": [],
+        "gradients": {},
+        "calls": {},
+    }
+    for case in cases:
+        if not (case.training and random):
+            traces = {name: writer.value(forward.forward(lanes[name], case, blocks)) for name in REFERENCE_LANES}
+            one = {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": traces}
+            content["cases"].append(one)
+    for mode, on in MODES.items():
+        if not (on and random):
+            cotangents = backward.cotangents_of(context, lanes["reference64"], small, on)
+            made = {name: _iteration(writer, backward.gradients_of(lane, small, cotangents, on)) for name, lane in lanes.items()}
+            one = {"inputs": writer.value(small), "cotangents": writer.value(cotangents), "lanes": made}
+            content["gradients"][mode] = one
+            content["calls"][mode] = _calls(context, writer, on)
+    return writer, content
+
+
+def _iteration(writer: Writer, made: backward.Iteration) -> dict[str, Any]:
+    return {"loss": writer.value(made.loss), "gradients": writer.value(made.gradients), "kinks": writer.value(made.kinks)}
+
+
+def _calls(context: Context, writer: Writer, training: bool) -> dict[str, Any]:
+    """Every call of a module in one pass in float64: what it was given and gave, with gradients, and how far one ulp moves that."""
+    lane = Lane(context, "reference64")
+    network = Network(lane.framework, lane.network)
+    inputs = lane.inputs(context.fake_inputs(SAMPLES, small=True))
+    pair = Pair(network, network, context.matched.matching, inputs, training=training)
+    pair.cotangents = random_cotangents(pair)
+    found = []
+    with training_mode([network], training):
+        for key, call in network.trace(inputs, pair.cotangents).items():
+            path = key.partition("#")[0]
+            gradients = pair.cotangents if path == "" else call.gradients
+            try:
+                one = {"args": writer.value(call.args), "kwargs": writer.value(call.kwargs)}
+            except NotHeld as error:
+                found.append({"key": key, "not_held": str(error)})
+                continue
+            one |= {"key": key, "output": writer.value(leaves(call.output, np.ndarray)), "gradients": writer.value(gradients)}
+            for phase, cotangents in _phases(gradients):
+                right = network.answer(path, call, cotangents)
+                shaken = network.answer(path, one_ulp_call(call), cotangents)
+                one[phase] = answered(writer, right) | {"floors": _floors(phase, shaken, right)}
+            found.append(one)
+    return {"cotangents": writer.value(pair.cotangents), "inputs": writer.value(inputs), "calls": found}
+
+
+def _phases(gradients: Sequence[np.ndarray | None]) -> list[tuple[str, Sequence[np.ndarray | None] | None]]:
+    reached = any(gradient is not None for gradient in gradients)
+    return [("forward", None), *([("backward", gradients)] if reached else [])]
+
+
+def _floors(phase: str, shaken: Answer, right: Answer) -> dict[str, float]:
+    named = backward_quantities if phase == "backward" else forward_quantities
+    moved, still = named(shaken), named(right)
+    pairs = {name: (moved.get(name), array) for name, array in still.items()}
+    return {n: distance(a, b) for n, (a, b) in pairs.items() if a is not None and b is not None and a.shape == b.shape}
+
+
+def answered(writer: Writer, answer: Answer) -> dict[str, Any]:
+    """An answer as JSON."""
+    fields = ("outputs", "buffers", "input_gradients", "gradients")
+    return {name: writer.value(getattr(answer, name)) for name in fields} | {"error": answer.error, "place": answer.place}
+
+
+def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) -> tuple[Writer, dict[str, Any]]:
+    """What the port computes, given the dump of its reference.
+
+    Args:
+        subject: of the port.
+        dump: of the reference.
+        names: port path -> reference path, for modules that are called otherwise.
+        device: to compute on.
+
+    Returns:
+        The arrays, and the content of the table. Where the port cannot take the weights or raises, the table says so.
+
+    Raises:
+        UserError: a name is wrong.
+    """
+    writer, framework = Writer(), subject.framework
+    other, theirs = Recorded(dump.content["framework"], dump.content["title"]), model_of(dump)
+    check_names(names, framework.modules(subject.network), other.modules(theirs))
+    first = dump.value(dump.content["cases"][0]["inputs"])
+    small = dump.value(dump.content["gradients"]["eval"]["inputs"])
+    found = matched(subject.network, theirs, names, (framework, other), lambda: tuple(a[:2] for a in small))
+    state = other.state(theirs)
+    context = subject.context(first[0].shape[1:], given_state=state, seed=dump.content["seed"], device=device)
+    context.__dict__["matched"] = found
+    content: dict[str, Any] = {
+        "role": "port",
+        "dump_of_reference": dump.digest,
+        "names": dict(names),
+        "order": order_of_use(framework, subject.network, tuple(a[:2] for a in small)),
+        "structure": structure(framework, subject.network, writer),
+        "problem": None,
+        "cases": [],
+        "gradients": {},
+        "calls": {},
+    }
+    try:
+        network = context.build("port")
+        context.__dict__["roundings"] = {"port": _roundings(context, dump), "reference": {}}
+        lanes = {name: Lane(context, name) for name in PORT_LANES}
+    except Exception as error:  # noqa: BLE001  (the weights do not fit, or whatever the port raises)
+        content["problem"] = _problem(error)
+        return writer, content
+    content["dropouts"] = writer.value(dropout_profile_of(framework, network))
+    content["structure"] = structure(framework, _with_own_names(network), writer)
+    content["dropout_layers"] = lanes["port32"].dropouts
+    for one in dump.content["cases"]:
+        case = forward.Case(one["name"], dump.value(one["inputs"]), one["training"])
+        if not case.training or subject.training:
+            run = functools.partial(_traces, writer, lanes, case, dump.content["blocks"])
+            content["cases"].append({"name": case.name, "lanes": _guarded(run)})
+    for mode, one in dump.content["gradients"].items():
+        if mode == "eval" or subject.training:
+            inputs, cotangents = dump.value(one["inputs"]), dump.value(one["cotangents"])
+            run = functools.partial(_gradients, writer, lanes, inputs, cotangents, MODES[mode])
+            content["gradients"][mode] = _guarded(run)
+            content["calls"][mode] = _answers(context, dump, writer, mode)
+    return writer, content
+
+
+def _problem(error: Exception) -> dict[str, str]:
+    return {"words": error.line if isinstance(error, UserError) else words_of(error), "place": place_of(error)}
+
+
+def _guarded(run: Any) -> dict[str, Any]:
+    """What a run gives, or what it raised: that is a finding of the audit."""
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001  (whatever the port raises)
+        return {"problem": _problem(error)}
+
+
+def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.Case, blocks: list[str]) -> dict[str, Any]:
+    return {name: writer.value(forward.forward(lane, case, blocks)) for name, lane in lanes.items()}
+
+
+def _gradients(writer: Writer, lanes: Mapping[str, Lane], inputs: tuple, cotangents: list, training: bool) -> dict[str, Any]:
+    made = {name: backward.gradients_of(lane, inputs, cotangents, training) for name, lane in lanes.items()}
+    return {name: _iteration(writer, one) for name, one in made.items()}
+
+
+def _with_own_names(network: Module) -> Module:
+    """The model under its own paths again."""
+    if hasattr(network, "paths_in_reference"):
+        del network.paths_in_reference
+    return network
+
+
+def recorded_calls(dump: Reader, mode: str) -> dict[str, tuple[Call, dict[str, Any]]]:
+    """The calls of a reference's dump by key, with their entry in the table; those that it does not hold are left out."""
+    found = {}
+    for one in dump.content["calls"][mode]["calls"]:
+        if "args" in one:
+            call = Call(dump.value(one["args"]), dump.value(one["kwargs"]), dump.value(one["output"]), dump.value(one["gradients"]))
+            found[one["key"]] = call, one
+    return found
+
+
+def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[str, Any]:
+    """What each module of the port gives for what the reference's was given."""
+    lane, paths = Lane(context, "port64"), context.matched.matching.paths
+    network = Network(lane.framework, lane.network, paths)
+    limits = Pair(network, network, context.matched.matching, ())
+    known = recorded_calls(dump, mode)
+    limits.calls = {key: call for key, (call, _) in known.items()}
+    found: dict[str, Any] = {}
+    with training_mode([network], MODES[mode]):
+        for key, (call, one) in known.items():
+            path = key.partition("#")[0]
+            if path in paths and path in network.modules:
+                for phase in ("forward", "backward"):
+                    if phase in one:
+                        cotangents = call.gradients if phase == "backward" else None
+                        answer = network.answer(path, call, cotangents, limits.limits())
+                        found.setdefault(key, {})[phase] = answered(writer, answer) | {"oversized": answer.oversized}
+    return found
+
+
+def _roundings(context: Context, dump: Reader) -> dict[str, dict[bool, bool]]:
+    """Of eps in the port's normalisations, so that each agrees with the reference's: see ``alignment.rounding``."""
+    framework = context.port.framework
+    context.__dict__["roundings"] = {"port": {}, "reference": {}}
+    network = context.build("port", exact=True)
+    modules = framework.modules(network, every_path=True)
+    found: dict[str, dict[bool, bool]] = {}
+    for mode in dump.content["calls"]:
+        framework.set_training(network, MODES[mode])
+        for key, (call, _) in recorded_calls(dump, mode).items():
+            own = context.matched.matching.paths.get(key)
+            if own not in modules or not framework.rounds_eps(modules[own]) or not call.output:
+                continue
+            apart = {}
+            for rounded in (True, False):
+                framework.round_eps(modules[own], MODES[mode], rounded)
+                made = framework.call(modules[own], call.args, call.kwargs).outputs[0]
+                same = made.shape == call.output[0].shape
+                apart[rounded] = relative(distance(made, call.output[0]), norm(call.output[0])) if same else np.inf
+            if apart[True] > max(BETTER * apart[False], SUMMATION):
+                found.setdefault(own, {})[MODES[mode]] = False
+            framework.round_eps(modules[own], MODES[mode], True)
+    return found
