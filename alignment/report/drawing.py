@@ -1,0 +1,152 @@
+"""What the pages of this project are drawn with: their style, a table, and a line chart as inline SVG.
+
+Colours come from CSS variables, so the pictures follow light and dark; nothing is loaded from anywhere and no script runs.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
+_COLOURS = ("--a", "--b", "--c", "--d")
+
+STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--card:#f6f8fa;--good:#1a7f37;--bad:#b42318;
+--a:#0969da;--b:#bc4c00;--c:#1a7f37;--d:#8250df}
+@media (prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#9198a1;--line:#3d444d;--card:#161b22;--good:#3fb950;
+--bad:#ff7b72;--a:#58a6ff;--b:#f0883e;--c:#3fb950;--d:#bc8cff}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
+main{max-width:60rem;margin:0 auto;padding:1rem}
+h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem}
+.verdict{border-left:.4rem solid;padding:.6rem 1rem;background:var(--card);font-weight:600}
+.good{border-color:var(--good)}.bad{border-color:var(--bad)}
+td.good,strong.good{color:var(--good)}td.bad,strong.bad{color:var(--bad);font-weight:600}
+.place{background:var(--card);border:1px solid var(--line);padding:.2rem 1rem;overflow-wrap:anywhere}
+.place dt{color:var(--soft)}.place dd{margin:0 0 .5rem;font-weight:600}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:.875rem}
+th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
+td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+figure{margin:1rem 0}figcaption{font-size:.875rem;color:var(--soft)}
+svg{width:100%;height:auto;display:block;background:var(--card)}
+svg text{fill:var(--soft);font:11px system-ui,sans-serif}
+summary{cursor:pointer;padding:.3rem 0}
+summary:focus-visible,a:focus-visible,.scroll:focus-visible{outline:3px solid var(--a);outline-offset:2px}
+.skip{position:absolute;left:-999px}.skip:focus{left:1rem;top:.5rem;background:var(--bg);padding:.3rem}
+.key{display:inline-block;width:1.2em;height:.25em;margin:0 .3em .2em 1em;vertical-align:middle}
+@media print{:root{--bg:#fff;--fg:#000;--soft:#333;--line:#999;--card:#fff;--good:#1a7f37;--bad:#b42318;--a:#0969da;--b:#bc4c00;
+--c:#1a7f37;--d:#8250df}.skip{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}}
+"""
+
+
+@dataclass
+class Series:
+    """One line of a chart, or dots alone: its name and a value at each place (None leaves a gap)."""
+
+    name: str
+    values: list[float | None]
+    dots: bool = False
+
+
+def escape(text: Any) -> str:
+    """Text as HTML shows it."""
+    return html.escape(str(text))
+
+
+def number(value: float | None) -> str:
+    """A figure with two digits; ``-`` where there is none."""
+    return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> str:
+    """A table whose cells are ``td`` elements already; one that is too wide scrolls, with the keyboard too."""
+    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def chart(
+    title: str,
+    places: Sequence[str],
+    series: Sequence[Series],
+    logarithmic: bool = True,
+    across: str = "",
+    mark: float | None = None,
+) -> str:
+    """A line chart as inline SVG; values of zero lie on the lower edge, infinite ones on the upper.
+
+    Args:
+        title: above the keys.
+        places: names along the axis.
+        series: at least one; None in one leaves a gap.
+        logarithmic: whether values go by powers of ten.
+        across: what the places count, e.g. ``update``; single values are then not marked.
+        mark: a value at which a dashed line is drawn.
+    """
+    finite = [v for s in series for v in s.values if v is not None and math.isfinite(v) and (v > 0 or not logarithmic)]
+    if logarithmic:
+        low: float = math.floor(math.log10(max(min(finite, default=1e-17), 1e-17)))
+        high: float = math.ceil(math.log10(max(max(finite, default=1.0), 10.0 ** (low + 1))))
+    else:
+        low, high = min(0.0, *finite), max(finite, default=1.0)
+        high = high if high > low else low + 1
+
+    def y(value: float) -> float:
+        if math.isnan(value) or value == math.inf:
+            return 8.0
+        scaled = (math.log10(max(value, 10.0**low)) if logarithmic else value) - low
+        return 8 + (_HEIGHT - 8 - _BOTTOM) * (1 - scaled / (high - low))
+
+    def x(place: int) -> float:
+        return _LEFT + (_WIDTH - _LEFT - 10) * (place / max(len(places) - 1, 1))
+
+    lines = []
+    step = max(1, math.ceil((high - low) / 6))
+    ticks = [low + step * i for i in range(int((high - low) / step) + 1)] if logarithmic else list(np.linspace(low, high, 5))
+    for tick in ticks:
+        at = y(10.0**tick if logarithmic else tick)
+        lines.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--line)"/>')
+        label = f"1e{tick:+03d}" if logarithmic else f"{tick:.2g}"
+        lines.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
+    if mark is not None and low <= (math.log10(mark) if logarithmic else mark) <= high:
+        at = y(mark)
+        lines.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--soft)" stroke-dasharray="4 4"/>'
+        )
+    for i in sorted({0, len(places) // 4, len(places) // 2, 3 * len(places) // 4, len(places) - 1}):
+        anchor = "start" if i == 0 else "end" if i == len(places) - 1 else "middle"
+        place = escape(f"{across} {places[i]}" if across else places[i])
+        lines.append(f'<text x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{place}</text>')
+    for position, one in enumerate(series):
+        known = [(x(i), y(v), places[i], v) for i, v in enumerate(one.values) if v is not None]
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in known)
+        colour = f"var({_COLOURS[position % len(_COLOURS)]})"
+        dash = ' stroke-dasharray="6 3"' if position % 2 else ""
+        if not one.dots:
+            lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
+        if len(known) <= 300 and not across:
+            radius = 4 if one.dots else 2.4
+            lines += [
+                f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius}" fill="{colour}">'
+                f"<title>{escape(name)}: {number(value)}</title></circle>"
+                for a, b, name, value in known
+            ]
+    keys = "".join(
+        f'<span class="key" style="background:var({_COLOURS[i % len(_COLOURS)]})"></span>{escape(s.name)}'
+        for i, s in enumerate(series)
+    )
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
+        f"{''.join(lines)}</svg>"
+        f"<figcaption><strong>{escape(title)}</strong>{keys}</figcaption></figure>"
+    )
