@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import doctor.cli
 from alignment import cli
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
@@ -69,6 +70,8 @@ def test_every_commands_flags_exist(command):
             pass
         elif program in ("tools/train.py", "tools/eval.py") and "--confusion" not in arguments and "output/" not in command:
             parse([program, *arguments])
+        elif program == "tools/doctor.py":
+            doctor.cli.parser().parse_args(arguments)
         elif program in ("tools/predict.py", "tools/infer.py", "tools/serve.py", "tools/export_model.py"):
             tool(Path(program).stem).parser().parse_args(arguments)
     else:

@@ -200,6 +200,9 @@ EXPECTED: dict[str, Run] = {
     r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: (1\.0|0\.9)",)),
     r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",), weekly=DIGITS),
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
+    r"python tools/doctor\.py data lite_data .*": Run(
+        (r"^data\.leak .* none found", r"^No problem found in lite_data by 1[34] checks")
+    ),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
     r"python tools/convert_weights\.py small\.pdparams back\.pth": Run((r"back\.pth",)),

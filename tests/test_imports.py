@@ -10,16 +10,18 @@ from tests.conftest import ROOT, run_command
 
 PRODUCT = ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref")
 FRAMEWORKS = {"torch", "torchvision", "paddle", "mindspore"}
-PROOF = {"alignment", "projects"}
+PROOF = {"alignment", "doctor", "projects"}
 FORBIDDEN = {
     "mobilenetv3_common": FRAMEWORKS | PROOF | {"mobilenetv3_paddle", "mobilenetv3_ref"},
     "mobilenetv3_paddle": {"torch", "torchvision", "mobilenetv3_ref"} | PROOF,
     "mobilenetv3_ref": {"paddle", "mobilenetv3_paddle"} | PROOF,
-    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tools", "tests"},
-    "projects": {"tools", "tests"},
+    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "doctor", "projects", "tools", "tests"},
+    # It stands beside the engine and may use it; a run's framework package it imports by the name in the config.
+    "doctor": FRAMEWORKS | {"mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tools", "tests"},
+    "projects": {"doctor", "tools", "tests"},
 }
-# The commands that are about the proof; every other tool is part of the product.
-PROVING_TOOLS = {"align.py", "benchmark.py"}
+# The commands that are about the proof, or examine a run; every other tool is part of the product.
+PROVING_TOOLS = {"align.py", "benchmark.py", "doctor.py"}
 
 
 def source_files(*folders):
@@ -75,7 +77,7 @@ def circle(edges):
 
 
 def import_graph():
-    files = source_files(*PRODUCT, "alignment", "projects", "tools", "scripts")
+    files = source_files(*PRODUCT, "alignment", "doctor", "projects", "tools", "scripts")
     return {path: {f for f in map(file_of, imports(path)) if f not in (None, path)} for path in files}
 
 

@@ -1,0 +1,372 @@
+"""tools/doctor.py data: each check finds what was planted, and none finds anything in sound data."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from doctor.cli import main
+from doctor.data import checks, scan
+from doctor.data.checks.classes import CIFAR10
+from doctor.data.command import measured
+from doctor.data.measure import GOOD, ROW, measure_files
+from doctor.data.near import pairs
+from doctor.data.subject import DataSubject, Expected
+from doctor.findings import Verdict, checks_of, examine
+from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.digits import write_digits
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import decode_image
+from tests.conftest import LITE_DATA, run_command
+
+PICTURE = "train/cat/cat_0.JPEG"
+
+
+def findings(folder, **expected):
+    return {one.check.id: one.outcome for one in examine(checks, measured(str(folder), Expected(**expected)))}
+
+
+def problems(folder, **expected):
+    """Check -> its places, of the checks that find something."""
+    return {id: outcome.where for id, outcome in findings(folder, **expected).items() if outcome.verdict is Verdict.FOUND}
+
+
+def reencoded(path, **options):
+    with Image.open(path) as picture:
+        held = io.BytesIO()
+        picture.convert("RGB").save(held, "JPEG", **options)
+    return held.getvalue()
+
+
+# --- sound data -----------------------------------------------------------------------------------------------------------
+
+
+def test_sound_data_has_no_problem(lite_folders, tmp_path):
+    assert problems(lite_folders, crop_size=224) == {}
+    assert problems(LITE_DATA, crop_size=64) == {}
+    assert problems(write_digits(tmp_path / "digits"), crop_size=32) == {}
+
+
+def test_every_check_says_something_of_itself():
+    ids = [one.id for one in checks_of(checks)]
+    assert len(ids) == len(set(ids)) >= 17
+    for one in checks_of(checks):
+        assert one.items and one.measures and one.fix and one.id.startswith("data.")
+
+
+# --- planted problems -----------------------------------------------------------------------------------------------------
+
+
+def not_a_picture(folder):
+    (folder / PICTURE).write_text("<html>404</html>")
+
+
+def empty(folder):
+    (folder / PICTURE).write_bytes(b"")
+
+
+def truncated(folder):
+    data = (folder / PICTURE).read_bytes()
+    (folder / PICTURE).write_bytes(data[: len(data) // 2])
+
+
+def constant(folder):
+    Image.new("RGB", (300, 260), (127, 127, 127)).save(folder / PICTURE)
+
+
+def not_finite(folder):
+    levels = np.random.default_rng(0).uniform(0, 255, (300, 260)).astype(np.float32)
+    levels[5, 7] = np.nan
+    Image.fromarray(levels).save(folder / "train/cat/deep.tiff")
+
+
+def sixteen_bits(folder):
+    levels = np.random.default_rng(0).integers(0, 65535, (300, 260), dtype=np.uint16)
+    Image.fromarray(levels).save(folder / "train/cat/deep.png")
+
+
+def banner(folder):
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 600, 3), dtype=np.uint8)).save(folder / "train/cat/banner.png")
+
+
+def thumbnail(folder):
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(folder / "train/cat/small.png")
+
+
+def copied(folder):
+    shutil.copy(folder / PICTURE, folder / "train/cat/again.JPEG")
+
+
+def coded_again(folder):
+    (folder / "train/cat/again.jpg").write_bytes(reencoded(folder / PICTURE, quality=60))
+
+
+def in_both(folder):
+    shutil.copy(folder / PICTURE, folder / "val/cat/new.JPEG")
+
+
+def in_both_coded_again(folder):
+    (folder / "val/cat/new.JPEG").write_bytes(reencoded(folder / PICTURE, quality=60))
+
+
+def two_labels(folder):
+    shutil.copy(folder / PICTURE, folder / "train/coffee/new.JPEG")
+
+
+def two_labels_coded_again(folder):
+    (folder / "train/coffee/new.jpg").write_bytes(reencoded(folder / PICTURE, quality=60))
+
+
+def class_gone(folder):
+    shutil.rmtree(folder / "val/astronaut")
+
+
+def class_added(folder):
+    shutil.copytree(folder / "val/cat", folder / "val/zebra")
+    for path in (folder / "val/zebra").iterdir():
+        with Image.open(path) as picture:
+            picture.convert("RGB").transpose(Image.Transpose.ROTATE_180).save(path)
+
+
+def gap_in_labels(folder):
+    lines = [line for line in (LITE_DATA / "train_list.txt").read_text().splitlines() if not line.endswith(" 3")]
+    (folder / "train_list.txt").write_text("\n".join(lines))
+
+
+def rare(folder):
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        pixels = np.kron(rng.integers(0, 255, (10, 10, 3), dtype=np.uint8), np.ones((26, 26, 1), np.uint8))
+        Image.fromarray(pixels).save(folder / f"train/cat/more_{number}.png")
+
+
+def animation(folder):
+    (folder / "train/cat/moving.gif").write_bytes(b"GIF89a")
+
+
+def beside_the_classes(folder):
+    shutil.copy(folder / PICTURE, folder / "train/loose.JPEG")
+
+
+CAT = (PICTURE,)
+PLANTED = [
+    (not_a_picture, "data.unreadable", CAT),
+    (empty, "data.truncated", CAT),
+    (truncated, "data.truncated", CAT),
+    (constant, "data.constant", CAT),
+    (not_finite, "data.not_finite", ("deep.tiff",)),
+    (sixteen_bits, "data.depth", ("deep.png",)),
+    (banner, "data.size", ("banner.png",)),
+    (thumbnail, "data.size", ("small.png",)),
+    (copied, "data.duplicates", (PICTURE, "again.JPEG")),
+    (coded_again, "data.near_duplicates", (PICTURE, "again.jpg")),
+    (in_both, "data.leak", (PICTURE, "val/cat/new.JPEG")),
+    (in_both_coded_again, "data.leak", (PICTURE, "val/cat/new.JPEG")),
+    (two_labels, "data.contradictory", (PICTURE, "train/coffee/new.JPEG")),
+    (two_labels_coded_again, "data.contradictory", (PICTURE, "train/coffee/new.jpg")),
+    (class_gone, "data.class_numbers", ("cat: 1 in train, 0 in val",)),
+    (class_added, "data.class_numbers", ("zebra",)),
+    (gap_in_labels, "data.empty_classes", ("train: class flower",)),
+    (rare, "data.imbalance", ("astronaut: 2 pictures",)),
+    (animation, "data.ignored", ("moving.gif",)),
+    (beside_the_classes, "data.ignored", ("loose.JPEG",)),
+]
+ALSO = {  # what else is true of the planted thing
+    not_finite: {"data.depth"},
+    class_added: {"data.empty_classes"},
+    two_labels: {"data.duplicates"},
+    two_labels_coded_again: {"data.near_duplicates"},
+}
+
+
+@pytest.mark.parametrize(("plant", "id", "said"), PLANTED, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_problem_is_found_and_nothing_else(lite_folders, plant, id, said):
+    plant(lite_folders)
+    found = problems(lite_folders, crop_size=224)
+    assert all(any(text in place for place in found[id]) for text in said), found
+    assert set(found) - ALSO.get(plant, set()) == {id}
+
+
+def test_normalisation_in_another_unit_is_found():
+    given = {"mean": (123.675, 116.28, 103.53), "std": (58.395, 57.12, 57.375)}
+    assert set(problems(LITE_DATA, **given)) == {"data.normalisation"}
+    swapped = {"mean": (0.229, 0.224, 0.225), "std": (0.0485, 0.0456, 0.0406)}
+    assert set(problems(LITE_DATA, **swapped)) == {"data.normalisation"}
+
+
+def test_one_picture_of_another_size_is_found(tmp_path):
+    folder = write_digits(tmp_path / "digits", train_per_class=10, val_per_class=2)
+    first = next((folder / "train/digit_0").iterdir())
+    with Image.open(first) as picture:
+        picture.resize((28, 32)).save(first)
+    assert problems(folder) == {"data.size": (f"train/digit_0/{first.name}: 28 x 32, the others 32 x 32",)}
+
+
+def counted(classes, train, val):
+    """A data set of which only the counts are looked at."""
+    indices = {}
+    for split, each in (("train", train), ("val", val)):
+        labels = tuple(label for label, count in enumerate(each) for _ in range(count))
+        indices[split] = DatasetIndex(Path("x"), tuple(f"{split}/{n}" for n in range(len(labels))), labels, tuple(sorted(classes)))
+    return DataSubject(Path("x"), indices, np.zeros(sum(map(len, indices.values())), ROW), {})
+
+
+def test_counts_are_held_against_the_published_ones():
+    (check,) = [one for one in checks_of(checks) if one.id == "data.published"]
+    assert check.run(counted(CIFAR10, [5000] * 10, [1000] * 10)).verdict is Verdict.NONE
+    short = check.run(counted(CIFAR10, [4999] + [5000] * 9, [1000] * 10))
+    assert short.verdict is Verdict.FOUND
+    assert "train: class airplane has 4999 pictures, published 5000" in short.where
+    wordnet = [f"n{number:08d}" for number in range(1000)]
+    each = [1300] * 895 + [732] + [1115] * 104  # 1,281,167 is checked by its own line
+    found = check.run(counted(wordnet, each, [50] * 999 + [49]))
+    assert "val: class n00000999 has 49 pictures, published 50" in found.where
+    assert check.run(counted(["a", "b"], [3, 3], [1, 1])).verdict is Verdict.NOT_APPLICABLE
+
+
+# --- manifest, subset, continuation ---------------------------------------------------------------------------------------
+
+
+def test_a_manifest_names_what_differs_from_another_copy(lite_copy, tmp_path, capsys):
+    manifest = str(tmp_path / "manifest.txt")
+    assert main(["data", str(lite_copy), "--write-manifest", manifest, "--processes", "1"]) == 0
+    again = ["data", str(lite_copy), "--compare-manifest", manifest, "--processes", "1"]
+    assert main(again) == 0
+    assert "32 pictures agree in content, label and order" in capsys.readouterr().out
+
+    lists = (lite_copy / "train_list.txt").read_text().splitlines()
+    (lite_copy / "train_list.txt").write_text("\n".join([lists[1], lists[0], *lists[2:]]))
+    assert main(again) == 1
+    assert "train train/astronaut/astronaut_1.JPEG: the order differs" in capsys.readouterr().out
+
+    (lite_copy / "train_list.txt").write_text("\n".join([lists[0][:-1] + "5", *lists[1:-1]]))
+    (lite_copy / PICTURE).write_bytes(reencoded(lite_copy / PICTURE, quality=90))
+    assert main(again) == 1
+    printed = capsys.readouterr().out
+    for text in ("rocket_1.JPEG: missing here", "cat_0.JPEG: other content", "astronaut_0.JPEG: label 5, 0 in the manifest"):
+        assert text in printed
+
+
+def test_a_subset_is_a_small_data_set_of_all_classes(lite_folders, tmp_path):
+    (lite_folders / "train/cat/broken.JPEG").write_bytes(b"no")
+    target = tmp_path / "subset"
+    flags = ["data", str(lite_folders), "--subset", "8", "--subset-dir", str(target), "--processes", "1"]
+    assert main(flags) == 1  # the broken picture, which is not copied
+    small = measured(str(target), Expected())
+    assert {split: len(index) for split, index in small.indices.items()} == {"train": 8, "val": 8}
+    assert (
+        small.indices["train"].classes
+        == small.indices["val"].classes
+        == tuple(sorted(p.name for p in (LITE_DATA / "train").iterdir()))
+    )
+    assert sorted(small.indices["train"].labels) == list(range(8)) and small.good.all()
+    assert small.class_name(0) == Path(small.names[0]).parent.name
+    assert main(flags) == 2, "never written over"
+
+
+def test_an_interrupted_scan_goes_on(lite_copy, tmp_path, monkeypatch):
+    kept = tmp_path / "kept.sqlite"
+    names = sorted(str(path.relative_to(lite_copy)) for path in lite_copy.rglob("*.JPEG"))
+    (lite_copy / names[3]).write_bytes(b"broken")
+    monkeypatch.setattr(scan, "CHUNK", 4)
+    measured_names = []
+
+    def stopping(root, chunk):
+        if len(measured_names) >= 12:
+            raise KeyboardInterrupt
+        measured_names.extend(chunk)
+        return measure_files(root, chunk)
+
+    monkeypatch.setattr(scan, "measure_files", stopping)
+    with pytest.raises(UserError, match="same command goes on") as stopped:
+        scan.scan(lite_copy, names, 1, kept)
+    assert stopped.value.status == 130 and len(measured_names) == 12
+
+    monkeypatch.setattr(scan, "measure_files", lambda root, chunk: measured_names.extend(chunk) or measure_files(root, chunk))
+    rows, errors = scan.scan(lite_copy, names, 1, kept)
+    assert sorted(measured_names) == names, "each picture once"
+    whole, wrong = measure_files(lite_copy, names)
+    assert np.array_equal(rows, whole) and errors == wrong and list(errors) == [3]
+
+    changed = names[7]
+    os.utime(lite_copy / changed, ns=(1, 1))
+    measured_names.clear()
+    scan.scan(lite_copy, names, 1, kept)
+    assert measured_names == [changed]
+
+
+def test_several_processes_measure_what_one_measures():
+    names = sorted(str(path.relative_to(LITE_DATA)) for path in LITE_DATA.rglob("*.JPEG"))
+    one, _ = scan.scan(LITE_DATA, names, 1)
+    assert np.array_equal(one, scan.scan(LITE_DATA, names, 2)[0]) and len(one) == 32
+
+
+def test_what_the_doctor_can_decode_is_what_training_can(lite_folders):
+    damages = {"cut.JPEG": lambda data: data[:-4000], "half.JPEG": lambda data: data[:100], "text.JPEG": lambda _: b"text"}
+    whole = (lite_folders / PICTURE).read_bytes()
+    for name, damage in {"whole.JPEG": lambda data: data, **damages}.items():
+        (lite_folders / name).write_bytes(damage(whole))
+        rows, _ = measure_files(lite_folders, [name])
+        try:
+            decode_image(lite_folders / name)
+            assert rows["state"][0] == GOOD
+        except UserError:
+            assert rows["state"][0] != GOOD, name
+
+
+def test_near_pictures_are_those_that_a_full_comparison_finds():
+    rng = np.random.default_rng(0)
+    rows = np.zeros(400, ROW)
+    rows["thumb"] = rng.integers(0, 255, (400, 16, 16))
+    rows["thumb"][300:] = np.clip(rows["thumb"][:100].astype(int) + rng.integers(-2, 3, (100, 16, 16)), 0, 255)
+    rows["thumb"][399] = 7  # empty, and so no picture's double
+    found = pairs(rows, np.arange(400), 0.07)
+    assert set(zip(found.first.tolist(), found.second.tolist(), strict=True)) == {(n, n + 300) for n in range(99)}
+    assert found.complete and len(pairs(rows, np.arange(400), 0.0).first) == 0
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_a_table_and_writes_page_and_json(lite_folders, tmp_path):
+    truncated(lite_folders)
+    page, figures = tmp_path / "data.html", tmp_path / "data.json"
+    run = run_command("tools/doctor.py", "data", lite_folders, "--html", page, "--json", figures, "--framework", "ref")
+    assert run.returncode == 1, run.stderr
+    assert f"{PICTURE} is damaged or cut short" in run.stdout and "what to do: copy the file again" in run.stdout
+    written = json.loads(figures.read_text())
+    assert written["problems"] == 1 and written["facts"]["per_class"]["train"]["cat"] == 2
+    text = page.read_text()
+    assert text.count('src="data:image/jpeg;base64,') == 2 * 15 and "training transforms of ref" in text
+    assert "http://" not in text and "https://" not in text and "<script" not in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["data", "nowhere"], "data path nowhere is not a folder"),
+        (["data", "docs"], "has neither train/ nor val/"),
+        (["data", "lite_data", "--mean", "1,2"], "--mean must be three numbers"),
+        (["data", "lite_data", "--std", "0,0,0"], "--std must be above 0"),
+        (["data", "lite_data", "--compare-manifest", "README.md"], "README.md is not a manifest"),
+        (["data", "lite_data", "--scan", "README.md"], "--scan README.md cannot be used"),
+        (["data", "lite_data", "--subset", "3"], "--subset N and --subset-dir DIR belong together"),
+        (["data", "lite_data", "--html", "nowhere/x.html"], "there is no folder nowhere"),
+        (["data", "lite_data", "--processes", "0"], "--processes must be at least 1"),
+        (["data", "lite_data", "--near", "2"], "--near must be from 0 to below 1"),
+        (["data"], "the following arguments are required: DIR"),
+        (["watch"], "invalid choice: 'watch'"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):
+    monkeypatch.chdir(LITE_DATA.parent)
+    assert main(flags) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -1,0 +1,13 @@
+"""Examine a training run and its data: python tools/doctor.py --help."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where this very file is called as the package is
+
+from doctor.cli import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main())
