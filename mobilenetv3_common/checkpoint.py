@@ -55,6 +55,19 @@ def is_checkpoint(path: str | os.PathLike) -> bool:
         return False
 
 
+def checkpoint_classes(path: str | os.PathLike) -> tuple[str, ...] | None:
+    """The names of the classes that a checkpoint's last layer gives; None for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            metadata = file.metadata() or {}
+        names = json.loads(metadata["meta"])["classes"] if metadata.get("format") == FORMAT else None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return None
+    return tuple(map(str, names)) if isinstance(names, list) and names else None
+
+
 def write_checkpoint(path: str | os.PathLike, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, whole or not at all.
 

@@ -108,7 +108,7 @@ def make_config(kind: type[Config], recipe: str | Path | None, flags: dict[str, 
     for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
         choices, value = entry.metadata.get("choices"), getattr(config, entry.name)
         if choices and value not in choices:
-            raise UserError(f"{entry.name} must be one of {', '.join(choices)}, found {value!r}")
+            raise UserError(f"--{entry.name.replace('_', '-')} must be one of {', '.join(choices)}, found {value!r}")
     return config
 
 

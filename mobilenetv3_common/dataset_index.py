@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
+from mobilenetv3_common.picture_files import pictures_of_classes
 
 SPLITS = ("train", "val")
+CLASSES_FILE = "classes.txt"
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,16 @@ class DatasetIndex:
         names: file names relative to ``root``, one a sample.
         labels: class number of each sample, 0 .. ``num_classes`` - 1.
         classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
+        source: the folder or list file that was read.
+        named: whether ``classes`` are names; False where a list has numbers alone.
     """
 
     root: Path
     names: tuple[str, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
+    source: Path = Path()
+    named: bool = True
 
     def __len__(self) -> int:
         return len(self.names)
@@ -37,7 +45,22 @@ class DatasetIndex:
 
     def with_classes(self, num_classes: int) -> DatasetIndex:
         """The same pictures with names for ``num_classes`` classes; those that no picture has are named by their number."""
-        return replace(self, classes=self.classes + tuple(str(c) for c in range(len(self.classes), num_classes)))
+        return replace(self, classes=self.classes + numbered(len(self.classes), num_classes))
+
+    def in_classes(self, classes: tuple[str, ...]) -> DatasetIndex:
+        """The same pictures with labels among ``classes``, found by name; every class of this index has to be one of them."""
+        if self.classes == classes:
+            return self
+        place = {name: label for label, name in enumerate(classes)}
+        moved = [place[name] for name in self.classes]
+        return replace(self, labels=tuple(moved[label] for label in self.labels), classes=classes)
+
+    def digest(self) -> str:
+        """SHA-256 over every picture's name and label, in order: equal for equal splits, wherever the data path is."""
+        digest = hashlib.sha256(
+            "\n".join(f"{n} {c}" for n, c in zip(self.names, self.labels, strict=True)).encode(errors="surrogateescape")
+        )
+        return digest.hexdigest()
 
     def path(self, index: int) -> Path:
         return self.root / self.names[index]
@@ -65,44 +88,102 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     if not root.is_dir():
         raise UserError(f"data path {root} is not a folder: give one with train/ and val/ or train_list.txt and val_list.txt")
     list_file = root / f"{split}_list.txt"
-    index = _from_list(root, list_file) if list_file.is_file() else _from_folders(root, split)
-    if num_classes is not None:
-        for name, label in zip(index.names, index.labels, strict=True):
-            if label >= num_classes:
-                raise UserError(
-                    f"{root}: {name} has label {label}, but the model has {num_classes} classes (0 to {num_classes - 1})"
-                )
-    return index
+    return _from_list(root, list_file, num_classes) if list_file.is_file() else _from_folders(root, split, num_classes)
 
 
-def _from_folders(root: Path, split: str) -> DatasetIndex:
+def index_splits(
+    data_path: str | os.PathLike, num_classes: int | None = None, match: str = "name"
+) -> tuple[DatasetIndex, DatasetIndex]:
+    """Both splits of a data path, with one list of classes: those of the training pictures.
+
+    Args:
+        data_path: a folder in ImageNet layout or with list files.
+        num_classes: classes of the model, by default those of the training pictures.
+        match: how validation's classes are found among training's: ``"name"``, every one by its name; ``"subset"``, likewise,
+            but some may lack validation pictures; ``"position"``, by their number, whatever they are called.
+
+    Returns:
+        Training and validation pictures.
+
+    Raises:
+        UserError: as ``index_dataset``; or a class is missing or too many, or only one of the two has names.
+    """
+    train = index_dataset(data_path, "train", num_classes).with_classes(num_classes or 0)
+    val = index_validation(data_path, train.num_classes, match)
+    return train, matched(val, train.classes, str(train.source), match)
+
+
+def index_validation(data_path: str | os.PathLike, num_classes: int, match: str = "name") -> DatasetIndex:
+    """The validation pictures under their own classes, which ``matched`` then finds among those of a model.
+
+    Raises:
+        UserError: as ``index_dataset``; class folders that are too many are ``matched``'s matter, which names them.
+    """
+    listed = (Path(data_path) / "val_list.txt").is_file()
+    return index_dataset(data_path, "val", num_classes if listed or match == "position" else None)
+
+
+def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str = "name") -> DatasetIndex:
+    """Validation pictures with labels among a model's classes.
+
+    Args:
+        val: the pictures.
+        classes: what the labels of the model mean.
+        owner: whose classes those are, for the message.
+        match: as for ``index_splits``.
+
+    Raises:
+        UserError: as ``index_splits``.
+    """
+    if match == "position" or (not val.named and are_numbers(classes[: val.num_classes])):
+        return val.with_classes(len(classes))
+    if not val.named:
+        raise UserError(
+            f"{val.source} numbers its classes, {owner} names them: write the names in {val.root / CLASSES_FILE}, one a line, "
+            "or give --match-classes position to compare numbers"
+        )
+    end = len(classes)
+    while not are_numbers(classes) and classes[end - 1] == str(end - 1) and classes[end - 1] not in val.classes:
+        end -= 1  # outputs beyond the data's classes, which --num-classes asked for
+    if said := difference(val.classes, classes[:end], str(val.source), owner, match == "subset", ordered=False):
+        raise UserError(f"{said}: rename or fill the class, or see --match-classes in --help")
+    return val.in_classes(classes)
+
+
+def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
+    """Names of the training classes, without a look at the pictures; None where there is no training split, or no names."""
+    root = Path(data_path)
+    if (root / "train_list.txt").is_file():
+        return _listed_classes(root / CLASSES_FILE, 1) if (root / CLASSES_FILE).is_file() else None
+    if not (root / "train").is_dir():
+        return None
+    return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir()))
+
+
+def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
     folder = root / split
     if not folder.is_dir():
         raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt")
-    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    names: list[str] = []
-    labels: list[int] = []
-    for label, class_name in enumerate(classes):
-        found = []
-        for directory, _, files in os.walk(folder / class_name, followlinks=True):
-            found += [Path(directory, f).relative_to(root).as_posix() for f in files if f.lower().endswith(IMAGE_EXTENSIONS)]
-        if not found:
-            raise UserError(f"class folder {folder / class_name} holds no picture: remove the folder or fill it")
-        found.sort(key=lambda name: name.rsplit("/", 1))
-        names += found
-        labels += [label] * len(found)
+    classes, names, labels = pictures_of_classes(root, folder, IMAGE_EXTENSIONS)
     if not names:
         raise UserError(f"data folder {folder} holds no class folder with pictures")
-    return DatasetIndex(root, tuple(names), tuple(labels), tuple(classes))
+    if num_classes is not None and len(classes) > num_classes:
+        beyond = classes[num_classes]
+        raise UserError(
+            f"{folder / beyond} is class {num_classes}, but the model has {num_classes} classes (0 to {num_classes - 1}): "
+            f"give --num-classes {len(classes)}, or remove the folders that are too many"
+        )
+    return DatasetIndex(root, tuple(names), tuple(labels), tuple(classes), folder)
 
 
-def _from_list(root: Path, list_file: Path) -> DatasetIndex:
+def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:
     names: list[str] = []
     labels: list[int] = []
     try:
         lines = list_file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {list_file}: {error}") from error
+    limit = MAX_CLASSES if num_classes is None else num_classes
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -112,13 +193,19 @@ def _from_list(root: Path, list_file: Path) -> DatasetIndex:
             raise UserError(
                 f"{list_file}:{number}: expected 'relative/path label' with a whole label of 0 or more, found {line.strip()!r}"
             )
-        if not (root / name).is_file():
+        if len(label) > 18 or int(label) >= limit:
+            whose = "there may be" if num_classes is None else "the model has"
+            raise UserError(
+                f"{list_file}:{number}: {name} has label {label}, but {whose} {limit} classes (0 to {limit - 1}): correct the label"
+            )
+        if "\0" in name or not os.path.isfile(root / name):
             raise UserError(f"{list_file}:{number}: no such file {root / name}")
         names.append(name)
         labels.append(int(label))
     if not names:
         raise UserError(f"{list_file} lists no picture")
-    return DatasetIndex(root, tuple(names), tuple(labels), _listed_classes(root / "classes.txt", max(labels) + 1))
+    classes = _listed_classes(root / CLASSES_FILE, max(labels) + 1)
+    return DatasetIndex(root, tuple(names), tuple(labels), classes, list_file, (root / CLASSES_FILE).is_file())
 
 
 def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
@@ -130,4 +217,7 @@ def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
         raise UserError(f"cannot read {path}: {error}") from error
     if len(classes) < needed:
         raise UserError(f"{path} names {len(classes)} classes, but a list has label {needed - 1}: name all, or remove the file")
+    twice = sorted({name for name in classes if classes.count(name) > 1}) if len(set(classes)) < len(classes) else []
+    if twice:
+        raise UserError(f"{path} names {twice[0]!r} twice: give each class a name of its own")
     return classes

@@ -27,6 +27,11 @@ class UserError(Exception):
         return " ".join(text.split())
 
 
+def shown(path: object) -> str:
+    """A path for a message: bytes of its name that are not UTF-8 as ``\\xNN``, so that it can be printed anywhere."""
+    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
     """Wrap a command's ``main``: a ``UserError`` becomes one line on standard error and exit status 2."""
 

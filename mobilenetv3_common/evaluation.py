@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
+from mobilenetv3_common.checkpoint import checkpoint_classes
+from mobilenetv3_common.class_names import numbered
+from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset, index_validation, matched, training_classes
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
@@ -128,12 +130,27 @@ def evaluate_config(
     Raises:
         UserError: the data or the weights cannot be used.
     """
-    index = index_dataset(config.data_path, "val", config.num_classes)
-    index = index.with_classes(config.num_classes or index.num_classes)
+    index = _index_for_weights(config)
     precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
     model = framework.place_model(framework.build_model(config, index.num_classes, builder), ranks)
     loader = _validation(framework, config, index, ranks)
     return _of_some(evaluate(framework, model, loader, index.num_classes, ranks, precision), config), index.classes
+
+
+def _index_for_weights(config: TrainConfig) -> DatasetIndex:
+    """The validation pictures with the labels that the weights mean.
+
+    A checkpoint carries the names of its classes. Other weights have none: they are taken for those of the training classes
+    where the data path has some, else for the validation classes in their order.
+    """
+    own = checkpoint_classes(config.pretrained) if config.pretrained else None
+    if own is not None and config.num_classes not in (None, len(own)):
+        raise UserError(f"{config.pretrained} has {len(own)} classes, --num-classes says {config.num_classes}: leave it out")
+    names, owner = (own, str(config.pretrained)) if own else (training_classes(config.data_path), f"{config.data_path}/train")
+    if names is None:
+        return index_dataset(config.data_path, "val", config.num_classes).with_classes(config.num_classes or 0)
+    names += numbered(len(names), config.num_classes or 0)
+    return matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
 
 
 def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
-from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
+from mobilenetv3_common.dataset_index import DatasetIndex, index_splits
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
+from mobilenetv3_common.resuming import refuse_impossible_place, refuse_other_classes, refuse_other_data, refuse_other_run
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream
-from mobilenetv3_common.train_config import TrainConfig, refuse_other_run
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import check_fit
 
 
 @dataclass
@@ -85,6 +88,11 @@ class Run:
         """Pictures a forward pass of all ranks."""
         return self.config.batch_size * self.ranks.world_size
 
+    @functools.cached_property
+    def data_digests(self) -> dict[str, str]:
+        """What a checkpoint keeps of the run's pictures: split -> ``DatasetIndex.digest``."""
+        return {"train": self.train_index.digest(), "val": self.val_index.digest()}
+
     def learning_rate(self) -> float:
         return self.framework.learning_rate(self.optimizer)
 
@@ -104,7 +112,9 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
     Raises:
         UserError: the data, the weights or the checkpoint cannot be used.
     """
-    train_index, val_index = _indices(config)
+    train_index, val_index = index_splits(config.data_path, config.num_classes, config.match_classes)
+    if config.pretrained and not config.reset_classifier:
+        refuse_other_classes(config.pretrained, train_index, config.match_classes)
     plan = BatchPlan(len(train_index), config.batch_size, config.seed, True, True, ranks.rank, ranks.world_size)
     updates_per_epoch = len(plan) // config.accumulate
     if updates_per_epoch == 0:
@@ -143,14 +153,6 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
     return run
 
 
-def _indices(config: TrainConfig) -> tuple[DatasetIndex, DatasetIndex]:
-    """Training and validation pictures; the classes are ``config.num_classes``, else those of the training pictures."""
-    train = index_dataset(config.data_path, "train", config.num_classes)
-    num_classes = config.num_classes or train.num_classes
-    val = index_dataset(config.data_path, "val", num_classes)
-    return train.with_classes(num_classes), val.with_classes(num_classes)
-
-
 def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
     """The run as it stands between two updates; ``skipped`` counts the damaged pictures of all ranks."""
     framework = run.framework
@@ -172,6 +174,7 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "scaler": run.precision.state(),
             "config": dataclasses.asdict(run.config),
             "classes": list(run.train_index.classes),
+            "data": run.data_digests,
         },
     )
 
@@ -182,12 +185,26 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     Raises:
         UserError: it is another run's: of another framework, model, batch, optimizer or schedule.
     """
-    framework, meta = run.framework, checkpoint.meta
-    refuse_other_run(meta, run.config, framework.NAME, run.global_batch, source)
+    framework, meta, config = run.framework, checkpoint.meta, run.config
+    refuse_other_run(meta, config, framework.NAME, run.global_batch, source)
+    refuse_other_data(meta, config, run.train_index.classes, run.data_digests, source)
+    refuse_impossible_place(meta, config, run.updates_per_epoch, source)
     framework.load_model_arrays(run.model, checkpoint.part("model"), source)
     framework.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part("optimizer"))
-    run.average.load(checkpoint.part("ema"))
-    framework.load_schedule_state(run.optimizer, run.schedule, meta)
-    run.precision.load(meta["scaler"])
+    _restore_average(run, checkpoint, source)
+    try:
+        framework.load_schedule_state(run.optimizer, run.schedule, meta)
+        run.precision.load(meta["scaler"])
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise UserError(f"checkpoint {source} has a schedule or scaler that cannot be read: resume from another one") from error
     run.epoch, run.iteration, run.best = meta["epoch"], meta["iteration"], meta["best"]
     run.skipped = meta["skipped"] if run.ranks.first else 0
+
+
+def _restore_average(run: Run, checkpoint: Checkpoint, source: str) -> None:
+    """Load the moving average; a run that keeps one has averaged every tensor of the model from its first update on."""
+    arrays = checkpoint.part("ema")
+    expected = checkpoint.part("model") if run.config.ema_decay else {}
+    found, wanted = ({name: array.shape for name, array in of.items()} for of in (arrays, expected))
+    check_fit(found, wanted, f"the moving averages in checkpoint {source}")
+    run.average.load(arrays)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from mobilenetv3_common.class_names import MAX_CLASSES
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
-from mobilenetv3_common.presets import EvalPreset, TrainPreset
+from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, EvalPreset, TrainPreset
+from mobilenetv3_common.ranges import Range
 
 OPTIMIZERS = ("sgd", "rmsprop", "adamw")
 SCHEDULES = ("constant", "step", "exponential", "cosine")
@@ -87,9 +89,18 @@ class ScheduleConfig:
 MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None) -> Any:
-    """A field of ``TrainConfig``: its default, and what its command-line flag says."""
-    return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar})
+COUNT, SWITCHABLE, SHARE, BELOW_ONE = "[1, 1e9]", "[0, 1e9]", "[0, 1]", "[0, 1)"
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None, within: str | None = None) -> Any:
+    """A field of ``TrainConfig``: its default, what its command-line flag says, and the range of a number."""
+    limits = None if within is None else Range.parse(within)
+    return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar, "range": limits})
+
+
+def flag_of(name: str) -> str:
+    """A setting as users know it: ``batch_size`` is ``--batch-size``."""
+    return "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -103,91 +114,115 @@ class TrainConfig:
     framework: str = option("paddle", "which of the two trains", ("paddle", "ref"))
     # model
     model: str = option("mobilenet_v3_small", "architecture", MODELS)
-    num_classes: int | None = option(None, "classes; by default those of the training data")
-    width_mult: float = option(1.0, "width multiplier of the paper, above 0")
-    dropout: float = option(0.2, "share of features dropped before the last layer, 0 to below 1")
+    num_classes: int | None = option(None, "classes; by default those of the training data", within=f"[1, {MAX_CLASSES}]")
+    width_mult: float = option(1.0, "width multiplier of the paper, above 0", within="(0, 16]")
+    dropout: float = option(0.2, "share of features dropped before the last layer, 0 to below 1", within=BELOW_ONE)
     pretrained: str | None = option(None, "weights to begin from: .pdparams, .pth, .safetensors or a checkpoint", metavar="FILE")
     reset_classifier: bool = option(False, "begin with a fresh last layer where the weights have another number of classes")
+    match_classes: str = option(
+        "name",
+        "classes of training and validation pictures, of --pretrained and of a resumed checkpoint: all have the same names; "
+        "or validation may lack some; or names are not compared",
+        ("name", "subset", "position"),
+    )
     # data
     data_path: str = option("", "ImageNet layout or list files", metavar="DIR")
     image_backend: str = option("pil", "decoder of pictures", IMAGE_BACKENDS)
     on_bad_image: str = option("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
-    workers: int = option(2, "loader processes a rank; 0 loads in the training process")
-    resize_size: int = option(256, "evaluation: shorter side in pixels before the crop")
-    crop_size: int = option(224, "pixels of the network's input")
-    min_crop_scale: float = option(0.08, "smallest random crop as a share of the picture's area, above 0 to 1")
-    hflip_prob: float = option(0.5, "probability of a horizontal flip")
+    check_data: bool = option(False, "decode every picture before the first update, and name those that cannot be read")
+    workers: int = option(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
+    resize_size: int = option(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
+    crop_size: int = option(224, "pixels of the network's input", within="[1, 4096]")
+    min_crop_scale: float = option(0.08, "smallest random crop as a share of the picture's area, above 0 to 1", within="(0, 1]")
+    hflip_prob: float = option(0.5, "probability of a horizontal flip", within=SHARE)
     auto_augment: str | None = option(None, "automatic augmentation: imagenet, ra or ta_wide")
-    random_erase: float = option(0.0, "probability of random erasing")
-    mixup_alpha: float = option(0.0, "parameter of mixup, 0 for none")
-    cutmix_alpha: float = option(0.0, "parameter of cutmix, 0 for none")
-    mix_group: int | None = option(None, "samples a mixing group; by default the batch of one rank")
+    random_erase: float = option(0.0, "probability of random erasing", within=SHARE)
+    mixup_alpha: float = option(0.0, "parameter of mixup, 0 for none", within="[0, 1000]")
+    cutmix_alpha: float = option(0.0, "parameter of cutmix, 0 for none", within="[0, 1000]")
+    mix_group: int | None = option(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
     # optimization
-    epochs: int = option(10, "passes over the training data")
-    batch_size: int = option(32, "pictures a rank and forward pass")
-    accumulate: int = option(1, "forward passes an update")
+    epochs: int = option(10, "passes over the training data", within="[1, 1e6]")
+    batch_size: int = option(32, "pictures a rank and forward pass", within="[1, 65536]")
+    accumulate: int = option(1, "forward passes an update", within="[1, 65536]")
     optimizer: str = option("sgd", "optimizer", OPTIMIZERS)
-    lr: float = option(0.1, "learning rate")
-    scale_lr_from: int | None = option(None, "scale lr linearly with the global batch: lr is for this many pictures an update")
-    momentum: float = option(0.9, "of sgd and rmsprop")
-    alpha: float = option(0.9, "smoothing constant of rmsprop")
-    beta1: float = option(0.9, "of adamw")
-    beta2: float = option(0.999, "of adamw")
-    eps: float = option(1e-8, "of rmsprop and adamw")
-    weight_decay: float = option(1e-4, "L2 penalty, decoupled for adamw")
-    norm_weight_decay: float | None = option(None, "the same for BatchNorm; by default like all others")
-    bias_weight_decay: float | None = option(None, "the same for the biases of other layers; by default like all others")
+    lr: float = option(0.1, "learning rate", within="(0, inf)")
+    scale_lr_from: int | None = option(
+        None, "scale lr linearly with the global batch: lr is for this many pictures an update", within=COUNT
+    )
+    momentum: float = option(0.9, "of sgd and rmsprop", within=BELOW_ONE)
+    alpha: float = option(0.9, "smoothing constant of rmsprop", within=BELOW_ONE)
+    beta1: float = option(0.9, "of adamw", within=BELOW_ONE)
+    beta2: float = option(0.999, "of adamw", within=BELOW_ONE)
+    eps: float = option(1e-8, "of rmsprop and adamw", within="(0, 1]")
+    weight_decay: float = option(1e-4, "L2 penalty, decoupled for adamw", within=SHARE)
+    norm_weight_decay: float | None = option(None, "the same for BatchNorm; by default like all others", within=SHARE)
+    bias_weight_decay: float | None = option(
+        None, "the same for the biases of other layers; by default like all others", within=SHARE
+    )
     lr_schedule: str = option("cosine", "how the learning rate moves", SCHEDULES)
     lr_unit: str = option("update", "what the schedule moves by", ("update", "epoch"))
-    lr_step_epochs: int = option(30, "step schedule: epochs between steps")
-    lr_gamma: float = option(0.1, "step and exponential schedule: factor, for every step or epoch")
-    lr_min: float = option(0.0, "cosine schedule: learning rate at the end")
-    warmup_epochs: int = option(0, "epochs of linear warm-up")
-    warmup_decay: float = option(0.01, "share of lr at which the warm-up begins")
-    label_smoothing: float = option(0.0, "share of the label spread over all classes, 0 to below 1")
-    clip_norm: float | None = option(None, "clip the gradients' global norm to this, after unscaling")
-    ema_decay: float = option(0.0, "decay of the moving average of the weights, 0 for none")
-    ema_every: int = option(1, "updates between steps of the moving average")
+    lr_step_epochs: int = option(30, "step schedule: epochs between steps", within=COUNT)
+    lr_gamma: float = option(0.1, "step and exponential schedule: factor, for every step or epoch", within="(0, 1]")
+    lr_min: float = option(0.0, "cosine schedule: learning rate at the end", within="[0, inf)")
+    warmup_epochs: int = option(0, "epochs of linear warm-up", within="[0, 1e6]")
+    warmup_decay: float = option(0.01, "share of lr at which the warm-up begins", within="(0, 1]")
+    label_smoothing: float = option(0.0, "share of the label spread over all classes, 0 to below 1", within=BELOW_ONE)
+    clip_norm: float | None = option(None, "clip the gradients' global norm to this, after unscaling", within="(0, inf)")
+    ema_decay: float = option(0.0, "decay of the moving average of the weights, 0 for none", within=BELOW_ONE)
+    ema_every: int = option(1, "updates between steps of the moving average", within=COUNT)
     sync_bn: bool = option(False, "BatchNorm over all ranks' samples")
-    bn_momentum: float | None = option(None, "share of each batch in BatchNorm's statistics; by default the model's 0.01")
+    bn_momentum: float | None = option(
+        None, "share of each batch in BatchNorm's statistics; by default the model's 0.01", within="(0, 1]"
+    )
     freeze_bn: bool = option(False, "BatchNorm keeps its statistics and does not train")
     # precision and device
     device: str = option("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
     amp_level: str = option("O0", "O0 float32, O1 automatic mixed precision, O2 weights in half precision", ("O0", "O1", "O2"))
     amp_dtype: str = option("float16", "half-precision type", ("float16", "bfloat16"))
-    threads: int = option(0, "CPU threads of a rank's computations; 0 leaves the framework's choice")
+    threads: int = option(0, "CPU threads of a rank's computations; 0 leaves the framework's choice", within="[0, 1024]")
     # run
-    seed: int = option(0, "of order, augmentation, dropout and fresh weights, 0 or more")
+    seed: int = option(0, "of order, augmentation, dropout and fresh weights, 0 or more", within="[0, 4294967295]")
     output_dir: str = option("output", "checkpoints, logs and the effective config go here", metavar="DIR")
     resume: str | None = option(
         None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one", metavar="DIR|auto"
     )
-    print_every: int = option(10, "updates between log lines")
-    save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none")
-    keep: int = option(3, "checkpoints kept besides latest and best")
-    eval_every: int = option(1, "epochs between evaluations; the last is always evaluated")
-    check_every: int = option(1, "updates between checks that logits and gradients are finite")
+    new_data: bool = option(False, "resume on other pictures than the checkpoint's, of the same classes")
+    print_every: int = option(10, "updates between log lines", within=COUNT)
+    save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none", within=SWITCHABLE)
+    keep: int = option(3, "checkpoints kept besides latest and best", within=COUNT)
+    eval_every: int = option(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
+    check_every: int = option(1, "updates between checks that logits and gradients are finite", within=COUNT)
 
     def __post_init__(self) -> None:
-        _require(self.epochs >= 1, "epochs must be at least 1", self.epochs)
-        for name in ("batch_size", "accumulate", "ema_every", "print_every", "keep", "eval_every", "check_every", "lr_step_epochs"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
-        for name in ("workers", "save_every", "seed", "warmup_epochs", "threads"):
-            _require(getattr(self, name) >= 0, f"{name} must be 0 or more", getattr(self, name))
-        for name in ("dropout", "label_smoothing", "ema_decay"):
-            _require(0 <= getattr(self, name) < 1, f"{name} must be from 0 to below 1", getattr(self, name))
-        _require(self.width_mult > 0, "width_mult must be above 0", self.width_mult)
-        _require(0 < self.min_crop_scale <= 1, "min_crop_scale must be above 0, at most 1", self.min_crop_scale)
-        _require(self.num_classes is None or self.num_classes >= 1, "num_classes must be at least 1", self.num_classes)
-        _require(self.clip_norm is None or self.clip_norm > 0, "clip_norm must be above 0", self.clip_norm)
-        _require(self.scale_lr_from is None or self.scale_lr_from >= 1, "scale_lr_from must be at least 1", self.scale_lr_from)
-        _require(self.warmup_epochs < self.epochs, f"warmup_epochs must be below epochs ({self.epochs})", self.warmup_epochs)
-        _require(not (self.sync_bn and self.freeze_bn), "sync_bn and freeze_bn exclude each other: leave one out", "both")
-        _require(self.bn_momentum is None or 0 < self.bn_momentum <= 1, "bn_momentum must be above 0, at most 1", self.bn_momentum)
-        _require(self.mix_group is None or self.mix_group >= 1, "mix_group must be at least 1", self.mix_group)
+        for entry in fields(self):
+            value, limits = getattr(self, entry.name), entry.metadata["range"]
+            if limits is not None and value is not None:
+                _require(value in limits, f"{flag_of(entry.name)} must be {limits}", value)
+            if isinstance(value, str):
+                _require("\0" not in value, f"{flag_of(entry.name)} must not hold a zero byte", value)
+                _require(value != "" or entry.name == "data_path", f"{flag_of(entry.name)} must not be empty", value)
+        for name in ("mixup_alpha", "cutmix_alpha"):  # numpy's beta distribution gives NaN at the smallest numbers
+            value = getattr(self, name)
+            _require(value == 0 or value >= 1e-3, f"{flag_of(name)} must be 0, or at least 0.001", value)
+        policies = AUTO_AUGMENT_POLICIES
+        fits = self.auto_augment is None or self.auto_augment in policies
+        _require(fits, f"--auto-augment must be one of {', '.join(policies)}", self.auto_augment)
+        _require(
+            self.resize_size >= self.crop_size, f"--resize-size must be at least --crop-size ({self.crop_size})", self.resize_size
+        )
+        _require(self.lr_min <= self.lr, f"--lr-min must be at most --lr ({self.lr:g})", self.lr_min)
+        _require(self.warmup_epochs < self.epochs, f"--warmup-epochs must be below --epochs ({self.epochs})", self.warmup_epochs)
+        _require(not (self.sync_bn and self.freeze_bn), "--sync-bn and --freeze-bn exclude each other: leave one out", "both")
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0
-            _require(fits, f"mix_group must divide batch_size ({self.batch_size})", self.mix_group)
+            _require(fits, f"--mix-group must divide --batch-size ({self.batch_size})", self.mix_group)
+        lonely = self.model in MODELS and self.batch_size == 1 and self.crop_size <= 32 and not (self.sync_bn or self.freeze_bn)
+        _require(
+            not lonely,
+            f"--batch-size 1 with --crop-size {self.crop_size} leaves BatchNorm one value a channel, whose variance is 0: "
+            "--batch-size must be at least 2, or give --freeze-bn",
+            self.batch_size,
+        )
         # What the parts themselves refuse.
         self.optimizer_config(1)
         self.schedule_config(1)
@@ -242,44 +277,3 @@ class TrainConfig:
 def _require(holds: bool, what: str, found: Any) -> None:
     if not holds:
         raise UserError(f"{what}, found {found}")
-
-
-# What a run may change when it goes on from a checkpoint; everything else would make it another run.
-_FREE_ON_RESUME = (
-    "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
-    "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes",
-)  # fmt: skip
-
-
-def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, global_batch: int, source: str) -> None:
-    """Refuse a checkpoint that the run cannot go on from.
-
-    Args:
-        meta: the checkpoint's.
-        config: of the run now.
-        framework: ``"paddle"`` or ``"ref"``.
-        global_batch: pictures a forward pass of all ranks; the number of ranks may change, this may not.
-        source: names the checkpoint in the message.
-
-    Raises:
-        UserError: naming every setting that differs.
-    """
-    try:
-        then, batch = dict(meta["config"]), meta["global_batch"]
-        where = (meta["framework"], meta["epoch"], meta["iteration"], meta["schedule"], meta["scaler"])
-    except (KeyError, TypeError) as error:
-        raise UserError(f"checkpoint {source} lacks {error}: it was not written by tools/train.py") from error
-    if where[0] != framework:
-        raise UserError(f"checkpoint {source} is from --framework {where[0]}: give its weights as --pretrained instead")
-    now = {f.name: getattr(config, f.name) for f in fields(config)}
-    other = [k for k in now if k not in _FREE_ON_RESUME and then.get(k) != now[k]]
-    if "epochs" in other and config.lr_schedule != "cosine":
-        other.remove("epochs")
-    differing = [f"{k} {then.get(k)} there, {now[k]} here" for k in other]
-    if batch != global_batch:
-        differing.append(f"{batch} pictures a forward pass of all ranks there, {global_batch} here")
-    if differing:
-        raise UserError(
-            f"checkpoint {source} is of another run ({'; '.join(differing)}): "
-            "repeat its settings, or begin a new run with its weights as --pretrained"
-        )

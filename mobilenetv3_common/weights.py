@@ -198,7 +198,7 @@ def other_classifier(arrays: State, own: State, path: str, reset: bool) -> State
     if other and not reset:
         raise UserError(
             f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
-            "give --reset-classifier to begin with a fresh last layer"
+            "the data's classes or --num-classes must fit; training may also begin with a fresh last layer, by --reset-classifier"
         )
     return {name: own[name] for name in other}
 

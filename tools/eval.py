@@ -21,7 +21,8 @@ from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
-    "framework", "model", "num_classes", "width_mult", "pretrained", "data_path", "image_backend", "on_bad_image", "workers",
+    "framework", "model", "num_classes", "match_classes", "width_mult", "pretrained",
+    "data_path", "image_backend", "on_bad_image", "workers",
     "resize_size", "crop_size", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 

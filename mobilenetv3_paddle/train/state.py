@@ -64,9 +64,9 @@ def load_optimizer_arrays(model: nn.Layer, optimizer: paddle.optimizer.Optimizer
     """The reverse; the optimizer's accumulators are made first, as its first step would make them.
 
     Raises:
-        UserError: the arrays are another optimizer's.
+        UserError: the arrays are another optimizer's, or some are missing.
     """
-    if not arrays:
+    if not arrays and precision.scales:  # the scaler may have skipped every update so far
         return
     block = paddle.static.default_main_program().global_block()
     for group in optimizer._param_groups:

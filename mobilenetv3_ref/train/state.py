@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import nn
 
-from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import as_torch, check_fit, other_classifier, read_state
 from mobilenetv3_ref.train.precision import Precision
 
@@ -67,14 +68,17 @@ def load_optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, pr
     """The reverse.
 
     Raises:
-        UserError: the arrays are another optimizer's.
+        UserError: the arrays are another optimizer's, or some are missing.
     """
-    parameters = {name: parameter for parameter, name in _names(model, precision).items()}
-    masters = {f"master/{name}" for parameter, name in _names(model, precision).items() if parameter in dict(_turned(precision))}
+    if not arrays and precision.scales:  # the scaler may have skipped every update so far
+        return
+    names = _names(model, precision)
+    parameters = {name: parameter for parameter, name in names.items()}
+    expected = {f"{kind}/{names[parameter]}": shape for parameter, kind, shape in _first_state(optimizer)}
+    expected |= {f"master/{names[master]}": tuple(master.shape) for _, master in precision.masters}
+    check_fit({k: v.shape for k, v in arrays.items()}, expected, "the checkpoint's optimizer state")
     for key, array in arrays.items():
         kind, _, name = key.partition("/")
-        if name not in parameters or (kind == "master" and key not in masters):
-            raise UserError(f"the checkpoint's optimizer state does not fit the model: unexpected key {key}")
         parameter, value = parameters[name], torch.from_numpy(np.array(array))
         if kind == "master":
             with torch.no_grad():
@@ -83,8 +87,18 @@ def load_optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, pr
             optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
 
 
-def _turned(precision: Precision) -> list[tuple[nn.Parameter, nn.Parameter]]:
-    return [(master, parameter) for parameter, master in precision.masters]
+def _first_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, str, tuple[int, ...]]]:
+    """What an optimizer's first step makes: (parameter, accumulator, shape), seen on twins of the parameters."""
+    for group in optimizer.param_groups:
+        twins = [nn.Parameter(torch.zeros_like(parameter)) for parameter in group["params"]]
+        for twin in twins:
+            twin.grad = torch.zeros_like(twin)
+        twin_optimizer = type(optimizer)([{**group, "params": twins}])
+        twin_optimizer.step()
+        for parameter, twin in zip(group["params"], twins, strict=True):
+            for kind, value in twin_optimizer.state[twin].items():
+                if isinstance(value, torch.Tensor):
+                    yield parameter, kind, tuple(value.shape)
 
 
 def _names(model: nn.Module, precision: Precision) -> dict[nn.Parameter, str]:
