@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 from mobilenetv3_common.train_log import JSON_LINES, SCALARS, TEXT_LOG
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
+CONFIG, OTHER_CONFIG = "config.yaml", "config.effective.yaml"
+HEADER = "The effective config of this run: give it as --config."
 
 
 @dataclass
@@ -119,8 +122,9 @@ class CheckpointFolder:
     def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
         self.folder = ensure_writable_dir(folder)
         self.keep = keep
-        for leftover in self.folder.glob(".*.safetensors*.tmp"):  # of a run that was killed while it wrote
-            leftover.unlink(missing_ok=True)
+        for name in ("*.safetensors", CONFIG, OTHER_CONFIG, TEXT_LOG, JSON_LINES):  # of a run that was killed while it wrote
+            for leftover in self.folder.glob(f".{name}*.tmp"):
+                leftover.unlink(missing_ok=True)
 
     def numbered(self) -> list[Path]:
         """The numbered checkpoints, oldest first."""
@@ -135,16 +139,19 @@ class CheckpointFolder:
         Returns:
             The folder that now holds the earlier run's checkpoints, config and logs; None where there was no such run.
         """
-        if not (self.folder / LATEST).exists() or (source is not None and source.resolve().parent == self.folder.resolve()):
+        if source is not None and source.resolve().parent == self.folder.resolve():
             return None
+        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, *SCALARS)]
+        found = [path for path in (*self.numbered(), self.folder / LATEST, self.folder / BEST, *logs) if path.exists()]
+        if not found:
+            return None
+        found += [path for path in (self.folder / CONFIG, self.folder / OTHER_CONFIG) if _is_effective(path)]
         number = 1
         while (earlier := self.folder / f"earlier_{number}").exists():
             number += 1
         earlier.mkdir()
-        logs = [self.folder / name for name in ("config.yaml", TEXT_LOG, JSON_LINES, *SCALARS)]
-        for path in [*self.numbered(), self.folder / LATEST, self.folder / BEST, *logs]:
-            if path.exists():
-                path.rename(earlier / path.name)
+        for path in found:
+            path.rename(earlier / path.name)
         return earlier
 
     def save(self, checkpoint: Checkpoint, best: bool) -> Path:
@@ -169,6 +176,28 @@ class CheckpointFolder:
                 temporary.unlink(missing_ok=True)
             with atomic_open(self.folder / name) as file:
                 file.write(path.read_bytes())
+
+
+def write_effective(folder: Path, config: Any) -> Path:
+    """Write the effective config of a run beside its checkpoints; a ``config.yaml`` that is not a run's own is kept.
+
+    Returns:
+        The file: ``config.yaml``, or ``config.effective.yaml`` where the former is the user's.
+    """
+    path, text = folder / CONFIG, recipe_text(config, HEADER)
+    if path.exists() and not _is_effective(path):
+        path = folder / OTHER_CONFIG
+    with atomic_open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def _is_effective(path: Path) -> bool:
+    """Whether a run wrote this config."""
+    try:
+        return path.read_text(encoding="utf-8").startswith(f"# {HEADER}\n")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def find_checkpoint(resume: str, output_dir: str | os.PathLike) -> Path | None:

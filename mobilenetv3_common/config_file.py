@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open
 
 Config = TypeVar("Config")
 
@@ -36,8 +35,12 @@ def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
 
     try:
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read config {path}: {getattr(error, 'strerror', None) or error}") from error
+    except (RecursionError, ValueError, OverflowError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise UserError(f"cannot read config {path}: {error}") from error
+        raise UserError(f"config {path} holds a value that cannot be read: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read config {path}: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise UserError(f"config {path} is not YAML: {error}") from error
     if not isinstance(settings, dict):
@@ -51,13 +54,12 @@ def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
     return settings
 
 
-def write_recipe(path: str | Path, config: Any, header: str) -> None:
-    """Write every setting of a config as YAML, so that ``--config`` reads it back."""
+def recipe_text(config: Any, header: str) -> str:
+    """Every setting of a config as YAML below a comment, so that ``--config`` reads it back."""
     import yaml
 
-    with atomic_open(path, "w") as file:
-        file.write("".join(f"# {line}\n" for line in header.splitlines()))
-        yaml.safe_dump(dataclasses.asdict(config), file, sort_keys=False)
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)
 
 
 def field_types(kind: type) -> dict[str, tuple[type, bool]]:

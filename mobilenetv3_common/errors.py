@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class UserError(Exception):
@@ -27,6 +29,33 @@ class UserError(Exception):
         return " ".join(text.split())
 
 
+class RankError(UserError):
+    """Another rank did not answer; the run may be started again, so the command ends with 1."""
+
+    status = 1
+
+
+@contextlib.contextmanager
+def naming_lost_ranks(timeout: float) -> Iterator[None]:
+    """Inside the block, what a collective operation raises when another rank is late or gone is one line.
+
+    Args:
+        timeout: seconds that a rank waits, for the message.
+
+    Raises:
+        RankError: in place of the framework's RuntimeError; any other is raised as it is.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if re.search(r"time(d )?out|connection (closed|reset|refused)|broken pipe|gloo", str(error), re.IGNORECASE) is None:
+            raise
+        raise RankError(
+            f"another rank did not answer in time, or has ended (its own log says why): --rank-timeout, now {timeout:g} s, is how "
+            f"long a rank waits ({' '.join(str(error).split())[-160:]})"
+        ) from error
+
+
 def shown(path: object) -> str:
     """A path for a message: bytes of its name that are not UTF-8 as ``\\xNN``, so that it can be printed anywhere."""
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
@@ -40,12 +69,21 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
         try:
             status = main(*args, **kwargs)
         except UserError as error:
-            print(f"error: {error.line}", file=sys.stderr)
+            print(f"error: {shown(error.line)}", file=sys.stderr)
             status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
+        except KeyboardInterrupt:
+            print("stopped by Ctrl-C", file=sys.stderr)
+            status = 130
+        except OSError as error:
+            # Whatever the system refuses that nobody foresaw: a path too long, a disk that is gone.
+            if error.filename is None:
+                raise
+            print(f"error: {shown(error.filename)}: {error.strerror}", file=sys.stderr)
+            status = 2
         if _one_of_several():
             # An orderly exit takes leave of the other ranks, and can wait for one that has gone already.
             sys.stdout.flush()

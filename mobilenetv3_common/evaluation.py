@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,11 +15,16 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
+from mobilenetv3_common.run_control import StopRequest
 from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import is_statistic
 
 Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``Framework.build_loader`` gives them
+
+
+class Stopped(Exception):
+    """A signal asked a rank to stop; every rank raises it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,13 @@ class Evaluation:
 
 
 def evaluate(
-    framework: Framework, model: Network, loader: Loader, num_classes: int, ranks: Ranks, precision: Precision
+    framework: Framework,
+    model: Network,
+    loader: Loader,
+    num_classes: int,
+    ranks: Ranks,
+    precision: Precision,
+    stop: StopRequest | None = None,
 ) -> Evaluation:
     """Run a model in evaluation mode over this rank's share of the pictures, and add up over the ranks.
 
@@ -57,6 +69,10 @@ def evaluate(
         num_classes: size of the confusion matrix.
         ranks: all of which call this.
         precision: of the forward passes.
+        stop: asked after each batch.
+
+    Raises:
+        Stopped: one rank was asked to stop.
     """
     model.eval()
     confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
@@ -72,23 +88,33 @@ def evaluate(
         right += judged.right[counted].sum(0)
         loss += judged.loss * int(counted.sum())
         np.add.at(confusion, (judged.labels[counted], judged.predicted[counted]), 1)
-    totals = ranks.sum([samples, skipped, *right, loss])
+        if stop is not None and stop.signal:
+            break
+    totals = ranks.sum([samples, skipped, *right, loss, stop is not None and stop.signal > 0])
+    if totals[5]:
+        raise Stopped
     samples, skipped, right1, right5 = (int(value) for value in totals[:4])
     confusion = ranks.sum(confusion.ravel()).reshape(confusion.shape).astype(np.int64)
     shown = max(samples, 1)
     return Evaluation(samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion)
 
 
-def evaluate_run(run: Run, loader: Loader) -> Evaluation:
+def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None) -> Evaluation:
     """Evaluate the weights, or their moving average where the run keeps one, on the validation pictures.
 
     Raises:
-        UserError: none of the pictures can be read.
+        UserError: none of the pictures can be read, or the logits are not finite.
+        Stopped: a rank was asked to ``stop`` before the end.
     """
     merge_statistics(run)
     with run.average.applied():
-        result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision)
-    return _of_some(result, run.config)
+        result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision, stop)
+    diverged = (
+        f"training diverged before update {run.update}: logits of validation pictures are not finite; earlier checkpoints in "
+    )
+    return _of_some(
+        result, run.config, f"{diverged}{run.config.output_dir} are kept: lower --lr, or add --clip-norm or --warmup-epochs"
+    )
 
 
 def merge_statistics(run: Run) -> None:
@@ -134,7 +160,8 @@ def evaluate_config(
     precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
     model = framework.place_model(framework.build_model(config, index.num_classes, builder), ranks)
     loader = _validation(framework, config, index, ranks)
-    return _of_some(evaluate(framework, model, loader, index.num_classes, ranks, precision), config), index.classes
+    result = evaluate(framework, model, loader, index.num_classes, ranks, precision)
+    return _of_some(result, config, f"{config.pretrained} gives logits that are not finite"), index.classes
 
 
 def _index_for_weights(config: TrainConfig) -> DatasetIndex:
@@ -159,7 +186,9 @@ def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, 
     return framework.build_loader(dataset, plan, config.workers)
 
 
-def _of_some(result: Evaluation, config: TrainConfig) -> Evaluation:
+def _of_some(result: Evaluation, config: TrainConfig, diverged: str) -> Evaluation:
     if result.samples == 0:
         raise UserError(f"no validation picture in {config.data_path} can be read")
+    if not math.isfinite(result.loss):
+        raise UserError(diverged)
     return result

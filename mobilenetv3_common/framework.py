@@ -35,11 +35,15 @@ class Framework(Protocol):
 
     # --- processes ---
 
-    def started(self, device: str = "auto") -> contextlib.AbstractContextManager[parts.Ranks]:
+    def started(self, device: str = "auto", timeout: float = 1800.0) -> contextlib.AbstractContextManager[parts.Ranks]:
         """Choose the device (``"auto"``, ``"cpu"`` or ``"gpu"``), and join the other ranks where a launcher started several.
 
+        Args:
+            device: where to compute.
+            timeout: seconds that a rank waits for the others in a collective operation.
+
         Raises:
-            UserError: ``device`` is gpu and there is none.
+            UserError: ``device`` is gpu and there is none; inside the block, another rank did not answer in time.
         """
 
     def check_config(self, config: TrainConfig, ranks: Own) -> None:

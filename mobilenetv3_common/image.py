@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import warnings
 from collections.abc import Iterator
 
@@ -60,7 +61,9 @@ def decode_image(path: str | os.PathLike, backend: str = "pil", rules: Rules = T
 
 def _read(path: str | os.PathLike) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe that nobody writes into would hang
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"cannot read picture {path}: it is no regular file")
             return file.read()
     except OSError as error:
         raise UserError(f"cannot read picture {path}: {error.strerror}") from error

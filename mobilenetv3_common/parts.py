@@ -144,7 +144,7 @@ class Judgement:
         right: bool (N, 2), whether the label is among the one and the five largest logits.
         labels: int64 (N,), the true classes.
         predicted: int64 (N,), the classes of the largest logits.
-        loss: mean cross-entropy over the pictures that count, without label smoothing.
+        loss: mean cross-entropy over the pictures that count, without label smoothing; NaN where a logit is not finite.
     """
 
     right: np.ndarray

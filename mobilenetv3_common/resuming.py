@@ -16,6 +16,7 @@ from mobilenetv3_common.train_config import TrainConfig, flag_of
 _FREE_ON_RESUME = (
     "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
+    "check_data", "rank_timeout",
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ class Run:
         best: the best top-1 so far, 0..1; -1 before the first evaluation.
         skipped: damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
         rate: learning rate of the last update.
+        to_evaluate: whether the epoch that ended was not evaluated yet.
         source: the checkpoint from which this run goes on.
         meter: sums since the last log line.
     """
@@ -71,6 +72,7 @@ class Run:
     best: float = -1.0
     skipped: int = 0
     rate: float = 0.0
+    to_evaluate: bool = False
     source: Path | None = None
     meter: Meter = field(default_factory=Meter)
 
@@ -169,6 +171,7 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "update": run.update,
             "global_batch": run.global_batch,
             "best": run.best,
+            "to_evaluate": run.to_evaluate,
             "skipped": skipped,
             **framework.schedule_state(run.optimizer, run.schedule),
             "scaler": run.precision.state(),
@@ -198,6 +201,7 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"checkpoint {source} has a schedule or scaler that cannot be read: resume from another one") from error
     run.epoch, run.iteration, run.best = meta["epoch"], meta["iteration"], meta["best"]
+    run.to_evaluate = bool(meta.get("to_evaluate", False))
     run.skipped = meta["skipped"] if run.ranks.first else 0
 
 

@@ -5,27 +5,88 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import select
 import signal
+import socket
 import sys
+import threading
+import time
 
 from mobilenetv3_common.image import quiet_opencv
 
+STOPS = (signal.SIGTERM, signal.SIGINT)
+
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT, so that the loop can end between two updates; a second SIGINT ends at once."""
+    """Notes SIGTERM and SIGINT, so that the loop can end between two updates; a second SIGINT ends at once.
+
+    A thread sees to it that the request is heeded within ``within`` seconds, wherever the run is: in a picture's file that
+    does not answer, a long update, or a collective operation whose other ranks have gone. It then ends the process, with
+    what was done since the last checkpoint lost. The thread also takes the end of the launcher (torchrun,
+    paddle.distributed.launch) for SIGTERM: nobody would stop this process otherwise.
+
+    Attributes:
+        signal: the number; 0 as long as nobody asked.
+        within: seconds.
+    """
+
+    within = 8.0
 
     def __init__(self) -> None:
         self.signal = 0
+        self._heeded = threading.Event()
+        self._looping = False
 
     def listen(self) -> StopRequest:
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
+        """Begin to note; until ``begin_loop`` there is nothing to save, and a signal ends the process at once."""
+        for number in STOPS:
+            signal.signal(number, self._note)
+        # Python runs handlers in the main thread, which may wait in C++; the number comes through the socket even then.
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(reader, writer), daemon=True).start()
         return self
+
+    def begin_loop(self) -> None:
+        """From now on the loop asks for ``signal``, saves and ends."""
+        self._looping = True
+
+    def heed(self) -> None:
+        """The loop saves and ends: it gets the time that this takes."""
+        self._heeded.set()
 
     def _note(self, number: int, frame: object) -> None:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
+
+    def _watch(self, reader: socket.socket, writer: socket.socket) -> None:
+        launcher = os.getppid() if launched() else None
+        asked = 0.0
+        while not self._heeded.is_set():
+            ready, _, _ = select.select([reader], [], [], 0.5)
+            numbers = [number for number in reader.recv(64) if number in STOPS] if ready else []
+            if launcher is not None and os.getppid() != launcher and not self.signal:
+                _say(f"the launcher (process {launcher}) has ended: this process stops too")
+                numbers.append(int(signal.SIGTERM))
+            if numbers:
+                self.signal, asked = self.signal or numbers[0], asked or time.monotonic()
+            if self.signal and not self._looping:
+                _say(f"stopped by signal {int(self.signal)} before the first update")
+                os._exit(128 + self.signal)
+            if asked and time.monotonic() - asked > self.within and not self._heeded.is_set():
+                _say(f"stopped by signal {int(self.signal)} in mid-update: --resume auto goes on from the last checkpoint")
+                os._exit(128 + self.signal)
+
+
+def launched() -> bool:
+    """Whether a launcher (torchrun, paddle.distributed.launch) started this process."""
+    return any(name in os.environ for name in ("PADDLE_TRAINER_ID", "TORCHELASTIC_RUN_ID"))
+
+
+def _say(text: str) -> None:
+    os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
 
 
 def shield_worker() -> None:

@@ -186,6 +186,11 @@ class TrainConfig:
     resume: str | None = option(
         None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one", metavar="DIR|auto"
     )
+    rank_timeout: float = option(
+        1800.0,
+        "seconds that a rank waits for the others (at most: 30 inside a backward pass of Paddle's on a CPU)",
+        within="[1, 1e6]",
+    )
     new_data: bool = option(False, "resume on other pictures than the checkpoint's, of the same classes")
     print_every: int = option(10, "updates between log lines", within=COUNT)
     save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none", within=SWITCHABLE)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import re
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.files import atomic_open
 
 JSON_LINES = "train_log.jsonl"
@@ -57,38 +61,82 @@ class TrainLog:
 
     Args:
         folder: of the run; None for a rank that writes nothing.
-        total_updates: updates in the whole run, for the time left.
+        epochs: of the run.
+        updates_per_epoch: of the run.
         resumed_at: updates done before this start; later lines of an earlier start are dropped.
+        to_evaluate: whether the evaluation at ``resumed_at`` is to be repeated; its lines are dropped too.
     """
 
     folder: Path | None
-    total_updates: int
+    epochs: int
+    updates_per_epoch: int
     resumed_at: int = 0
+    to_evaluate: bool = False
     _writers: list[Any] = field(default_factory=list)
     _bar: Any = None
 
     def __post_init__(self) -> None:
         if self.folder is None:
             return
-        lines = self.folder / JSON_LINES
-        if lines.is_file():
-            kept = [line for line in lines.read_text(encoding="utf-8").splitlines() if _update_of(line) <= self.resumed_at]
-            with atomic_open(lines, "w") as file:
-                file.write("".join(f"{line}\n" for line in (kept if self.resumed_at else [])))
-        self._writers = _scalar_writers(self.folder)
+        self._drop_later(self.folder / JSON_LINES, self._place_of_entry)
+        self._drop_later(self.folder / TEXT_LOG, self._place_of_line)
+        self._writers = _scalar_writers(self.folder, self.resumed_at)
         if sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=self.total_updates, initial=self.resumed_at, unit="update", dynamic_ncols=True)
 
+    @property
+    def total_updates(self) -> int:
+        """Updates in the whole run, for the time left."""
+        return self.epochs * self.updates_per_epoch
+
+    def _drop_later(self, path: Path, place: Callable[[str], tuple[float, bool]]) -> None:
+        """Keep the lines of a log up to the place from which the run goes on."""
+        if not path.is_file():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            update, evaluated = place(line)
+            if update < self.resumed_at or (update == self.resumed_at and not (evaluated and self.to_evaluate)):
+                kept.append(line)
+        with atomic_open(path, "w") as file:
+            file.write("".join(f"{line}\n" for line in kept))
+
+    def _place_of_entry(self, line: str) -> tuple[float, bool]:
+        """Updates done before an entry of the JSON log, and whether it is of an evaluation."""
+        try:
+            entry = json.loads(line)
+            return float(entry["update"]), entry["kind"] == "eval"
+        except (ValueError, KeyError, TypeError):  # the half of a line that a killed run left
+            return float("inf"), False
+
+    def _place_of_line(self, line: str) -> tuple[float, bool]:
+        """The same for a line of the text log; lines without a place are kept."""
+        if found := re.match(r"\[Epoch (\d+), iter: (\d+)\]", line):
+            return int(found[1]) * self.updates_per_epoch + int(found[2]), False
+        if found := re.match(r"\[Eval epoch (\d+)\]", line):
+            return (int(found[1]) + 1) * self.updates_per_epoch, True
+        return (float("inf") if line.startswith("[E") else 0), False
+
     def line(self, text: str) -> None:
-        """A line for people, on standard output and in ``train.log``."""
+        """A line for people, on standard output and in ``train.log``.
+
+        Raises:
+            UserError: one of them cannot be written, e.g. the disk is full.
+        """
         if self.folder is None:
             return
         if self._bar is not None:
             self._bar.clear()
-        print(text, flush=True)
-        with open(self.folder / TEXT_LOG, "a", encoding="utf-8") as file:
+        text = shown(text)
+        with _writing("standard output"):
+            print(text, flush=True)
+        self._append(TEXT_LOG, text)
+
+    def _append(self, name: str, text: str) -> None:
+        assert self.folder is not None
+        with _writing(str(self.folder / name)), open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(text + "\n")
 
     def tick(self) -> None:
@@ -130,13 +178,12 @@ class TrainLog:
         self._record("eval", epoch, 0, update, figures)
 
     def _record(self, kind: str, epoch: int, iteration: int, update: int, figures: dict[str, float]) -> None:
-        assert self.folder is not None
         entry = {"kind": kind, "epoch": epoch, "iter": iteration, "update": update, **figures}
-        with open(self.folder / JSON_LINES, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-        for writer in self._writers:
-            for name, value in figures.items():
-                writer.add_scalar(f"{kind}/{name}", value, update)
+        self._append(JSON_LINES, json.dumps(entry))
+        with _writing(f"{self.folder}/{{{','.join(SCALARS)}}}"):
+            for writer in self._writers:
+                for name, value in figures.items():
+                    writer.add_scalar(f"{kind}/{name}", value, update)
 
     def close(self) -> None:
         for writer in self._writers:
@@ -156,11 +203,17 @@ def peak_memory_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)
 
 
-def _update_of(line: str) -> float:
+@contextlib.contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """Inside the block a full disk, or whatever else the system refuses, is one line that names ``what``."""
     try:
-        return json.loads(line)["update"]
-    except (ValueError, KeyError):  # the half of a line that a killed run left
-        return float("inf")
+        yield
+    except BrokenPipeError:  # the reader of the output has gone: exit_on_user_error ends quietly
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot write {what}: {error.strerror or error}; the last checkpoint is kept, go on from it with --resume auto"
+        ) from error
 
 
 def _clock(seconds: float) -> str:
@@ -168,13 +221,17 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{whole:02d}"
 
 
-def _scalar_writers(folder: Path) -> list[Any]:
-    """Writers of those two packages that are installed (the extra ``log`` installs both)."""
+def _scalar_writers(folder: Path, resumed_at: int) -> list[Any]:
+    """Writers of those two packages that are installed (the extra ``log`` installs both).
+
+    TensorBoard leaves out what a killed run wrote beyond ``resumed_at``; VisualDL cannot, and shows such points twice.
+    """
     writers = []
     for name, (package, writer) in SCALARS.items():
         try:
             module = importlib.import_module(package)
         except ImportError:
             continue
-        writers.append(getattr(module, writer)(logdir=str(folder / name)))
+        again = {"purge_step": resumed_at + 1} if resumed_at and name == "tensorboardx" else {}
+        writers.append(getattr(module, writer)(logdir=str(folder / name), **again))
     return writers

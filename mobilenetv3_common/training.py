@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from mobilenetv3_common.checkpoint import CheckpointFolder
-from mobilenetv3_common.config_file import write_recipe
+from mobilenetv3_common.checkpoint import CONFIG, CheckpointFolder, write_effective
+from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.evaluation import evaluate_run, evaluation_loader, merge_statistics
+from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Batch, Ranks, Tensor
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
+from mobilenetv3_common.run_lock import run_lock
 from mobilenetv3_common.sampling import RunPlan
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
@@ -37,13 +38,15 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
     """
     raise_file_limit()
     stop = StopRequest().listen()
-    with framework.started(config.device) as ranks:
+    with framework.started(config.device, config.rank_timeout) as ranks, run_lock(config.output_dir, ranks.first):
         run = build_run(framework, config, ranks, builder)
         folder = CheckpointFolder(config.output_dir, config.keep) if ranks.first else None
         earlier = folder.set_aside(run.source) if folder is not None else None
-        log = TrainLog(Path(config.output_dir) if ranks.first else None, config.epochs * run.updates_per_epoch, run.update)
         if folder is not None:
-            write_recipe(folder.folder / "config.yaml", config, "The effective config of this run: give it as --config.")
+            written = write_effective(folder.folder, config)
+        log = TrainLog(
+            folder.folder if folder is not None else None, config.epochs, run.updates_per_epoch, run.update, run.to_evaluate
+        )
         log.line(
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
@@ -51,10 +54,17 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         )
         if earlier is not None:
             log.line(f"the earlier run in {config.output_dir} was moved to {earlier}")
-        try:
-            return _loop(run, folder, log, stop)
-        finally:
-            log.close()
+        if folder is not None and written.name != CONFIG:
+            log.line(f"{folder.folder / CONFIG} is not this run's and is kept: its effective config is {written}")
+        with contextlib.closing(log):
+            if config.check_data:
+                indices = (run.train_index, run.val_index)
+                bad = check_pictures(indices, config.image_backend, max(1, config.workers), config.on_bad_image == "stop", ranks)
+                log.line(f"checked {sum(map(len, indices))} pictures: {bad} cannot be read")
+            stop.begin_loop()
+            status = _loop(run, folder, log, stop)
+            stop.heed()
+            return status
 
 
 def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
@@ -62,7 +72,17 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
     watch = Stopwatch()
     batches = micro_batches(run)
     val_loader = evaluation_loader(run)
-    while run.epoch < config.epochs:
+    while run.epoch < config.epochs or run.to_evaluate:
+        if run.to_evaluate:
+            try:
+                result = evaluate_run(run, val_loader, stop)
+            except Stopped:
+                return _stopped(run, log, stop.signal or signal.SIGTERM)
+            best = result.top1 > run.best
+            run.best, run.to_evaluate = max(run.best, result.top1), False
+            log.evaluation(run.epoch - 1, run.update, result.figures(), run.best)
+            save(run, folder, best)
+            continue
         run.train_mode()
         while run.iteration < run.updates_per_epoch:
             watch.start()
@@ -75,22 +95,22 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
                 log.train(run.epoch, run.iteration, run.update, figures(run, watch))
                 begin_interval(run, watch)
             if stopped := agreed_signal(run.ranks, stop):
+                stop.heed()
                 save(run, folder, best=False)
-                log.line(f"stopped by signal {stopped} at update {run.update}; go on with --resume auto")
-                return 128 + stopped
+                return _stopped(run, log, stopped)
             if config.save_every and run.update % config.save_every == 0 and run.iteration < run.updates_per_epoch:
                 save(run, folder, best=False)
-        best = False
-        if (run.epoch + 1) % config.eval_every == 0 or run.epoch + 1 == config.epochs:
-            result = evaluate_run(run, val_loader)
-            best = result.top1 > run.best
-            run.best = max(run.best, result.top1)
-            log.evaluation(run.epoch, run.update, result.figures(), run.best)
         run.epoch, run.iteration = run.epoch + 1, 0
-        save(run, folder, best)
+        run.to_evaluate = run.epoch % config.eval_every == 0 or run.epoch == config.epochs
+        save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost
     if skipped := skipped_by_all(run):
         log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
     return 0
+
+
+def _stopped(run: Run, log: TrainLog, number: int) -> int:
+    log.line(f"stopped by signal {int(number)} at update {run.update}; go on with --resume auto")
+    return 128 + number
 
 
 def agreed_signal(ranks: Ranks, stop: StopRequest) -> int:

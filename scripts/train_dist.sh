@@ -13,15 +13,25 @@ fi
 config=$1 data=$2
 shift 2
 logs=${LOG_DIR:-output/log}
+child=
+asked=0 # a stop of this script is one of the launcher, which would otherwise go on unseen
+trap 'asked=143; [ -z "$child" ] || kill -TERM "$child"' TERM
+trap 'asked=130; [ -z "$child" ] || kill -TERM "$child"' INT
 for ((try = 0; ; try++)); do
     "${PYTHON:-python}" -m paddle.distributed.launch --master "$MASTER" --nnodes "$NNODES" --rank "$NODE_RANK" \
         --nproc_per_node "${NPROC:-1}" --log_dir "$logs" \
-        tools/train.py --config "$config" --data-path "$data" --resume auto "$@"
+        tools/train.py --config "$config" --data-path "$data" --resume auto "$@" &
+    child=$!
+    wait "$child"
     status=$?
-    # 0: done. 130 and 143: somebody asked it to stop.
-    if [ $status -eq 0 ] || [ $status -eq 130 ] || [ $status -eq 143 ]; then
-        exit $status
+    if [ $asked -ne 0 ]; then # a signal ended the wait, not the launcher
+        wait "$child"
+        exit $asked
     fi
+    case $status in
+    # 0: done. 130 and 143: somebody asked it to stop; 15 is what Paddle's launcher then ends with.
+    0 | 15 | 130 | 143) exit $status ;;
+    esac
     if [ $status -eq 2 ]; then
         echo "what the run was given cannot be used, so it is not started again; logs: $logs/workerlog.*" >&2
         exit 2
@@ -32,4 +42,5 @@ for ((try = 0; ; try++)); do
     fi
     echo "exit status $status, logs: $logs/workerlog.*; restart $((try + 1)) from the last checkpoint" >&2
     sleep "${RESTART_DELAY:-5}"
+    [ $asked -eq 0 ] || exit $asked
 done

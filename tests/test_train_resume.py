@@ -138,10 +138,10 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--width-mult", "0.75"), "width_mult 0.5 there, 0.75 here"),
-        (("--model", "mobilenet_v3_large"), "model mobilenet_v3_small there, mobilenet_v3_large here"),
+        (("--width-mult", "0.75"), "--width-mult 0.5 there, 0.75 here"),
+        (("--model", "mobilenet_v3_large"), "--model mobilenet_v3_small there, mobilenet_v3_large here"),
         (("--batch-size", "2"), "4 pictures a forward pass of all ranks there, 2 here"),
-        (("--optimizer", "adamw"), "optimizer sgd there, adamw here"),
+        (("--optimizer", "adamw"), "--optimizer sgd there, adamw here"),
         (("--framework", "ref"), "is from --framework paddle"),
     ],
 )

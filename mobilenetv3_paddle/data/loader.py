@@ -50,9 +50,9 @@ def _collate_guarded(samples: list, dataset: Samples, mix_group: int) -> tuple[n
             raise errors[0]
         return collate(samples, dataset, mix_group)
     except UserError as error:
-        return (np.frombuffer(b"U" + error.line.encode(), dtype=np.uint8),)
+        return (np.frombuffer(b"U" + error.line.encode(errors="surrogateescape"), dtype=np.uint8),)
     except Exception as error:
-        return (np.frombuffer(b"E" + f"{type(error).__name__}: {error}".encode(), dtype=np.uint8),)
+        return (np.frombuffer(b"E" + f"{type(error).__name__}: {error}".encode(errors="surrogateescape"), dtype=np.uint8),)
 
 
 class Loader:
@@ -70,7 +70,7 @@ class Loader:
     def __iter__(self) -> Iterator[list[paddle.Tensor]]:
         for batch in self._batches:
             if len(batch) == 1:
-                text = batch[0].numpy().tobytes().decode()
+                text = batch[0].numpy().tobytes().decode(errors="surrogateescape")
                 raise UserError(text[1:]) if text[0] == "U" else RuntimeError(f"in a loader's worker: {text[1:]}")
             yield batch
 

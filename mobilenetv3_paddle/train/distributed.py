@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import RankError, UserError, naming_lost_ranks
 from mobilenetv3_common.weights import is_statistic
 
 
@@ -40,29 +42,64 @@ class Ranks:
         array = np.asarray(values, dtype=np.float64)
         if self.world_size > 1:
             tensor = paddle.to_tensor(array)
+            meet()
             dist.all_reduce(tensor)
             array = tensor.numpy()
         return array
 
 
 @contextlib.contextmanager
-def started(device: str = "auto") -> Iterator[Ranks]:
+def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
     """Choose the device, and join the other ranks where ``paddle.distributed.launch`` has started this process.
+
+    Args:
+        device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
+        timeout: seconds that a rank waits for the others in a collective operation.
 
     Raises:
         UserError: ``device`` is gpu and there is none.
+        RankError: inside the block, another rank did not answer in time, or has ended.
     """
     found = paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
     if device == "gpu" and not found:
         raise UserError("--device gpu: this Paddle finds no GPU; install paddlepaddle-gpu on a GPU machine or use --device cpu")
     chosen = "gpu" if found and device != "cpu" else "cpu"
+    os.environ["PADDLE_PG_TIMEOUT"] = str(int(timeout * 1000))  # NCCL's; for gloo see meet
     environment = dist.ParallelEnv()
-    if environment.world_size > 1:
-        paddle.set_device(f"gpu:{environment.device_id}" if chosen == "gpu" else "cpu")
-        dist.init_parallel_env()
-    else:
-        paddle.set_device(chosen)
-    yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+    with naming_lost_ranks(timeout):
+        if environment.world_size > 1:
+            paddle.set_device(f"gpu:{environment.device_id}" if chosen == "gpu" else "cpu")
+            dist.init_parallel_env()
+        else:
+            paddle.set_device(chosen)
+        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+
+
+_meetings = 0
+
+
+def meet() -> None:
+    """Wait on a CPU until every rank is here; every rank has to call it before each collective operation.
+
+    Paddle's gloo gives a rank 30 seconds to answer, whatever is set, which a slow checkpoint, an uneven evaluation or a
+    machine that pauses exceed. The ranks wait at Paddle's own store instead, as long as ``started`` was told.
+
+    Raises:
+        RankError: a rank did not come in time.
+    """
+    global _meetings
+    if dist.get_world_size() == 1 or paddle.get_device() != "cpu":
+        return
+    store, timeout = paddle.base.core.create_or_get_global_tcp_store(), float(os.environ["PADDLE_PG_TIMEOUT"]) / 1000
+    _meetings += 1
+    begun, pause = time.monotonic(), 0.0002
+    came = store.add("mobilenetv3/met", 1)
+    while came < _meetings * dist.get_world_size():
+        if time.monotonic() - begun > timeout:
+            raise RankError(f"another rank did not come within {timeout:g} s: its own log says why, --rank-timeout gives it longer")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+        came = store.add("mobilenetv3/met", 0)
 
 
 def average_statistics(model: paddle.nn.Layer, ranks: Ranks) -> None:
@@ -73,6 +110,7 @@ def average_statistics(model: paddle.nn.Layer, ranks: Ranks) -> None:
     """
     if ranks.world_size == 1:
         return
+    meet()
     for name, buffer in model.state_dict().items():
         if is_statistic(name):
             dist.all_reduce(buffer)

@@ -42,5 +42,6 @@ def judge_batch(
     with precision.autocast():
         logits = precision.full(model(images))
     kept = paddle.where(ranks.place(paddle.to_tensor(counted)), labels, paddle.full_like(labels, -1))
-    loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept))
+    # Of NaN logits Paddle's softmax makes a uniform one, whose loss looks sound.
+    loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept)) if bool(paddle.isfinite(logits).all()) else float("nan")
     return Judgement(top_k_correct(logits, labels, (1, 5)).numpy(), labels.numpy(), logits.argmax(1).numpy(), loss)

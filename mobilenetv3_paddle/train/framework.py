@@ -12,7 +12,7 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D, share_dropout
-from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, started
+from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, meet, started
 from mobilenetv3_paddle.train.ema import MovingAverage
 from mobilenetv3_paddle.train.evaluate import count_right, judge_batch
 from mobilenetv3_paddle.train.guard import Guard, first_offender
@@ -102,7 +102,10 @@ def place_model(model: nn.Layer, ranks: Ranks) -> nn.Layer:
 
 def parallel(model: nn.Layer, ranks: Ranks) -> nn.Layer:
     """The model as training calls it: with several ranks, wrapped so that the backward pass averages gradients over them."""
-    return paddle.DataParallel(model) if ranks.world_size > 1 else model
+    if ranks.world_size == 1:
+        return model
+    meet()
+    return paddle.DataParallel(model)
 
 
 def train_mode(model: nn.Layer, freeze_bn: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import paddle
 from paddle import nn
 
+from mobilenetv3_paddle.train.distributed import meet
 from mobilenetv3_paddle.train.precision import Precision
 
 Batch = tuple[paddle.Tensor, paddle.Tensor]
@@ -45,6 +46,8 @@ def accumulate_gradients(
             with precision.autocast():
                 logits = precision.full(model(images))
             loss = criterion(logits, labels) / len(batches)
+            if isinstance(model, paddle.DataParallel) and last:
+                meet()
             precision.scale(loss).backward()
         watch(logits.detach(), labels)
         total = total.astype(loss.dtype) + loss.detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import UserError, naming_lost_ranks
 from mobilenetv3_common.weights import is_statistic
 
 
@@ -51,11 +52,16 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def started(device: str = "auto") -> Iterator[Ranks]:
+def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
     """Choose the device, and join the other ranks where ``torchrun`` has started this process.
+
+    Args:
+        device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
+        timeout: seconds that a rank waits for the others in a collective operation.
 
     Raises:
         UserError: ``device`` is gpu and there is none.
+        RankError: inside the block, another rank did not answer in time, or has ended.
     """
     found = torch.cuda.is_available()
     if device == "gpu" and not found:
@@ -66,9 +72,10 @@ def started(device: str = "auto") -> Iterator[Ranks]:
         return
     if chosen == "gpu":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if chosen == "gpu" else "gloo")
-    yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
-    dist.barrier()  # nobody leaves before all are done; the command then ends without destructors (exit_on_user_error)
+    with naming_lost_ranks(timeout):
+        dist.init_process_group("nccl" if chosen == "gpu" else "gloo", timeout=datetime.timedelta(seconds=timeout))
+        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+        dist.barrier()  # nobody leaves before all are done; the command then ends without destructors (exit_on_user_error)
 
 
 def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:

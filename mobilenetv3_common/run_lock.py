@@ -1,0 +1,78 @@
+"""One run, one folder: a lock that the kernel lets go when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import ensure_writable_dir
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def run_lock(folder: str | os.PathLike, first: bool = True) -> Iterator[None]:
+    """Hold a folder for one run, on rank 0 (``first``); made if need be, and removed again if nothing was written there.
+
+    The lock is a record lock (``fcntl.lockf``) on a file of the folder. The kernel keeps it for the process: not for its
+    loader workers, and not beyond a crash or a reboot. What the file says only names the holder. On a file system without
+    locks there is a warning.
+
+    Raises:
+        UserError: the folder cannot be written, or another run holds it.
+    """
+    if not first:
+        yield
+        return
+    made = not Path(folder).exists()
+    path = ensure_writable_dir(folder) / LOCK
+    handle = _locked(path)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # while it is held: whoever waits for the name locks a new file
+            os.close(handle)
+        if made:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def _locked(path: Path) -> int | None:
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(handle, 200).decode(errors="replace").strip()
+            os.close(handle)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                print(f"warning: {path} cannot be locked ({error.strerror}): start no second run there", file=sys.stderr)
+                return None
+            raise UserError(
+                f"another run is at work in {path.parent} ({holder or 'its process is not known'}): wait for its end, or choose "
+                "another --output-dir"
+            ) from error
+        if _still_there(path, handle):
+            os.truncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            return handle
+        os.close(handle)  # its holder removed it meanwhile
+
+
+def _still_there(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
