@@ -55,7 +55,7 @@ metric("top_k_correct", "k_off_by_one", "one_rank_too_many", "(rank < k)", "(ran
 metric("top_k_correct", "ties_wrong", "ties_in_reverse_order", "unsqueeze(0) < labels", "unsqueeze(0) > labels")
 metric("top_k_correct", "same_k", "top5_is_top1", "(rank < k)", "(rank < ks[0])")
 metric(
-    "TopKAccuracy.update", "last_batch_forgotten|batch", "right_answers_of_the_last_batch",
+    "TopKAccuracy.update", "count", "right_answers_of_the_last_batch",
     'self.correct = [total + new for total, new in zip(self.correct, counts, strict=True)]', "self.correct = counts",
 )  # fmt: skip
 metric(
