@@ -207,6 +207,7 @@ POOLS = {
     "exclusive": (nn.AvgPool2D(3, 2, 1), torch.nn.AvgPool2d(3, 2, 1), "leaves the padding out"),
     "sum": (Applied(lambda x: x.sum([2, 3], keepdim=True)), torch.nn.AdaptiveAvgPool2d(1), "sum over the picture"),
     "max": (nn.AdaptiveMaxPool2D(1), torch.nn.AdaptiveAvgPool2d(1), "max pooling"),
+    "corner": (Applied(lambda x: x[:, :, :5, :5].mean([2, 3], keepdim=True)), torch.nn.AdaptiveAvgPool2d(1), "a window of 5 x 5"),
     "sound": (nn.MaxPool2D(3, 2), torch.nn.MaxPool2d(3, 2), ""),
 }
 
@@ -444,13 +445,17 @@ def test_every_mistake_of_the_loss_is_named(hint):
     [
         lambda case, value: value,
         lambda case, value: value + 0.01,
-        lambda case, value: 1.1 * value,
         lambda case, value: value * (1 + 0.1 * np.sin(len(case.name))),
         lambda case, value: value + 1e-8,
     ],
 )
 def test_no_mistake_of_the_loss_is_claimed_of_another_one(change):
     assert claimed(tried(change)) == (Kind.UNKNOWN, "")
+
+
+def test_a_scaled_loss_is_one_that_is_scaled_in_every_case():
+    assert claimed(tried(lambda case, value: 1.1 * value)) == (Kind.SCALED, "the loss is 1.1 times the reference's")
+    assert claimed(tried(lambda case, value: 1.1 * value if case.name != "hard" else value))[0] is Kind.UNKNOWN
 
 
 def test_an_infinite_loss_is_not_taken_for_a_mistake_that_is_infinite_too():

@@ -6,7 +6,9 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from paddle import nn
 
+import mobilenetv3_ref.models
 from alignment.localize.stages import models
 from alignment.steps import variants
 from alignment.steps.context import Context, Weights
@@ -165,3 +167,41 @@ def test_a_variant_that_the_reference_does_not_have_is_the_projects_mistake(smal
         given.check()
     with pytest.raises(UserError, match="the reference of mobilenet_v3_small with depth=3 cannot be built or run"):
         variants.judge(given, StepResult(1, "forward"))
+
+
+class PooledBySeven(mobilenetv3.MobileNetV3):
+    """Global at 224 pixels alone."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.avgpool = nn.AvgPool2D(7)
+
+
+def test_a_pooling_that_is_global_in_one_size_alone_is_found(context, monkeypatch):
+    monkeypatch.setattr(mobilenetv3, "MobileNetV3", PooledBySeven)
+    result = StepResult(1, "forward")
+    variants.judge_in_another_size(context(), result)
+    assert [row.name for row in result.quantities if not row.passed] == ["size.257x289.logits"]
+    found = models.in_another_size(context())
+    assert (found.location, found.kind) == ("avgpool", "pooling"), found.line()
+    assert found.hint.startswith("on pictures of (257, 289) pixels: one average over a window of 7 x 7"), found.line()
+
+
+def test_a_sound_port_passes_in_another_size(context):
+    result = StepResult(1, "forward")
+    variants.judge_in_another_size(context(), result)
+    assert result.passed and result.covers == ["pictures of 257x289 pixels"]
+    assert models.in_another_size(context()) is None
+
+
+def test_a_network_of_one_size_alone_is_not_asked_for_another(context):
+    def of_one_size(**options):
+        network = mobilenetv3_ref.models.mobilenet_v3_small(**options)
+        network.register_forward_pre_hook(one_size)
+        return network
+
+    def one_size(_, inputs):
+        assert inputs[0].shape[-1] < 257
+
+    project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, reference=of_one_size))
+    assert variants.in_another_size(context(project)) is None

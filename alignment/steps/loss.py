@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,13 @@ class Case:
     labels: np.ndarray
     smoothing: float = 0.0
     ignore_index: int = -100
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of the loss, those left out that are the default: a port's own defaults are compared too."""
+        if self.ignore_index != -100:
+            return self.smoothing, self.ignore_index
+        return (self.smoothing,) if self.smoothing else ()
 
 
 def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
@@ -78,11 +86,20 @@ def run(context: Context) -> StepResult:
     return result
 
 
-def value_and_gradient(side: Side, case: Case, framework: Framework | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The loss, shape (), and its gradient by the logits; ``framework`` is the side's, where it shall compute otherwise."""
+def value_and_gradient(
+    side: Side, case: Case, framework: Framework | None = None, defaults: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loss, shape (), and its gradient by the logits.
+
+    Args:
+        side: whose loss.
+        case: logits, labels and arguments.
+        framework: the side's, where it shall compute otherwise.
+        defaults: leave the arguments out that are the default.
+    """
     assert side.loss is not None
     framework = framework or side.framework
-    criterion = side.loss.CrossEntropyLoss(case.smoothing, case.ignore_index)
+    criterion = side.loss.CrossEntropyLoss(*(case.arguments if defaults else (case.smoothing, case.ignore_index)))
     labels = framework.tensor(case.labels)
     made = framework.vjp(lambda logits: criterion(logits, labels), (case.logits,), None, Wanted())
     gradient = made.inputs[0]

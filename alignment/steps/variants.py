@@ -1,8 +1,8 @@
-"""The model with other options of its builders: structure, dropout layers, and one forward pass in exact mode."""
+"""The model with other options of its builders, and on pictures of another size: one forward pass in exact mode."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 from alignment.calibration import randomised_state
 from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
 from alignment.frameworks.base import Module
-from alignment.steps.context import Context
+from alignment.project import Side
+from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
 from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
 
 SAMPLES = 4
+MORE = (33, 65)  # pixels that pictures of another size have more than the model's, at even sides
 Options = Mapping[str, Any]
 
 
@@ -86,15 +88,27 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
     rows = [structure, *(replace(row, name=f"{name}.{row.name}") for row in profile)]
     reference = other.exact("reference", reference)
     other.load("reference", reference, other.weights.state)
+    networks = (context.reference, reference), (context.port, port)
+    return [*rows, *outputs_of(name, networks, inputs_of(other))]
+
+
+def outputs_of(name: str, networks: Sequence[tuple[Side, Module]], inputs: tuple[np.ndarray, ...]) -> list[Quantity]:
+    """``NAME.logits`` (further outputs are ``.output2``, ...) in evaluation mode, in float64.
+
+    Args:
+        name: of the rows.
+        networks: the reference's side and model, then the port's, in exact mode.
+        inputs: of the pass.
+    """
     outputs: list[list[np.ndarray]] = []
-    inputs = inputs_of(other)
-    for side, network in ((context.reference, reference), (context.port, port)):
+    for side, network in networks:
         side.framework.set_training(network, False)
         try:
             outputs.append(side.framework.call(network, inputs).outputs)
         except Exception as error:
-            return [*rows, Quantity(f"{name}.logits", []).fail(f"the port raised {type(error).__name__}: {error}")]
+            return [Quantity(f"{name}.logits", []).fail(f"the port raised {type(error).__name__}: {error}")]
     theirs, ours = outputs
+    rows = []
     for number in range(max(len(ours), len(theirs))):
         mine, right = (arrays[number] if number < len(arrays) else None for arrays in (ours, theirs))
         label = f"{name}.{'logits' if number == 0 else f'output{number + 1}'}"
@@ -105,3 +119,38 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
         if norm(right) == 0:
             rows[-1].fail("the reference gives zeros: there was nothing real to compare")
     return rows
+
+
+def in_another_size(context: Context) -> Context | None:
+    """The same models on larger pictures of odd, unequal sides; None where they take no pictures or not of this size.
+
+    A pooling of seven is a global one at 224 pixels, and padding that is wrong can be right where all sides divide evenly.
+    """
+    spec = context.spec
+    if spec.inputs is not None or len(spec.input_shape) != 3:
+        return None
+    channels, *sides = spec.input_shape
+    shape = (channels, *(side + more - side % 2 for side, more in zip(sides, MORE, strict=True)))
+    inputs = lambda count, _, rng: (rng.standard_normal((count, *shape)).astype(np.float32),)  # noqa: E731
+    project = replace(context.project, models={context.model: replace(spec, input_shape=shape, small_shape=None, inputs=inputs)})
+    other = replace(context, project=project)
+    other.__dict__.update(weights=context.weights, roundings=context.roundings)  # the same, whatever the size
+    framework, network = context.reference.framework, context.build("reference")
+    framework.set_training(network, False)
+    try:
+        framework.call(network, other.fake_inputs(1))
+    except Exception:  # a network for pictures of one size alone
+        return None
+    return other
+
+
+def judge_in_another_size(context: Context, result: StepResult) -> None:
+    """Add ``size.HxW.logits`` where the reference takes pictures of another size."""
+    other = in_another_size(context)
+    if other is None:
+        return
+    lanes = [Lane(other, name) for name in ("reference64", "port64")]
+    size = "x".join(map(str, other.spec.input_shape[1:]))
+    networks = [(lane.side, lane.network) for lane in lanes]
+    result.quantities += outputs_of(f"size.{size}", networks, lanes[0].inputs(other.fake_inputs(1)))
+    result.cover(f"pictures of {size} pixels")

@@ -209,6 +209,9 @@ def _pooling(s: Subject) -> Hypotheses:
     if "kernel_size" not in settings:
         if tuple(size) == (1, 1):
             yield Hypothesis(Kind.POOLING, f"sum over the picture, expected {expected}", lambda x: x.sum((2, 3), keepdims=True))
+            for n in range(2, max(x.shape[2:])):  # a window that is the whole picture in one size of pictures alone
+                corner = functools.partial(_mean_of_corner, n)
+                yield Hypothesis(Kind.POOLING, f"one average over a window of {n} x {n}, expected {expected}", corner)
         return
     kernel, stride, padding = settings["kernel_size"], settings["stride"], settings["padding"]
     ceil = bool(settings.get("ceil_mode", False))
@@ -241,6 +244,10 @@ def _pooling(s: Subject) -> Hypotheses:
             yield hypothesis(f"stride {n}, expected {stride}", Kind.STRIDE, stride=(n, n))
         if n and (n, n) != tuple(kernel):
             yield hypothesis(f"windows of {n} x {n}, expected {kernel}", kernel=(n, n))
+
+
+def _mean_of_corner(n: int, x: np.ndarray) -> np.ndarray:
+    return x[:, :, :n, :n].mean((2, 3), keepdims=True)
 
 
 HYPOTHESES: dict[str, Callable[[Subject], Hypotheses]] = {

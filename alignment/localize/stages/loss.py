@@ -45,10 +45,23 @@ def values(context: Context) -> Finding | None:
         try:
             ours = value_and_gradient(context.port, case)
         except Exception as error:
-            return Finding("loss", LOCATION, Kind.RAISES, f"raises {type(error).__name__}", f"case {case.name}: {error}")
+            hint = _default_hint(context, case) or (Kind.RAISES, f"raises {type(error).__name__}")
+            return Finding("loss", LOCATION, *hint, f"case {case.name}: {error}")
         tried.append(_Tried(case, ours, value_and_gradient(context.reference, case)))
     wrong = [(one, what) for one in tried if (what := one.wrong(RTOL))]
     return _finding(tried, wrong, HINT_RTOL) if wrong else None
+
+
+def _default_hint(context: Context, case: Case) -> Hint | None:
+    """A port that is right where all arguments are given, and not where the defaults are left out."""
+    try:
+        ours = value_and_gradient(context.port, case, defaults=False)
+    except Exception:
+        return None
+    if _Tried(case, ours, value_and_gradient(context.reference, case)).wrong(RTOL):
+        return None
+    given = f"{case.smoothing:g}, {case.ignore_index}"
+    return Kind.IGNORE_INDEX, f"right with CrossEntropyLoss({given}), not with these as defaults: another default of ignore_index"
 
 
 def in_float32(context: Context) -> Finding | None:
@@ -93,24 +106,54 @@ def _finding(tried: list[_Tried], wrong: list[tuple[_Tried, str]], rtol: float) 
         return Finding("loss", LOCATION, Kind.SHAPE, f"shape {a.shape}, expected {b.shape}", f"case {name}, {what}")
     kind, words = _value_hint(tried, [one for one, what in wrong if what == "value"], rtol)
     if what == "gradient" and not kind:
-        kind, words = _gradient_hint([(one.ours[1], one.right[1]) for one, _ in wrong])
+        kind, words = _gradient_hint([one for one, _ in wrong], rtol)
     shown = (
         f"{float(a):.6g}, expected {float(b):.6g}" if what == "value" else f"relative L2 {relative(distance(a, b), norm(b)):.1e}"
     )
     return Finding("loss", LOCATION, kind, words, f"case {name}, {what} {shown}; {len(wrong)} differ")
 
 
-def _gradient_hint(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Hint:
-    """One factor for the gradients of every wrong case; the values are right."""
-    if not all(a.shape == b.shape and np.isfinite(a).all() for a, b in pairs):
+def _gradient_hint(wrong: list[_Tried], rtol: float) -> Hint:
+    """What explains the gradients of every wrong case; the values are right."""
+    if not all(one.ours[1].shape == one.right[1].shape and np.isfinite(one.ours[1]).all() for one in wrong):
         return NO_HINT
-    if not any(a.any() for a, _ in pairs):
+    if not any(one.ours[1].any() for one in wrong):
         return Kind.GRADIENT_SCALED, "the gradient is 0 times the reference's: no gradient flows back to the logits"
-    ratios = [factor_hint(a, b) for a, b in pairs]
-    first = ratios[0]
-    if first is not None and all(ratio is not None and abs(ratio - first) <= 1e-6 * abs(first) for ratio in ratios):
-        return Kind.GRADIENT_SCALED, f"the gradient is {first:.6g} times the reference's"
+    if (ratio := _one_factor([one.ours[1] for one in wrong], [one.right[1] for one in wrong])) is not None:
+        return Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
+    made = [dict(_other_gradients(one.case)) for one in wrong]
+    for hint in made[0]:
+        pairs = [(one.ours[1], others[hint]) for one, others in zip(wrong, made, strict=True)]
+        if all(distance(a, b) <= rtol * max(norm(b), 1e-30) for a, b in pairs):
+            return hint
     return NO_HINT
+
+
+def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None:
+    """The factor, not 1, that all the arrays have to the right ones."""
+    ratios = [factor_hint(a, b) for a, b in zip(ours, right, strict=True)]
+    first = ratios[0]
+    if first is None or any(ratio is None or abs(ratio - first) > 1e-6 * abs(first) for ratio in ratios):
+        return None
+    return first
+
+
+def _other_gradients(case: Case) -> Iterator[tuple[Hint, np.ndarray]]:
+    """Gradients by the logits where a part of the loss lets none through."""
+    x, target, kept = case.logits, *_targets(case)
+    share = np.where(kept, 1.0 / max(int(kept.sum()), 1), 0.0)[:, None]
+    softmax = np.exp(log_softmax(x)) * target.sum(1, keepdims=True)
+    yield (Kind.DETACHED, "no gradient flows through the logarithm of the softmax's sum"), -target * share
+    yield (Kind.DETACHED, "no gradient flows through the logits of the labels"), softmax * share
+
+
+def _targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """The smoothed labels as rows of probabilities, and which samples count."""
+    y, n = case.labels, case.logits.shape[1]
+    soft = y.dtype.kind == "f"
+    kept = np.ones(len(y), bool) if soft else y != case.ignore_index
+    target = y if soft else np.eye(n)[np.where(kept, y, 0)]
+    return target * (1 - case.smoothing) + case.smoothing / n, kept
 
 
 def _value_hint(tried: list[_Tried], wrong: list[_Tried], rtol: float) -> Hint:
@@ -139,7 +182,8 @@ def _value_hint(tried: list[_Tried], wrong: list[_Tried], rtol: float) -> Hint:
         for hint in known:
             if all(counts(hint, one) for one in wrong) and (not everywhere or all(met(hint, one) for one in tried)):
                 return hint
-    return NO_HINT
+    ratio = _one_factor([one.ours[0] for one in wrong], [one.right[0] for one in wrong]) if len(wrong) == len(tried) else None
+    return NO_HINT if ratio is None else (Kind.SCALED, f"the loss is {ratio:.6g} times the reference's")
 
 
 def _overflow(tried: list[_Tried], wrong: list[_Tried]) -> Hint | None:
@@ -193,9 +237,11 @@ def _others(case: Case) -> Iterator[tuple[Hint, float]]:
         (1 - smoothing) * own + smoothing * n * uniform,
     )
     means = float(x.mean(1)[kept].mean()) if kept.any() else 0.0  # a class's logit, over all of them
+    below = float((x.max(1) - x.mean(1))[kept].mean()) if kept.any() else 0.0  # and how far it lies below the largest
     for words, of_others in (
         ("the sum over all n classes is divided by n - 1", uniform * n / (n - 1)),
         ("the sum of all n logits is divided by n - 1", uniform - means / (n - 1)),
+        ("the sum of all n logits less the largest is divided by n - 1", uniform + below / (n - 1)),
     ):
         yield (Kind.SMOOTHING_OVER_OTHERS, f"{words} in label smoothing"), (1 - smoothing) * own + smoothing * of_others
     yield (Kind.SMOOTHING, "the label loses what is smoothed, the other classes get nothing"), (1 - smoothing) * own
@@ -204,10 +250,10 @@ def _others(case: Case) -> Iterator[tuple[Hint, float]]:
     yield (Kind.SATURATED, "the loss saturates at 64, as Paddle's own CPU kernel does"), float(saturated)
     yield (Kind.MEAN_OVER_IGNORED, "the mean is taken over ignored samples too"), float(each.mean())
     yield (Kind.SOFTMAX_TWICE, "softmax is applied twice"), mean(logits=np.exp(log_softmax(x)))
-    yield (Kind.LOGARITHM, "logarithms to the base 2"), mean() / np.log(2)
-    yield (Kind.LOGARITHM, "logarithms to the base 10"), mean() / np.log(10)
+    for base in (2, 10):
+        yield (Kind.LOGARITHM, f"logarithms to the base {base}"), mean() / np.log(base)
     yield (Kind.SIGN, "the sign is turned"), -mean()
-    yield from ((hint, made) for hint, made in _reformed(x, y, smoothing, kept))
+    yield from _reformed(case)
     for name, rounded in HALVES.items():
         yield (Kind.HALF_PRECISION, f"the logits are rounded to {name}"), mean(logits=rounded(x).astype(np.float64))
         yield (Kind.HALF_PRECISION, f"the loss is rounded to {name}"), float(rounded(np.array([mean()]))[0])
@@ -234,11 +280,9 @@ def _others(case: Case) -> Iterator[tuple[Hint, float]]:
             )
 
 
-def _reformed(x: np.ndarray, y: np.ndarray, smoothing: float, kept: np.ndarray) -> Iterator[tuple[Hint, float]]:
+def _reformed(case: Case) -> Iterator[tuple[Hint, float]]:
     """Losses with something else in the place of the logarithm of a softmax over the classes."""
-    n = x.shape[1]
-    target = y if y.dtype.kind == "f" else np.eye(n)[np.where(kept, y, 0)]
-    target = target * (1 - smoothing) + smoothing / n
+    x, target, kept = case.logits, *_targets(case)
 
     def mean(logs: np.ndarray) -> float:
         return float(-(target * logs).sum(1)[kept].mean()) if kept.any() else 0.0
@@ -246,6 +290,13 @@ def _reformed(x: np.ndarray, y: np.ndarray, smoothing: float, kept: np.ndarray) 
     softmax: Callable[[np.ndarray], np.ndarray] = lambda a: np.exp(log_softmax(a))  # noqa: E731
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         yield (Kind.SOFTMAX_AXIS, "softmax over the samples, expected over the classes"), mean(log_softmax(x.T).T)
+        words = "the maximum over the samples is taken off, expected that over the classes"
+        yield (Kind.SOFTMAX_AXIS, words), mean(log_softmax(x - x.max(0)))
+        shifted = x - x.max(1, keepdims=True)
+        total = np.log(np.exp(shifted).sum(1, keepdims=True))
+        for base in (2, 10):
+            words = f"the logarithm of the softmax's sum is to the base {base}, the logits are not"
+            yield (Kind.LOGARITHM, words), mean(shifted - total / np.log(base))
         yield (Kind.LOGARITHM, "no logarithm: the mean of minus the probability"), mean(softmax(x))
         yield (Kind.LOGARITHM, "no softmax: the logits themselves"), mean(x)
         signs = np.logaddexp(0, -x) * target + np.logaddexp(0, x) * (1 - target)

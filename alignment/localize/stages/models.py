@@ -143,6 +143,15 @@ def with_other_options(context: Context) -> Finding | None:
     return None
 
 
+def in_another_size(context: Context) -> Finding | None:
+    """What is right in the model's own size alone."""
+    other = variants.in_another_size(context)
+    finding = None if other is None else in_evaluation(other)
+    if other is not None and finding is not None:
+        finding.hint = f"on pictures of {other.spec.input_shape[1:]} pixels: {finding.hint or 'no known mistake has this shape'}"
+    return finding
+
+
 def fresh_weights(context: Context) -> Finding | None:
     """The first tensor that is not initialised as the reference's."""
     verdicts = initialisation.verdicts_of(context)[0] if initialisation.wanted(context) else []

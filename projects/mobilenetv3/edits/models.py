@@ -121,11 +121,11 @@ fault(
     (NET, "if config.use_se:", "if config.use_se and config.expanded_channels != 120:"),
 )  # fmt: skip
 fault(
-    "structure", 1, "features.4.block.2.fc1.weight", "shape", "squeeze_width",
+    "structure", 1, "features.4.block.2.fc1.weight", "width", "squeeze_width",
     (NET, "make_divisible(expanded // 4)", "make_divisible(expanded // 8)"),
 )  # fmt: skip
 fault(
-    "structure", 1, "features.1.block.2.0.bias", "weights_missing", "bias_in_projections",
+    "structure", 1, "features.1.block.2.0.bias", "bias_extra", "bias_in_projections",
     (NET, "bias_attr=False", "bias_attr=None if activation is None else False"),
 )  # fmt: skip
 fault(
@@ -141,16 +141,23 @@ fault(
     (NET, "nn.Hardswish(),\n            nn.Dropout(dropout),", "nn.Dropout(dropout),\n            nn.Hardswish(),"),
 )  # fmt: skip
 fault(
-    "structure", 1, "features.7.block.1.0.weight", "shape", "kernel_of_three",
+    "structure", 1, "features.7.block.1.0.weight", "kernel_size", "kernel_of_three",
     (NET, '(5, 120, 48, True, "HS", 1)', '(3, 120, 48, True, "HS", 1)'),
 )  # fmt: skip
-fault("structure", 1, "features.3.block.0.0.weight", "shape", "expanded_channels", (NET, "(3, 88, 24", "(3, 80, 24"))
-fault("structure", 1, "features.1.block.0.0.weight", "shape", "groups_forgotten", (NET, "groups=expanded,", "groups=1,"))
+fault("structure", 1, "features.3.block.0.0.weight", "width", "expanded_channels", (NET, "(3, 88, 24", "(3, 80, 24"))
+fault("structure", 1, "features.1.block.0.0.weight", "groups", "groups_forgotten", (NET, "groups=expanded,", "groups=1,"))
 fault(
     "structure", 1, "classifier.3.bias", "weights_missing|bias_missing", "no_bias_in_the_last_layer",
     (NET, "nn.Linear(last_channels, num_classes)", "nn.Linear(last_channels, num_classes, bias_attr=False)"),
 )  # fmt: skip
-fault("structure", 1, "mobilenet_v3_small", "raises", "constructor_raises", (NET, "nn.Hardswish(),", "nn.HardSwish(),"))
+fault(
+    "structure",
+    1,
+    f"{NET}:193 in MobileNetV3.__init__",
+    "raises",
+    "constructor_raises",
+    (NET, "nn.Hardswish(),", "nn.HardSwish(),"),
+)
 fault(
     "structure", 6, "mobilenet_v3_small", "shape|raises", "class_count_ignored",
     (NET, "last_channels, num_classes, dropout)", "last_channels, 1000, dropout)"),
@@ -217,12 +224,21 @@ fault("training", 6, "loss", "dropout_scale", "dropout_not_scaled", (DROPOUT, " 
 # --- initialisation and variants -------------------------------------------------------------------------------------------
 
 fault(
-    "initialisation", 1, "features.0.0.weight", "scaled", "fan_in_for_fan_out",
+    "initialisation", 1, "features.0.0.weight", "initialisation", "fan_in_for_fan_out",
     (NET, "fan_out = layer.weight.shape[0]", "fan_out = layer.weight.shape[1]"),
 )  # fmt: skip
-fault("initialisation", 1, "classifier.0.weight", "scaled", "linear_deviation", (NET, "Normal(0.0, 0.01)", "Normal(0.0, 0.02)"))
-fault("initialisation", 1, "classifier.0.bias", "", "biases_not_zero", (NET, "Constant(0.0)", "Constant(0.1)"))
-fault("initialisation", 1, "features.0.0.weight", "scaled", "stock_initialisation", (NET, INIT, ""))
+fault(
+    "initialisation",
+    1,
+    "classifier.0.weight",
+    "initialisation",
+    "linear_deviation",
+    (NET, "Normal(0.0, 0.01)", "Normal(0.0, 0.02)"),
+)
+fault(
+    "initialisation", 1, "features.1.block.1.fc1.bias", "initialisation", "biases_not_zero", (NET, "Constant(0.0)", "Constant(0.1)")
+)
+fault("initialisation", 1, "features.0.0.weight", "initialisation", "stock_initialisation", (NET, INIT, ""))
 fault(
     "variants", 1, "features.9.block.1.0", "stride", "dilated_and_strided",
     (NET, "stride=1 if config.dilation > 1 else config.stride", "stride=config.stride"),
@@ -232,23 +248,23 @@ fault(
     "variants",
     1,
     "features.9.block.0.0.weight",
-    "shape",
+    "width",
     "reduced_tail_begins_early",
     (NET, "if tail_row > 0:", "if tail_row >= 0:"),
 )
 fault(
-    "variants", 1, "classifier.0.weight", "shape", "hidden_layer_not_reduced",
+    "variants", 1, "classifier.0.weight", "width", "hidden_layer_not_reduced",
     (NET, "last_channels // (2 if reduced_tail else 1)", "last_channels // 1"),
 )  # fmt: skip
 fault(
-    "variants", 1, "classifier.0.weight", "shape", "hidden_layer_not_widened",
+    "variants", 1, "classifier.0.weight", "width", "hidden_layer_not_widened",
     (NET, "(2 if reduced_tail else 1) * width_mult", "(2 if reduced_tail else 1)"),
 )  # fmt: skip
 fault(
     "variants",
     1,
-    "features.1.block.0.0.weight",
-    "shape",
+    "features.7.block.2.fc1.weight",
+    "width",
     "channels_rounded_down",
     (NET, "rounded < 0.9 * channels", "rounded < 0.5 * channels"),
 )
