@@ -163,7 +163,7 @@ def _align(
 
 def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Raise ``UserError`` where a flag of ``bench`` would go unheeded."""
-    modes = ("false_alarms", "mutants", "source_faults", "rewrites")
+    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults")
     mode = next((mode for mode in modes if getattr(args, mode)), "faults")
     for flag, heeding in HEEDED.items():
         if mode not in heeding and getattr(args, flag) != parser.get_default(flag):
@@ -210,6 +210,10 @@ def bench(argv: Sequence[str]) -> int:
 
         return low_precision.run_all(project, args.precision, args.inject)
     ensure_writable_dir(args.result_dir)
+    if args.functional_faults:
+        from alignment.bench import functional
+
+        return functional.run(args.project, project, commands.edits_of(project), args.inject, args.result_dir)
     steps = parse_steps(args.steps, sorted(STEPS))
     if args.source_faults:
         return commands.run_source_faults(args.project, project, args.inject, steps, args.jobs, args.result_dir)

@@ -18,7 +18,7 @@ NOT_BENCHED = (
 )  # fmt: skip
 # Flags of bench -> what heeds them.
 HEEDED = {
-    "inject": ("faults", "source_faults"),
+    "inject": ("faults", "source_faults", "functional_faults"),
     "padiff": ("faults",),
     **dict.fromkeys(("models", "options", "localize"), ("false_alarms",)),
     "jobs": ("mutants", "source_faults", "rewrites"),
@@ -115,6 +115,11 @@ def bench_parser() -> argparse.ArgumentParser:
         "--mutants", nargs="+", metavar="PACKAGE", help="run the steps on small changes of these packages, modules or files"
     )
     what.add_argument("--source-faults", action="store_true", help="run the steps on known faults that are edits of the source")
+    what.add_argument(
+        "--functional-faults",
+        action="store_true",
+        help="mistakes between the layers, as edits of the source: is each named by its line, and is no right rewrite?",
+    )
     what.add_argument("--rewrites", action="store_true", help="run the steps on right rewrites of the source: none may fail")
     p.add_argument(
         "--steps",

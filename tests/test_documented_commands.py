@@ -142,6 +142,10 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/mobilenetv3/project\.py --rewrites --steps 3,4": Run(
         (r"^0 alarms on \d+ right rewrites",), weekly="tests/test_edits.py runs one of them"
     ),
+    r"python -m alignment bench projects/functional/project\.py --functional-faults": Run(
+        (r"^51 faults: 51 detected, 51 named by line, 51 called what they are, 0 false lines$", r"^16 rewrites: 0 alarms$"),
+        weekly="tests/test_calls.py runs some of them, and all in make test-slow",
+    ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --mutants mobilenetv3_paddle\.loss --count 4": Run(
         (r"^mobilenetv3_paddle\.loss +\d", r"results: result/mutants.html"),
         weekly="tests/test_mutants.py makes mutants of a small project",

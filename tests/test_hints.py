@@ -110,8 +110,8 @@ ACTIVATIONS = {
     ),
     "nothing": (lambda x: x, torch.nn.ReLU(), Kind.ACTIVATION, "computes identity,"),
     "scaled": (lambda x: 0.5 * F.relu(x), torch.nn.ReLU(), Kind.SCALED, "every value times 0.5"),
-    "shifted": (lambda x: F.relu(x - 0.1), torch.nn.ReLU(), Kind.UNKNOWN, ""),
-    "squared": (lambda x: F.relu(x) ** 2, torch.nn.ReLU(), Kind.UNKNOWN, ""),
+    "shifted": (lambda x: F.relu(x - 0.1), torch.nn.ReLU(), Kind.CALL_EXTRA, "- 0.1 is too much"),
+    "squared": (lambda x: F.relu(x) ** 2, torch.nn.ReLU(), Kind.CALL_EXTRA, "** 2 is too much"),
     "random": (
         lambda x: F.relu(x) + paddle.rand(x.shape).astype(x.dtype),
         torch.nn.ReLU(),
@@ -258,8 +258,8 @@ WIRINGS = {
         lambda a, b, act, x: b * x,
         Kind.HALF_PRECISION,
     ),
-    "another input": (lambda a, b, act, x: b * a, lambda a, b, act, x: b * x, Kind.UNKNOWN),
-    "a part of the residual": (lambda a, b, act, x: b + 0.3 * x, lambda a, b, act, x: b + x, Kind.UNKNOWN),
+    "another input": (lambda a, b, act, x: b * a, lambda a, b, act, x: b * x, Kind.OPERAND),
+    "a part of the residual": (lambda a, b, act, x: b + 0.3 * x, lambda a, b, act, x: b + x, Kind.CALL_EXTRA),
     "sound": (lambda a, b, act, x: x + b, lambda a, b, act, x: b + x, Kind.UNKNOWN),
 }
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks._calls import Change, Recorder, Trace
 from alignment.frameworks._passes import Call, Pass, Wanted, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
+from alignment.raised import words_of
 
 
 class CallKeeper:
@@ -73,6 +75,12 @@ class Taped(Framework):
             wanted: different tensors, at least one.
         """
 
+    @abc.abstractmethod
+    def _recording(
+        self, model: Module, watched: Mapping[str, Module], changes: Mapping[int, Change]
+    ) -> contextlib.AbstractContextManager[Recorder]:
+        """The framework's functions hand their calls to a recorder inside the block."""
+
     def _computing(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext() if self.low is None else self.autocast(self.low)
 
@@ -87,6 +95,24 @@ class Taped(Framework):
             given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         return Pass([self.array(t) for t in outputs], calls=kept.calls)
+
+    def traced(
+        self,
+        module: Module,
+        args: tuple,
+        kwargs: Mapping[str, Any] | None = None,
+        watched: Mapping[str, Module] | None = None,
+        changes: Mapping[int, Change] | None = None,
+    ) -> Trace | None:
+        given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
+        with self._no_graph(), self.exact_calls(), self._computing():
+            with self._recording(module, watched or {}, changes or {}) as recorder, recorder.hooked():
+                recorder.give(given)
+                try:
+                    recorder.finish(module(*given[0], **given[1]))
+                except Exception as error:  # the port may raise anything; what it called before is known
+                    recorder.trace.error = words_of(error)
+        return recorder.trace
 
     def vjp(
         self,

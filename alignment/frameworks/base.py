@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from alignment.frameworks._calls import Change, Operation, Trace
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Module, Pass, Tensor, Wanted, leaves, mapped
@@ -26,8 +27,8 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, own_state
 
 __all__ = [
-    "Call", "Framework", "Layer", "Layout", "Low", "Module", "Optimizer", "Pass", "Tensor", "Wanted", "call_modules", "leaves",
-    "mapped", "paths_of",
+    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Tensor", "Trace",
+    "Wanted", "call_modules", "leaves", "mapped", "paths_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -347,6 +348,26 @@ class Framework(abc.ABC):
             args, kwargs: arrays in nested tuples, lists and dicts; other values are handed on as they are.
             watched: modules whose calls are noted, by path.
         """
+
+    def traced(
+        self,
+        module: Module,
+        args: tuple,
+        kwargs: Mapping[str, Any] | None = None,
+        watched: Mapping[str, Module] | None = None,
+        changes: Mapping[int, Change] | None = None,
+    ) -> Trace | None:
+        """Call a module on arrays without a graph, and note which functions its own forward calls, and in which lines.
+
+        Args:
+            module, args, kwargs: as for ``call``.
+            watched: modules inside, by path: the call of one is one operation.
+            changes: number of an operation -> attributes to call it with instead, or arrays that it gives instead.
+
+        Returns:
+            The calls, until the module raised where it did; None where the engine cannot trace the framework.
+        """
+        return None
 
     @abc.abstractmethod
     def vjp(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ with warnings.catch_warnings():
     import paddle
 from paddle import nn
 
+from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
 from alignment.frameworks._resampling import bilinear_matrix, means_matrix
@@ -172,6 +174,12 @@ class Paddle(Taped):
     def learning_rate(self, optimizer: paddle.optimizer.Optimizer) -> float:
         return float(optimizer.get_lr())
 
+    @contextlib.contextmanager
+    def _recording(self, model: nn.Layer, watched: Mapping[str, nn.Layer], changes: Mapping[int, Change]) -> Iterator[Recorder]:
+        recorder = Recorder(self, watched, changes, ROOT, [str(Path(ROOT) / "vision" / "models")])
+        with by_name(recorder, OPERATIONS, model, ROOT):
+            yield recorder
+
     # --- layers ------------------------------------------------------------------------------------------------------------
 
     def _stock(self, module: nn.Layer) -> Layer | None:
@@ -259,6 +267,17 @@ class Paddle(Taped):
         with MIXED_PRECISION():
             yield
 
+
+ROOT = str(Path(paddle.__file__).parent) + os.sep
+# Paddle has no means to watch all calls of its functions, so they are watched by name.
+OPERATORS = [f"__{side}{name}__" for name in ("add", "sub", "mul", "truediv", "div", "pow", "matmul") for side in ("", "r")]
+COMPARISONS = [f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "invert", "getitem", "setitem", "neg")]
+OPERATIONS: list[tuple[Any, str]] = [
+    *((owner, name) for owner in (nn.functional, paddle.linalg, paddle) for name, value in vars(owner).items()
+      if isinstance(value, FUNCTIONS) and not name.startswith("_")),
+    *((paddle.Tensor, name) for name, value in vars(paddle.Tensor).items()
+      if (isinstance(value, FUNCTIONS) and not name.startswith("_")) or name in (*OPERATORS, *COMPARISONS, "T", "mT")),
+]  # fmt: skip
 
 AMP = [importlib.import_module(f"paddle.amp.{name}") for name in ("auto_cast", "grad_scaler")]  # functions hide the modules
 MIXED_PRECISION = MixedPrecisionHere(paddle, *AMP)

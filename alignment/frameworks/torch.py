@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
+from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
 from alignment.frameworks._taped import Taped
@@ -20,6 +23,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.torchvision_operators import declare_missing_operators
 from mobilenetv3_common.weights import State
 
+ROOT = str(Path(torch.__file__).parent) + os.sep
 ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
     nn.ReLU6: "relu6",
@@ -177,6 +181,13 @@ class Torch(Taped):
     def learning_rate(self, optimizer: torch.optim.Optimizer) -> float:
         return float(optimizer.param_groups[0]["lr"])
 
+    @contextlib.contextmanager
+    def _recording(self, model: nn.Module, watched: Mapping[str, nn.Module], changes: Mapping[int, Change]) -> Iterator[Recorder]:
+        recorder = Recorder(self, watched, changes, ROOT)
+        hidden = [(owner, name) for owner, name, _ in self.exact_functions()]  # from the mode, while they are exact versions
+        with by_name(recorder, hidden, model, ROOT), _Recording(recorder):
+            yield recorder
+
     # --- layers ------------------------------------------------------------------------------------------------------------
 
     def _stock(self, module: nn.Module) -> Layer | None:
@@ -258,6 +269,20 @@ class Torch(Taped):
         here = {"autocast": _AutocastHere}, {"GradScaler": _GradScalerHere}
         with patched(torch, **here[0]), patched(torch.amp, **here[1]), patched(nn.functional, **slow):
             yield
+
+
+class _Recording(TorchFunctionMode):
+    """Hands every call of a function of torch to a recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name == "__get__":  # a property
+            name = getattr(function.__self__, "__name__", "")
+        return self.recorder.run(function, name, args, kwargs or {})
 
 
 def _in_float32(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

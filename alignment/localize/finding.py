@@ -60,6 +60,7 @@ class Finding:
         kind: what the mistake looks like.
         hint: the same in words, with what was measured.
         measured: the size of the difference in words.
+        source: the line of the port that is wrong, ``package/file.py:31``; ``""`` where it is not known.
     """
 
     stage: Stage
@@ -67,6 +68,7 @@ class Finding:
     kind: Kind = Kind.UNKNOWN
     hint: str = ""
     measured: str = ""
+    source: str = ""
 
     def line(self) -> str:
         """One line for a person."""

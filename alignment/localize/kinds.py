@@ -83,6 +83,13 @@ class Kind(str, enum.Enum):
     LAYER_NOT_CALLED = "layer_not_called"
     CALL_ORDER = "call_order"
 
+    # calls of functions in a module's own forward
+    CALL_ARGUMENT = "call_argument"
+    OTHER_FUNCTION = "other_function"
+    OPERAND = "operand"
+    CALL_MISSING = "call_missing"
+    CALL_EXTRA = "call_extra"
+
     # gradients
     FROZEN = "frozen"
     NOT_FROZEN = "not_frozen"

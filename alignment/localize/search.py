@@ -20,12 +20,16 @@ from alignment.localize.blame import Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
 from alignment.localize.hints.arrays import close
+from alignment.localize.hints.calls import Mistake, mistakes
 from alignment.localize.hints.weights import weight_hint
 from alignment.localize.kinds import Kind
 from alignment.localize.matching import Unmatched
 from alignment.localize.structure import UNMATCHED
 from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
+
+# What these say of a module's output is less than which of its calls is wrong.
+VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.ZERO, Kind.PERMUTED, Kind.RAISES})
 
 
 def search(pair: Pair) -> Finding | None:
@@ -88,11 +92,20 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         if other.parameters or _explains(pair, other, key, blame):
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
+    where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
+    subject = Subject(pair, path, pair.calls[key], phase, blame)
+    wrong = mistakes(subject)
+    if blame.ours.error and wrong:
+        measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
+        return Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source)
     if blame.ours.error and blame.ours.place:
         words = f"{path or 'the model'} raises {blame.ours.error}"
         return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
-    kind, words = hint(Subject(pair, path, pair.calls[key], phase, blame))
-    where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
+    kind, words = hint(subject)
+    if wrong:
+        vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
+        kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
+        return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
         words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
         kind = Kind.FLOAT32_CONSTANT
@@ -102,6 +115,10 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
     return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+
+
+def _lines(wrong: list[Mistake]) -> str:
+    return "; also ".join(one.words for one in wrong)
 
 
 def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:

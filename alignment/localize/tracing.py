@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment.frameworks.base import Call, Framework, Module, Tensor, Wanted, leaves, mapped
+from alignment.frameworks.base import Call, Change, Framework, Module, Tensor, Trace, Wanted, leaves, mapped
 from alignment.raised import place_of, words_of
 from alignment.weights import renamed
 from mobilenetv3_common.weights import Entry, State
@@ -218,6 +218,25 @@ class Network:
             return Answer(oversized=True)
         except Exception as error:  # the port may raise anything; that is a finding, not a crash
             return Answer(error=words_of(error), place=place_of(error))
+        finally:
+            self.put_back(path)
+
+    def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, Change] | None = None) -> Trace | None:
+        """The functions that a module's own forward calls, for the input of a call.
+
+        Args:
+            path: of the module.
+            call: whose input it is given.
+            among: paths of the modules whose calls are one operation each.
+            changes: number of an operation -> what is changed in it.
+        """
+        prefix = f"{path}." if path else ""
+        inside = {
+            name: module for name, module in self.modules.items() if name.startswith(prefix) and name != path and name in among
+        }
+        self.put_back(path)
+        try:
+            return self.framework.traced(self.modules[path], call.args, call.kwargs, inside, changes)
         finally:
             self.put_back(path)
 

@@ -26,7 +26,8 @@ def first_divergence(localization: Localization) -> dict[str, str] | None:
     first = localization.first
     if first is None:
         return None
-    return {"stage": first.stage, "location": first.location, "hint": f"{first.hint or 'no known mistake'} ({first.measured})"}
+    found = {"stage": first.stage, "location": first.location, "hint": f"{first.hint or 'no known mistake'} ({first.measured})"}
+    return found | ({"source": first.source} if first.source else {})
 
 
 def summary(context: Context, results: Sequence[StepResult], localization: Localization, covered: Coverage) -> dict[str, Any]:

@@ -1,0 +1,350 @@
+"""Functions of frameworks under names that belong to none, and their arguments in a form that can be compared.
+
+``x.permute(0, 2, 1)``, ``paddle.transpose(x, [0, 2, 1])`` and ``x.transpose(1, 2)`` are one operation, "transpose", with one order
+of axes. Arguments that change no value (``out``, ``name``, ``inplace``) are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+Attributes = dict[str, Any]
+
+ALIASES: dict[str, str] = {
+    **dict.fromkeys(("add", "iadd", "radd"), "add"),
+    **dict.fromkeys(("sub", "subtract", "isub", "rsub"), "sub"),
+    **dict.fromkeys(("mul", "multiply", "imul", "rmul"), "mul"),
+    **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv", "rtruediv", "rdiv"), "div"),
+    **dict.fromkeys(("pow", "rpow", "ipow"), "pow"),
+    **dict.fromkeys(("matmul", "rmatmul", "bmm", "mm"), "matmul"),
+    **dict.fromkeys(("cat", "concat", "concatenate"), "concat"),
+    **dict.fromkeys(("clamp", "clip"), "clip"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    **dict.fromkeys(("amax", "max"), "max"),
+    **dict.fromkeys(("amin", "min"), "min"),
+    **dict.fromkeys(("neg", "negative"), "neg"),
+    **dict.fromkeys(("expand", "broadcast_to"), "expand"),
+    **dict.fromkeys(("tile", "repeat"), "tile"),
+    **dict.fromkeys(("interpolate", "upsample"), "interpolate"),
+    **dict.fromkeys(("reshape", "view", "flatten", "squeeze", "unsqueeze", "ravel", "view_as", "unflatten"), "reshape"),
+    **dict.fromkeys(
+        ("transpose", "permute", "swapaxes", "swapdims", "t", "T", "mT", "moveaxis", "movedim", "adjoint", "numpy_T"), "transpose"
+    ),
+    **dict.fromkeys(("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"), "split"),
+    **dict.fromkeys(("gt", "greater_than"), "gt"),
+    **dict.fromkeys(("lt", "less_than"), "lt"),
+    **dict.fromkeys(("ge", "greater_equal"), "ge"),
+    **dict.fromkeys(("le", "less_equal"), "le"),
+    **dict.fromkeys(("eq", "equal"), "eq"),
+}  # fmt: skip
+SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "matmul": "@"}
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
+REFLECTED = frozenset({"rsub", "rdiv", "rtruediv", "rpow", "rmatmul"})
+
+# The parameters of functions written in C, whose signatures cannot be read; "*" takes all that follow.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("mean", "sum", "prod", "amax", "amin", "max", "min"), ("x", "dim", "keepdim")),
+    **dict.fromkeys(("logsumexp", "argmax", "argmin"), ("x", "dim", "keepdim")),
+    **dict.fromkeys(("var", "std"), ("x", "dim", "unbiased", "keepdim")),
+    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "unbind", "unsqueeze", "squeeze"), ("x", "dim")),
+    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), ("tensors", "dim")),
+    **dict.fromkeys(("chunk",), ("x", "chunks", "dim")),
+    **dict.fromkeys(("split", "split_with_sizes"), ("x", "split_size", "dim")),
+    **dict.fromkeys(("permute", "flip"), ("x", "*dims")),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x", "dim0", "dim1")),
+    **dict.fromkeys(("movedim", "moveaxis"), ("x", "source", "destination")),
+    **dict.fromkeys(("reshape", "view", "expand", "repeat", "tile"), ("x", "*shape")),
+    **dict.fromkeys(("clamp", "clip"), ("x", "min", "max")),
+    **dict.fromkeys(("roll",), ("x", "shifts", "dims")),
+    **dict.fromkeys(("masked_fill",), ("x", "mask", "value")),
+    **dict.fromkeys(("gelu",), ("x", "approximate")),
+    **dict.fromkeys(
+        ("avg_pool2d", "avg_pool3d", "avg_pool1d"),
+        ("x", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    **dict.fromkeys(
+        ("max_pool2d", "max_pool3d", "max_pool1d"),
+        ("x", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
+    ),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), ("x", "weight", "bias", "stride", "padding", "dilation", "groups")),
+    **dict.fromkeys(("full",), ("size", "fill_value")),
+    **dict.fromkeys(("full_like",), ("x", "fill_value")),
+    **dict.fromkeys(("triu", "tril"), ("x", "diagonal")),
+    **dict.fromkeys(("gather", "index_select"), ("x", "dim", "index")),
+    **dict.fromkeys(("pixel_shuffle",), ("x", "upscale_factor")),
+    **dict.fromkeys(("pixel_unshuffle",), ("x", "downscale_factor")),
+    **dict.fromkeys(("select",), ("x", "dim", "index")),
+    **dict.fromkeys(("narrow",), ("x", "dim", "start", "length")),
+    **dict.fromkeys(("softplus",), ("x", "beta", "threshold")),
+    **dict.fromkeys(("where",), ("condition", "x", "y")),
+    **dict.fromkeys(("einsum",), ("equation", "*operands")),
+    **dict.fromkeys(
+        ("scaled_dot_product_attention",), ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    ),
+    **dict.fromkeys(("__getitem__",), ("x", "index")),
+}  # fmt: skip
+
+RENAMED = {
+    "dim": "axis", "dims": "axis", "axes": "axis", "epsilon": "eps", "negative_slope": "slope", "item": "index",
+    "exclusive": "count_include_pad", "k": "diagonal",
+}  # fmt: skip
+IGNORED = frozenset({
+    "name", "out", "dtype", "inplace", "training", "_stacklevel", "data_format", "align_mode", "recompute_scale_factor", "device",
+    "return_mask", "return_indices", "requires_grad", "pin_memory", "layout", "memory_format", "backend", "enable_gqa", "alpha_",
+    "scale_factor", "stop_gradient", "place", "generator", "pad_from_left_axis",
+})  # fmt: skip
+_REDUCED: Attributes = {"axis": None, "keepdim": False}
+_POOLED: Attributes = {"stride": None, "padding": 0, "ceil_mode": False}
+_MEANS: Attributes = {**_POOLED, "count_include_pad": True}
+_CONVOLVED: Attributes = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+# What an argument that is not given means.
+DEFAULTS: dict[str, Attributes] = {
+    **dict.fromkeys(("mean", "sum", "max", "min", "prod", "var", "std", "logsumexp"), _REDUCED),
+    **{f"max_pool{count}d": _POOLED for count in (1, 2, 3)},
+    **{f"avg_pool{count}d": _MEANS for count in (1, 2, 3)},
+    **{f"conv{count}d": _CONVOLVED for count in (1, 2, 3)},
+    "gelu": {"approximate": "none"},
+    "clip": {"min": None, "max": None},
+    "concat": {"axis": 0},
+    "stack": {"axis": 0},
+    "scaled_dot_product_attention": {"is_causal": False, "scale": None},
+    "hardsigmoid": {"slope": 1 / 6, "offset": 0.5},
+    "leaky_relu": {"slope": 0.01},
+    "triu": {"diagonal": 0},
+    "tril": {"diagonal": 0},
+}
+NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
+EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@functools.cache
+def bound_names(function: Callable, name: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
+    """A function's parameters in order, and those that have a default with it; none where they are not known."""
+    if isinstance(function, FunctionType):
+        parameters = inspect.signature(function).parameters.values()
+        if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            defaults = tuple((p.name, p.default) for p in parameters if p.default is not p.empty)
+            return tuple(p.name for p in parameters), defaults
+    return PARAMETERS.get(name, PARAMETERS.get(name.rstrip("_"), ())), ()
+
+
+@dataclass
+class Named:
+    """One call under names of no framework.
+
+    Attributes:
+        name: of the operation.
+        own: the function's own name.
+        bound: own parameter -> value; tensors are among them.
+        places: own parameter -> its place among the positional arguments, where it was given by place.
+        constants: operands of arithmetic that are no tensors: ``"by"``, ``"from"`` or ``"constant"`` -> value.
+        operands: the same -> own parameter, or the place among the arguments.
+    """
+
+    name: str
+    own: str
+    bound: dict[str, Any]
+    places: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    operands: dict[str, int] = field(default_factory=dict)
+
+    def attributes(self, given: list[Shape], made: list[Shape]) -> tuple[Attributes, Attributes]:
+        """The arguments that are no tensors, to compare, and as the source spells them.
+
+        Args:
+            given, made: shapes of the tensors that it got and gave.
+        """
+        if self.name in EFFECTS:
+            found = effect(self, given, made)
+            return found, dict(found)
+        spelled = {**self.constants}
+        if not self.constants and self.name not in SYMBOLS:
+            for own, value in self.bound.items():
+                if own not in IGNORED and _is_plain(value):
+                    spelled[RENAMED.get(own, own)] = not value if own in NEGATED else value
+        spelled = {
+            **DEFAULTS.get(self.name, {}),
+            **{k: v for k, v in spelled.items() if v is not None or k in ("axis", "min", "max")},
+        }
+        rank = len(given[0]) if given else 0
+        if self.name == "interpolate":
+            spelled["size"] = made[0][2:] if made else None
+        if "kernel_size" in spelled and spelled.get("stride") in (None, [], ()):
+            spelled["stride"] = spelled["kernel_size"]
+        compared = {key: comparable(self.name, key, value, rank) for key, value in spelled.items()}
+        return compared, spelled
+
+    def changed(self, change: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The call's arguments with other attributes, under canonical names.
+
+        Raises:
+            KeyError: the function has no such parameter.
+        """
+        new, named_ = list(args), dict(kwargs)
+        for key, value in change.items():
+            if key in self.operands:
+                new[self.operands[key]] = value
+                continue
+            own = next((o for o in self.bound if RENAMED.get(o, o) == key and o not in IGNORED), None)
+            if own is None:
+                raise KeyError(key)
+            value = not value if own in NEGATED else value
+            if own in self.places:
+                new[self.places[own]] = value
+            else:
+                named_[own] = value
+        return tuple(new), named_
+
+
+def named(
+    own: str,
+    parameters: Sequence[str],
+    defaults: Sequence[tuple[str, Any]],
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    plain: Callable[[Any], Any],
+) -> Named:
+    """A call under the names of no framework.
+
+    Args:
+        own: the function's name.
+        parameters: its parameters, as ``bound_names`` gives them.
+        defaults: likewise.
+        args, kwargs: of the call.
+        plain: makes a number of a tensor that is one.
+    """
+    bare = own.strip("_") or own
+    name = ALIASES.get(bare, bare)
+    bound: dict[str, Any] = dict(defaults)
+    places: dict[str, int] = {}
+    for place, value in enumerate(args):
+        parameter = parameters[place] if place < len(parameters) else f"argument {place + 1}"
+        if parameter.startswith("*"):
+            rest = args[place:]
+            bound[parameter[1:]] = rest[0] if len(rest) == 1 and isinstance(rest[0], (list, tuple)) else rest
+            break
+        bound[parameter], places[parameter] = value, place
+    bound |= {{"axis": "axis", "input": "x"}.get(key, key): value for key, value in kwargs.items()}
+    if name in ("max", "min") and len(args) > 1 and hasattr(plain(args[1]), "shape"):
+        name = f"{name}imum"
+    call = Named(name, own, bound, places)
+    if (name in SYMBOLS or name in COMMUTATIVE) and len(args) == 2:
+        keys = ("from", "by") if name not in COMMUTATIVE else ("constant", "constant")
+        for place, value in enumerate(map(plain, args)):
+            if isinstance(value, (int, float, bool)):
+                key = keys[1 - place if bare in REFLECTED else place]
+                call.constants[key], call.operands[key] = value, place
+    return call
+
+
+def effect(call: Named, given: list[Shape], made: list[Shape]) -> Attributes:
+    """What a call that moves values without changing any does: the new shape, the order of axes, the parts, the margins."""
+    shape = given[0] if given else ()
+    rank = len(shape)
+    if call.name == "reshape":
+        return {"shape": made[0]} if made else {}
+    if call.name == "split":
+        axis = int(call.bound.get("axis", call.bound.get("dim", 0))) % max(rank, 1)
+        return {"axis": axis, "sizes": tuple(part[axis] for part in made)} if made and all(len(m) == rank for m in made) else {}
+    if call.name == "pad":
+        margins = pad_margins([int(n) for n in call.bound["pad"]], rank, call.bound)
+        return {"pad": margins, "mode": call.bound.get("mode", "constant"), "value": float(call.bound.get("value") or 0.0)}
+    return {"order": order_of(call, rank)}
+
+
+def order_of(call: Named, rank: int) -> Shape:
+    """The old axis at each new place."""
+    bound, own, axes = call.bound, call.own, list(range(rank))
+    if own in ("t", "T", "numpy_T"):
+        return tuple(reversed(axes))
+    if own in ("mT", "adjoint"):
+        return (*axes[:-2], axes[-1], axes[-2])
+    for key in ("perm", "dims"):
+        if isinstance(bound.get(key), int):  # Paddle's transpose takes two axes, too, whatever its signature says
+            bound = {"dim0": bound[key], "dim1": bound["name"]}
+        elif key in bound:
+            return tuple(int(n) % rank for n in bound[key])
+    if "source" in bound:
+        return _moved(rank, bound)
+    pair = [bound[key] for key in ("dim0", "dim1", "axis0", "axis1") if key in bound]
+    if len(pair) == 2:
+        a, b = (int(n) % rank for n in pair)
+        axes[a], axes[b] = axes[b], axes[a]
+    return tuple(axes)
+
+
+def _moved(rank: int, bound: Mapping[str, Any]) -> Shape:
+    shape = tuple(range(2, rank + 2))  # each axis is known by its length
+    return tuple(n - 2 for n in np.moveaxis(np.empty(shape, np.int8), bound["source"], bound["destination"]).shape)
+
+
+def pad_margins(pads: list[int], rank: int, bound: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Before and after, for each axis from the first: most orders begin at the last axis."""
+    pairs = list(zip(pads[::2], pads[1::2], strict=True))
+    if bound.get("pad_from_left_axis") and len(pairs) == rank and bound.get("mode", "constant") == "constant":
+        return tuple(pairs)
+    around = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+    if len(pairs) < rank and str(bound.get("data_format") or "").endswith("C"):
+        around = [(0, 0)] * (rank - len(pairs) - 1) + pairs[::-1] + [(0, 0)]
+    return tuple(around)
+
+
+def comparable(name: str, key: str, value: Any, rank: int) -> Any:
+    """An attribute in a form in which equal meanings are equal."""
+    if key == "axis":
+        rank += name in ("stack",)
+        if value is None:
+            return tuple(range(rank)) if name in DEFAULTS and "keepdim" in DEFAULTS[name] else None
+        many = sorted(int(n) % max(rank, 1) for n in value) if isinstance(value, (list, tuple)) else [int(value) % max(rank, 1)]
+        return tuple(many)
+    if key in ("kernel_size", "stride", "padding", "dilation", "output_size"):
+        count = max(rank - 2, 1)
+        many = list(value) if isinstance(value, (list, tuple)) else [value] * count
+        return tuple(many * count if len(many) == 1 else many)
+    if key == "approximate":
+        return {True: "tanh", False: "none"}.get(value, value) if isinstance(value, bool) else value
+    if name == "hardsigmoid":
+        return round(float(value), 6)  # Paddle's default is 0.1666667
+    if key == "align_corners":
+        return bool(value)
+    if key == "index":
+        return re.sub(r"\b[\w.]*Ellipsis\b", "...", repr(value if isinstance(value, tuple) else (value,)))
+    if key == "equation" and isinstance(value, str):
+        return value.replace(" ", "")
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value holds no tensor."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(part) for part in value)
+    return value is None or value is Ellipsis or isinstance(value, (int, float, bool, str, slice))
+
+
+def computed(name: str, attributes: Mapping[str, Any], array: np.ndarray) -> list[np.ndarray] | None:
+    """What a call that moves values gives, from numpy; None for other operations."""
+    try:
+        if name == "reshape":
+            return [array.reshape(attributes["shape"])]
+        if name == "transpose":
+            return [array.transpose(attributes["order"])]
+        if name == "split":
+            return np.split(array, np.cumsum(attributes["sizes"])[:-1], attributes["axis"])
+        if name == "pad":
+            more = {"constant_values": attributes["value"]} if attributes["mode"] == "constant" else {}
+            return [np.pad(array, attributes["pad"], PAD_MODES[attributes["mode"]], **more)]  # type: ignore[call-overload]
+    except (ValueError, KeyError):
+        return None
+    return None

@@ -1,0 +1,314 @@
+"""The functions that a module's own forward calls, in order: what each got and gave, and the line that called it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks._call_names import Named, bound_names, named
+from alignment.frameworks._passes import Module, Tensor, leaves, mapped
+
+LIMIT = 1 << 30  # bytes of all arrays of one trace: what is called later is not noted
+OWN_FOLDER = str(Path(__file__).parent)
+METHODS = (type(str.join), type(object.__eq__))  # methods that are written in C
+FUNCTIONS = (FunctionType, BuiltinFunctionType, *METHODS)
+
+Arrays = list[np.ndarray]
+# Other attributes of a call, or what it gives instead, or a function of what it got that makes that.
+Change = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays]
+
+
+class TooLarge(Exception):
+    """The arrays of a trace take more than ``LIMIT``."""
+
+
+@dataclass
+class Operation:
+    """One call of a framework's function, or of a module inside, that a module's forward made itself.
+
+    Attributes:
+        number: of the call; the same in each pass over the same input.
+        name: what it computes, in words that belong to no framework: ``"softmax"``, ``"concat"``, ``"call PATH"``.
+        title: its own name.
+        inputs, outputs: indices into ``Trace.values``; no outputs where it raised.
+        attributes: arguments that are no tensors, under names of no framework, in a form that can be compared.
+        spelled: the same as the source gives them.
+        file, line, function: where the model's source calls it; ``""`` where no frame is in one.
+    """
+
+    number: int
+    name: str
+    title: str
+    inputs: list[int]
+    outputs: list[int]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    spelled: dict[str, Any] = field(default_factory=dict)
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+@dataclass
+class Trace:
+    """One pass through a module, as the calls that its own forward made.
+
+    Attributes:
+        values: every array that a call got or gave, each once.
+        operations: the calls, in order.
+        given, results: of the module's input and output, indices into ``values``; no results where it raised.
+        error: the exception in words, where it raised one.
+    """
+
+    values: list[np.ndarray] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    error: str = ""
+
+
+class Recorder:
+    """Notes the calls of one pass; the frameworks hand it each call of one of their functions.
+
+    Args:
+        framework: whose functions they are.
+        watched: modules inside, by path: a call of one is noted as one operation, and nothing inside it.
+        changes: number of a call -> what is changed in it.
+        root: folder of the framework's package, whose files are no model's source.
+        models: folders inside it whose files are.
+    """
+
+    def __init__(
+        self, framework: Any, watched: Mapping[str, Module], changes: Mapping[int, Change], root: str, models: Sequence[str] = ()
+    ) -> None:
+        self.framework, self.watched, self.changes = framework, watched, changes
+        self._root, self._models = root, tuple(models)
+        self.trace = Trace()
+        self._count = self._depth = self._bytes = 0
+        self._known: dict[tuple[int, int], int] = {}
+        self._kept: list[Any] = []  # so that no tensor takes the place of another one in memory
+        self._inside: list[tuple[int, list[int], tuple[str, int, str]]] = []
+
+    @contextlib.contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Calls of the watched modules are noted inside the block."""
+        handles = []
+        for path, module in self.watched.items():
+            handles.append(self.framework.hook(module, before=self._entered))
+            handles.append(self.framework.hook(module, after=self._left(path)))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def give(self, args: Any) -> None:
+        """What the module is given, in the framework's tensors."""
+        self.trace.given = self._quietly_noted(args)
+
+    def finish(self, output: Any) -> None:
+        """What it gave."""
+        self.trace.results = self._quietly_noted(output)
+
+    def run(self, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call a function of the framework for the model, and note it."""
+        if self._depth:
+            return function(*args, **kwargs)
+        self._depth += 1
+        try:
+            return self._noted(function, name, args, kwargs)
+        finally:
+            self._depth -= 1
+
+    def _noted(self, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        kind, number = self.framework.tensor_type, self._count
+        self._count += 1
+        given = leaves((args, kwargs), kind)
+        names, defaults = bound_names(function, name)
+        operation = Operation(number, "", name, [self._note(tensor) for tensor in given], [])
+        operation.file, operation.line, operation.function = self._place()
+        change = self._change(number, operation.inputs)
+        if isinstance(change, Mapping):
+            args, kwargs = named(name, names, defaults, args, kwargs, self._plain).changed(change, args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except Exception:
+            if given:
+                self._describe(operation, named(name, names, defaults, args, kwargs, self._plain), [])
+            if change is None or isinstance(change, Mapping):
+                raise
+            made = [self.framework.tensor(array) for array in change]
+            result = made[0] if len(made) == 1 else made
+        else:
+            if change is not None and not isinstance(change, Mapping):
+                result = self._replaced(result, change)
+        made = [args[0]] if name == "__setitem__" else leaves(result, kind)
+        if made and operation not in self.trace.operations:
+            operation.outputs = [self._note(tensor) for tensor in made]
+            if operation.outputs != operation.inputs:
+                call = named(name, names, defaults, args, kwargs, self._plain)
+                self._describe(operation, call, [self.trace.values[i].shape for i in operation.outputs])
+        return result
+
+    def _change(self, number: int, inputs: list[int]) -> Mapping[str, Any] | Sequence[np.ndarray] | None:
+        change = self.changes.get(number)
+        return change([self.trace.values[value] for value in inputs]) if callable(change) else change
+
+    def _describe(self, operation: Operation, call: Named, shapes: list[tuple[int, ...]]) -> None:
+        given = [self.trace.values[i].shape for i in operation.inputs]
+        operation.name = call.name
+        with contextlib.suppress(Exception):  # arguments of a kind that is not known: they are not compared
+            operation.attributes, operation.spelled = call.attributes(given, shapes)
+        self.trace.operations.append(operation)
+
+    def _replaced(self, result: Any, arrays: Sequence[np.ndarray]) -> Any:
+        """The same structure with other values; a tensor beyond the arrays that are given stays."""
+        left = iter(arrays)
+
+        def other(tensor: Tensor) -> Tensor:
+            array = next(left, None)
+            return tensor if array is None else self.framework.tensor(array)
+
+        return mapped(result, self.framework.tensor_type, other)
+
+    def _quietly_noted(self, value: Any) -> list[int]:
+        self._depth += 1  # what the engine calls itself is no call of the model
+        try:
+            return [self._note(tensor) for tensor in leaves(value, self.framework.tensor_type)]
+        finally:
+            self._depth -= 1
+
+    def _plain(self, value: Any) -> Any:
+        """A tensor of one number without axes as that number."""
+        if isinstance(value, self.framework.tensor_type) and not tuple(value.shape):
+            return self.framework.array(value).item()
+        return value
+
+    def _note(self, tensor: Tensor) -> int:
+        version = getattr(tensor, "_version", None)
+        key = id(tensor), int(getattr(tensor, "inplace_version", 0) if version is None else version)
+        if key not in self._known:
+            array = self.framework.array(tensor)
+            self._bytes += array.nbytes
+            if self._bytes > LIMIT:
+                raise TooLarge(f"more than {LIMIT >> 20} MiB of arrays")
+            self._known[key] = len(self.trace.values)
+            self._kept.append(tensor)
+            self.trace.values.append(array)
+        return self._known[key]
+
+    # --- modules inside ----------------------------------------------------------------------------------------------------
+
+    def _entered(self, _module: Module, args: tuple) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            given = leaves(args, self.framework.tensor_type)
+            self._inside.append((self._count, [self._note(tensor) for tensor in given], self._place()))
+            self._count += 1
+
+    def _left(self, path: str) -> Callable:
+        def left(_module: Module, args: tuple, kwargs: dict, output: Any) -> Any:
+            try:
+                return self._noted_module(path, kwargs, output) if self._depth == 1 else None
+            finally:
+                self._depth -= 1
+
+        return left
+
+    def _noted_module(self, path: str, kwargs: dict, output: Any) -> Any:
+        number, inputs, place = self._inside.pop()
+        inputs += [self._note(tensor) for tensor in leaves(kwargs, self.framework.tensor_type)]
+        change = self._change(number, inputs)
+        replaced = change is not None and not isinstance(change, Mapping)
+        if replaced:
+            output = self._replaced(output, change)  # type: ignore[arg-type]
+        outputs = [self._note(tensor) for tensor in leaves(output, self.framework.tensor_type)]
+        self.trace.operations.append(Operation(number, f"call {path}", path, inputs, outputs, {}, {}, *place))
+        return output if replaced else None
+
+    def _place(self) -> tuple[str, int, str]:
+        """The innermost frame in a model's source; none beyond the call that began the trace."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if frame.f_code.co_name == "traced" and file.startswith(OWN_FOLDER):
+                break
+            inside = file.startswith(self._root) and not file.startswith(self._models)
+            if not inside and not file.startswith((OWN_FOLDER, "<")):
+                return file, frame.f_lineno, frame.f_code.co_name
+            frame = frame.f_back  # type: ignore[assignment]
+        return "", 0, ""
+
+
+# --- functions that are reached by their names alone -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def by_name(recorder: Recorder, names: Sequence[tuple[Any, str]], model: Module, root: str) -> Iterator[None]:
+    """A framework's functions are noted inside the block: under their own names, and where a model's files or modules hold them.
+
+    Args:
+        recorder: notes them.
+        names: (owner, name) of each function or method; a property of a class is noted like a method.
+        model: whose modules may hold functions as attributes.
+        root: folder of the framework's package, whose own files need not be looked through.
+    """
+    before: list[tuple[Any, str, Any]] = []
+    versions: dict[int, Callable] = {}
+
+    def put(owner: Any, name: str, value: Any, new: Any) -> None:
+        before.append((owner, name, value))
+        setattr(owner, name, new)
+
+    try:
+        for owner, name in names:
+            value = vars(owner).get(name)
+            if isinstance(value, property):
+                put(owner, name, value, property(recorded(recorder, value.fget, name)))  # type: ignore[arg-type]
+            elif isinstance(value, FUNCTIONS):
+                new = recorded(recorder, value, name)
+                versions[id(value)] = versions[id(getattr(value, "exact_version_of", value))] = new
+                put(owner, name, value, new)
+        owners = {id(owner) for owner, _ in names}
+        for module, name in _holding(root, versions):
+            if id(module) not in owners and id(value := getattr(module, name, None)) in versions:
+                put(module, name, value, versions[id(value)])
+        modules = recorder.framework.modules(model).values() if isinstance(model, recorder.framework.module_type) else ()
+        for owner in modules:
+            for name, value in list(vars(owner).items()):
+                if type(value) in FUNCTIONS and id(value) in versions:
+                    put(owner, name, value, versions[id(value)])
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)
+
+
+def recorded(recorder: Recorder, function: Callable, name: str) -> Callable:
+    """The function, whose calls are noted."""
+    return lambda *args, **kwargs: recorder.run(function, name, args, kwargs)
+
+
+_looked_at: dict[str, weakref.WeakSet] = {}
+_held: dict[str, list[tuple[weakref.ref, str]]] = {}
+
+
+def _holding(root: str, versions: Mapping[int, Any]) -> Iterator[tuple[Any, str]]:
+    """Loaded files that may be a model's source, and the names under which they hold functions; each file is read once."""
+    seen, held = _looked_at.setdefault(root, weakref.WeakSet()), _held.setdefault(root, [])
+    for module in list(sys.modules.values()):
+        if type(module) is not ModuleType or module in seen:
+            continue
+        seen.add(module)
+        file = getattr(module, "__file__", None) or ""
+        if file.endswith(".py") and not file.startswith((root, OWN_FOLDER)):
+            own = [name for name, value in list(vars(module).items()) if id(value) in versions]
+            held += [(weakref.ref(module), name) for name in own]
+    return ((found, name) for reference, name in held if (found := reference()) is not None)

@@ -1,0 +1,134 @@
+"""Two modules as sequences of calls, aligned by what the calls compute: the same values, and the operations that give them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alignment.frameworks.base import Operation, Trace
+
+RTOL = 1e-8  # of each element, in float64: the operations of a right port agree to 1e-13, hand-written norms to 1e-10
+ATOL = 1e-10  # times the median magnitude of an array
+
+
+def equal(a: np.ndarray, b: np.ndarray, rtol: float = RTOL) -> bool:
+    """Whether two arrays of one size hold equal values in the same order; shapes may differ.
+
+    Each element is held to its own size: one of -1e9 in a mask does not hide what stands beside it.
+    """
+    if a.size != b.size:
+        return False
+    if "f" not in (a.dtype.kind, b.dtype.kind):
+        return bool(np.array_equal(a.ravel(), b.ravel()))
+    x, y = _finite(a), _finite(b)
+    some = np.abs(y[y != 0])
+    scale = float(np.median(some)) if some.size else 0.0
+    return bool((np.abs(x - y) <= rtol * np.abs(y) + rtol * ATOL / RTOL * scale).all())
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """As float64, flat; some numbers stand for values that are not finite."""
+    return np.nan_to_num(array.ravel().astype(np.float64), nan=5.0, posinf=2.0, neginf=-3.0)
+
+
+class _Values:
+    """Arrays that can be found by what they hold."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = arrays
+        self._by_size: dict[int, list[int]] = defaultdict(list)
+        for number, array in enumerate(arrays):
+            self._by_size[array.size].append(number)
+        self._marks: dict[int, float] = {}
+
+    def like(self, array: np.ndarray) -> list[int]:
+        """Numbers of the arrays with equal values."""
+        if array.size == 0:
+            return []
+        mark, room = _mark(array)
+        return [n for n in self._by_size[array.size] if abs(self._mark(n) - mark) <= room and equal(self.arrays[n], array)]
+
+    def _mark(self, number: int) -> float:
+        if number not in self._marks:
+            self._marks[number] = _mark(self.arrays[number])[0]
+        return self._marks[number]
+
+
+def _mark(array: np.ndarray) -> tuple[float, float]:
+    """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
+    values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
+    size = float(np.linalg.norm(values))
+    return float(values @ factors), 10 * RTOL * size * float(np.linalg.norm(factors)) + 1e-300
+
+
+@dataclass
+class Aligned:
+    """The calls of one module of the port and of the reference, over the same input.
+
+    Attributes:
+        ours, theirs: the calls.
+        exact: by number of a value of the port's: the reference's values that equal it in shape too.
+        flat: the same, where the shape may differ; of a weight, where it may lie transposed.
+        held: numbers of the reference's values that the port has, in the same shape -> of the port's.
+    """
+
+    ours: Trace
+    theirs: Trace
+    exact: list[set[int]]
+    flat: list[set[int]]
+    held: dict[int, list[int]]
+
+    def known(self, operation: Operation) -> bool:
+        """Whether all that a call of the port got is among the reference's values."""
+        return all(self.flat[value] for value in operation.inputs)
+
+    def diverges(self, operation: Operation) -> bool:
+        """Whether a call of the port gave something that the reference has nowhere, or raised."""
+        return not operation.outputs or not all(self.exact[value] for value in main(operation))
+
+    def lacking(self, operation: Operation) -> bool:
+        """Whether a call of the reference gave something that the port has nowhere."""
+        return not all(value in self.held for value in main(operation))
+
+    def agree(self, ours: int, theirs: int) -> bool:
+        """Whether a value of the port is one of the reference."""
+        return theirs in self.flat[ours]
+
+    def candidates(self) -> Iterator[Operation]:
+        """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order."""
+        return (one for one in self.ours.operations if one.file and self.known(one) and self.diverges(one))
+
+    def maker(self, value: int) -> Operation | None:
+        """The call of the reference that gave a value."""
+        return next((one for one in self.theirs.operations if value in one.outputs and value not in one.inputs), None)
+
+    def own_maker(self, value: int) -> Operation | None:
+        """The call of the port that gave a value."""
+        return next((one for one in self.ours.operations if value in one.outputs and value not in one.inputs), None)
+
+
+def main(operation: Operation) -> list[int]:
+    """What a call gave that counts: all parts of what it splits; else the first (maxima, not their indices)."""
+    return operation.outputs if operation.name in ("split", "unbind") else operation.outputs[:1]
+
+
+def aligned(ours: Trace, theirs: Trace) -> Aligned:
+    """Find the values of the two passes that are equal."""
+    there = _Values(theirs.values)
+    made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
+    exact: list[set[int]] = []
+    flat: list[set[int]] = []
+    held: dict[int, list[int]] = defaultdict(list)
+    for number, array in enumerate(ours.values):
+        found = there.like(array)
+        same = {other for other in found if theirs.values[other].shape == array.shape}
+        for other in same:
+            held[other].append(number)
+        if not found and number not in made and array.ndim == 2:  # the weight of a linear layer
+            found = there.like(array.T)
+        exact.append(same)
+        flat.append(set(found))
+    return Aligned(ours, theirs, exact, flat, dict(held))
