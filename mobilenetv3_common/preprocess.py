@@ -64,8 +64,8 @@ def center_crop(image: Image.Image, size: int) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-def normalize(image: Image.Image, preset: EvalPreset | TrainPreset) -> np.ndarray:
-    """An RGB picture as float32 (3, H, W): divided by 255, less the mean, by the standard deviation of each channel."""
+def normalize(image: Image.Image | np.ndarray, preset: EvalPreset | TrainPreset) -> np.ndarray:
+    """An RGB picture, or its pixels, as float32 (3, H, W): divided by 255, less the mean, by the deviation of each channel."""
     pixels = np.asarray(image)
     output = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
     for levels, channel, plane in zip(_normalized_levels(preset.mean, preset.std), cv2.split(pixels), output, strict=True):

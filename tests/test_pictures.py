@@ -14,7 +14,7 @@ from PIL import Image
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import ORIENTATION, decode_bytes, decode_image, decode_pixels, picture_size
-from mobilenetv3_common.picture_file import FORMATS, PREDICTION, TRAINING, NotAPicture, Rules, TooLarge, jpeg_scans
+from mobilenetv3_common.picture_file import FORMATS, PREDICTION, TRAINING, NotAPicture, Rules, TooLarge, jpeg_scans, quick_size
 from mobilenetv3_common.preprocess import center_crop, eval_transform, resize, within_reach
 from mobilenetv3_common.presets import EvalPreset
 from tests.attacks import BLP, EPS, jpeg_of_scans, png
@@ -127,6 +127,24 @@ def test_too_many_pixels_are_refused_by_the_head_of_the_file():
     for read in (decode_bytes, picture_size):
         with pytest.raises(TooLarge, match="20000 x 2000 pixels, more than 30,000,000"):
             read(data, "x", rules=rules)
+
+
+def test_a_few_bytes_tell_the_size_for_planning():
+    picture = cat().resize((321, 45))
+    files = [encoded(picture, kind) for kind in FORMATS if kind != "TIFF"]
+    files += [
+        encoded(picture, "WEBP", lossless=True),
+        encoded(picture.convert("RGBA"), "WEBP"),
+        encoded(picture, "JPEG", progressive=True),
+    ]
+    assert [quick_size(data) for data in files] == [(321, 45)] * len(files)
+    upside_down = bytearray(encoded(picture, "BMP"))
+    upside_down[22:26] = (-45).to_bytes(4, "little", signed=True)
+    assert quick_size(upside_down) == (321, 45)
+    assert quick_size(encoded(picture, "TIFF")) is None
+    start = time.perf_counter()
+    assert quick_size(CAT[:2] + b"\xff\xfe\0\2" * 2_000_000 + CAT[2:]) is None
+    assert time.perf_counter() - start < 0.05
 
 
 # ---- what ordinary pictures become

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mobilenetv3_common import __version__
 from mobilenetv3_common.weights import write_state
 from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
@@ -112,10 +113,11 @@ def test_a_picture_as_bytes_and_as_a_form(server, exported):
     assert status == 200 and json.loads(again)["predictions"] == found["predictions"]
 
 
-def test_health_and_metrics(server):
+def test_health_and_metrics(server, exported):
     status, _, content = ask(server, "GET", "/health")
-    about = {"status": "ok", "model": "mobilenet_v3_small", "engine": "onnxruntime fp32", "classes": 1000}
-    assert status == 200 and json.loads(content) == about
+    digest = read_bundle(exported).weights_sha256
+    about = {"status": "ok", "model": "mobilenet_v3_small", "weights_sha256": digest, "version": __version__}
+    assert status == 200 and json.loads(content) == about | {"engine": "onnxruntime fp32", "classes": 1000}
     before = metric(server, "mobilenetv3_requests_total"), metric(server, "mobilenetv3_request_seconds_count")
     ask(server, "POST", "/predict", CAT)
     ask(server, "POST", "/predict", b"text")
@@ -137,7 +139,7 @@ REFUSED = {
     "text": (b"hello, this is text", 415, "this is not a picture"),
     "a JPEG cut short": (CAT[: len(CAT) // 2], 422, "the picture is damaged"),
     "a decompression bomb": (png(12_000, 9_000), 413, "12000 x 9000 pixels, more than 50,000,000"),
-    "a greater bomb": (png(20_000, 20_000), 413, "more than 50,000,000 pixels"),
+    "a greater bomb": (png(20_000, 20_000), 413, "too many pixels"),
     "too many bytes": (bytes(2 * 2**20), 413, "the picture is larger than 1,048,576 bytes"),
 }
 
@@ -189,10 +191,10 @@ def test_other_requests_are_refused(server):
     assert ask(server, "POST", "/predict", b"--x--", form)[0] == 400
 
 
-def test_concurrent_requests_share_batches_and_keep_their_answers(server, exported):
+def test_concurrent_requests_keep_their_answers(server, exported):
     pictures = [p.read_bytes() for p in sorted((ROOT / "lite_data").glob("*/*/*.JPEG"))]
     alone = [json.loads(ask(server, "POST", "/predict", picture)[2])["predictions"] for picture in pictures]
-    runs, requests = metric(server, "mobilenetv3_batch_size_count"), metric(server, "mobilenetv3_batch_size_sum")
+    requests = metric(server, "mobilenetv3_batch_size_sum")
     with ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(lambda i: ask(server, "POST", "/predict", pictures[i % 32]), range(256)))
     assert [status for status, _, _ in answers] == [200] * 256
@@ -201,7 +203,6 @@ def test_concurrent_requests_share_batches_and_keep_their_answers(server, export
         assert [p["index"] for p in found] == [p["index"] for p in right]
         assert np.allclose([p["probability"] for p in found], [p["probability"] for p in right], atol=1e-6)
     assert metric(server, "mobilenetv3_batch_size_sum") - requests == 256
-    assert metric(server, "mobilenetv3_batch_size_count") - runs < 200, "batches of more than one"
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
@@ -215,28 +216,33 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
         assert ask(port, "POST", "/predict", CAT)[0] == 200
 
 
-def test_one_that_waits_too_long_is_let_go_and_a_failing_engine_fails_its_batch_alone():
+def test_pictures_share_runs_one_that_waits_too_long_is_let_go_and_a_failing_engine_fails_its_batch_alone():
     def engine(images):
         if images.max() > 5:
             raise ValueError("no such picture")
+        runs.append(len(images))
         time.sleep(0.3)
         return images.reshape(len(images), -1)
 
     async def run():
-        batcher = Batcher(engine, max_batch=1, timeout=0.2)
+        batcher = Batcher(engine, max_batch=8, timeout=2)
         batcher.start()
         first = asyncio.create_task(batcher(np.ones((1, 1, 1), np.float32)))
         await asyncio.sleep(0.05)
-        second = asyncio.create_task(batcher(np.zeros((1, 1, 1), np.float32)))  # the first holds the engine for 0.3 s
-        found = await asyncio.gather(first, second, return_exceptions=True)
+        soon = time.monotonic() + 0.1
+        late = [asyncio.create_task(batcher(np.zeros((1, 1, 1), np.float32), soon))]  # the first holds the engine for 0.3 s
+        others = [asyncio.create_task(batcher(np.full((1, 1, 1), i, np.float32))) for i in range(5)]
+        found = await asyncio.gather(first, *late, *others, return_exceptions=True)
         broken = await asyncio.gather(batcher(np.full((1, 1, 1), 9, np.float32)), return_exceptions=True)
         last = asyncio.create_task(batcher(np.ones((1, 1, 1), np.float32)))
         await asyncio.sleep(0.05)
         await batcher.stop()  # waits for the batch that the engine has in hand
         return found, broken, last.done() and last.result()
 
-    (first, second), (broken,), last = asyncio.run(run())
-    assert first == 1 and isinstance(second, TooLate)
+    runs: list[int] = []
+    (first, late, *others), (broken,), last = asyncio.run(run())
+    assert first == 1 and isinstance(late, TooLate) and [int(row[0]) for row in others] == [0, 1, 2, 3, 4]
+    assert runs[:2] == [1, 5], "those that waited shared a run, and the late one was not computed"
     assert isinstance(broken, RuntimeError) and "the engine failed: no such picture" in str(broken)
     assert last == 1
 
@@ -348,7 +354,7 @@ def test_the_page_says_what_is_wrong(chromium, address, tmp_path):
     page.goto(address)
     page.set_input_files("#file", str(tmp_path / "text.txt"))
     page.wait_for_function("document.getElementById('error').textContent !== ''")
-    assert page.inner_text("#error") == "this is not a picture" and page.locator("#classes li").count() == 0
+    assert page.inner_text("#error").startswith("this is not a picture") and page.locator("#classes li").count() == 0
     page.close()
 
 

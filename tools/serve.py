@@ -1,91 +1,120 @@
 """Serve an exported model over HTTP: python tools/serve.py --model-dir exported
 
-POST a picture to /predict (its bytes, or a form with a file); /health, /metrics (Prometheus); / is a page for people.
-SIGTERM and Ctrl-C take no new requests, answer those under way, and end.
+POST a picture to /predict (its bytes, or a form with a file); /health, /health/live, /health/ready, /metrics (Prometheus);
+/ is a page for people. SIGTERM and Ctrl-C take no new requests, answer those under way, and end.
 """
 
 from __future__ import annotations
 
-import signal
-import socket
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_paddle.deploy.engines import cpu_threads, create_engine
-from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
+from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, positive, rules_of
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+Number = positive(float)
+Count = positive(int)
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p)
     add_picture_flags(p)
-    p.add_argument("--decoders", type=int, default=0, metavar="N", help="threads that decode pictures (default: one a core)")
+    p.add_argument("--decoders", type=int, default=0, metavar="N", help="processes that decode (default: one a core, at least 2)")
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
-    p.add_argument("--max-batch", type=int, default=32, metavar="N", help="pictures in a run of the engine (default: 32)")
-    p.add_argument("--max-queue", type=int, default=256, metavar="N", help="requests under way; one more gets 503 (default: 256)")
-    p.add_argument("--max-upload", type=float, default=10.0, metavar="MIB", help="size of a picture's file (default: 10)")
-    p.add_argument("--max-pixels", type=float, default=50.0, metavar="MILLION", help="size of a picture (default: 50)")
-    p.add_argument("--timeout", type=float, default=10.0, metavar="S", help="a picture's wait, and a client's upload (default: 10)")
-    p.add_argument("--shutdown", type=float, default=30.0, metavar="S", help="given to requests under way at the end (default: 30)")
+    limits = p.add_argument_group("limits")
+    limits.add_argument("--timeout", type=Number, default=10.0, metavar="S", help="seconds of a whole request (default: 10)")
+    limits.add_argument("--max-batch", type=Count, default=32, metavar="N", help="pictures in a run of the engine (default: 32)")
+    limits.add_argument(
+        "--max-queue", type=Count, default=256, metavar="N", help="requests under way; one more: 503 (default: 256)"
+    )
+    limits.add_argument("--max-per-client", type=Count, default=64, metavar="N", help="of one address; one more: 429 (default: 64)")
+    limits.add_argument("--max-connections", type=Count, default=1000, metavar="N", help="open at a time (default: 1000)")
+    limits.add_argument("--max-upload", type=Number, default=10.0, metavar="MIB", help="size of a picture's file (default: 10)")
+    limits.add_argument("--max-uploads", type=Number, default=200.0, metavar="MIB", help="of all under way (default: 200)")
+    limits.add_argument("--max-pixels", type=Number, default=50.0, metavar="MILLION", help="size of a picture (default: 50)")
+    limits.add_argument("--shutdown", type=Number, default=30.0, metavar="S", help="for requests at the end (default: 30)")
+    who = p.add_argument_group("who may ask")
+    who.add_argument("--token-file", type=Path, metavar="FILE", help="requests must carry its content as Authorization: Bearer")
+    who.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help="Host headers that are answered (default: any)")
+    who.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each answer; - for standard output")
     return p
 
 
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    if min(args.max_batch, args.max_queue, args.max_upload, args.max_pixels, args.timeout, args.shutdown) <= 0:
-        raise UserError("--max-batch, --max-queue, --max-upload, --max-pixels, --timeout and --shutdown must be above 0")
     if args.threads < 0 or args.decoders < 0 or not 0 <= args.port <= 65535:
         raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
     try:
-        import uvicorn
-
         from mobilenetv3_paddle.deploy.serving.app import Limits, create_app
+        from mobilenetv3_paddle.deploy.serving.connections import connection_limit
+        from mobilenetv3_paddle.deploy.serving.gate import Access
+        from mobilenetv3_paddle.deploy.serving.server import Server, listening, serve
     except ImportError as error:
         raise UserError(f"the service needs the package {error.name}: pip install '.[deploy]'") from error
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
+    decoders = args.decoders or max(2, cpu_threads())
+    access = Access(token(args.token_file), tuple(name.lower() for name in args.allowed_hosts), args.max_per_client, log(args))
     bundle = read_bundle(args.model_dir)
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device, spin=False)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
-        int(args.max_upload * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout, args.timeout, args.max_batch
-    )
-    app = create_app(predictor, bundle.model, limits, args.decoders or cpu_threads())
-    config = uvicorn.Config(
-        app, args.host, args.port, log_level="warning", access_log=False, timeout_graceful_shutdown=int(args.shutdown),
-        timeout_keep_alive=30, backlog=4096,
+        int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
+        args.max_batch,
     )  # fmt: skip
+    identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
+    app, state = create_app(predictor, identity, limits, decoders, access)
+    connections = connection_limit(args.max_connections, decoders)
     sock = listening(args.host, args.port)
+    if args.host not in LOOPBACK and not access.token:
+        print(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file", file=sys.stderr)
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            print(f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/", flush=True)  # it answers now
+    def started() -> None:
+        print(f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/", flush=True)
 
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended in good order
-        signal.signal(number, lambda *_: None)
-    Server(config).run(sockets=[sock])
+    def stopping() -> None:
+        state.stopping = True
+
+    serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
     return 0
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """The socket to listen on.
+def token(path: Path | None) -> str:
+    """The token that a file holds; empty without a file.
 
     Raises:
-        UserError: the address is taken, or is not this machine's.
+        UserError: it cannot be read, or holds no token of 16 characters or more.
     """
+    if path is None:
+        return ""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        return sock
+        found = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read --token-file {path}: {getattr(error, 'strerror', None) or 'it is not ASCII'}") from error
+    if len(found) < 16 or len(found.split()) != 1:
+        raise UserError(f"--token-file {path} must hold one word of at least 16 characters")
+    return found
+
+
+def log(args: Namespace) -> Callable[[str], None] | None:
+    """What writes the access log; None without one."""
+    if args.access_log is None:
+        return None
+    try:
+        file: Any = sys.stdout if args.access_log == "-" else open(args.access_log, "a", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
-        raise UserError(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        raise UserError(f"cannot write --access-log {args.access_log}: {error.strerror}") from error
+    return lambda line: print(line, file=file, flush=True)
 
 
 if __name__ == "__main__":

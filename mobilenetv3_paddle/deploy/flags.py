@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +21,19 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
     p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
     p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
+
+
+def positive(kind: type) -> Callable[[str], Any]:
+    """A flag's type: a number above 0 that is neither infinite nor none (``nan``)."""
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"must be above 0 and finite, found {text}")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
 
 
 def add_picture_flags(p: argparse.ArgumentParser) -> None:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
+import html
 import time
-import warnings
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from PIL import Image
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.process_collector import ProcessCollector
-from starlette.formparsers import MultiPartException, MultiPartParser
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import ClientDisconnect
 
+from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.picture_file import NotAPicture, TooLarge
+from mobilenetv3_common.preprocess import normalize
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
-from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.decoders import Decoders
+from mobilenetv3_paddle.deploy.serving.gate import Access, Gate, gone
+from mobilenetv3_paddle.deploy.serving.metrics import Metrics
+from mobilenetv3_paddle.deploy.serving.upload import Uploads
 
 PAGE = Path(__file__).with_name("page.html")
+BROKEN_OFF = 499  # nginx's status of a client that went away: nobody sees it but the log
 
 
 @dataclass(frozen=True)
@@ -33,197 +38,179 @@ class Limits:
 
     Attributes:
         upload: bytes of a picture's file.
+        uploads: bytes of all pictures under way.
         pixels: width times height of a picture.
         queue: requests under way, from their first byte to their answer; one more is refused.
-        timeout: seconds a picture may wait for the engine.
-        receive: seconds a client may take to send its picture.
+        timeout: seconds from a request's head to its answer; upload, waiting, decoding and engine are all within it.
         batch: pictures in a run of the engine.
     """
 
     upload: int = 10 * 2**20
+    uploads: int = 200 * 2**20
     pixels: int = 50_000_000
     queue: int = 256
     timeout: float = 10.0
-    receive: float = 10.0
     batch: int = 32
 
 
-class Metrics:
-    """What /metrics shows, in a registry of its own."""
+@dataclass
+class State:
+    """Whether the service is ending: then it is unready, and connections are closed after their answer."""
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self.requests = Counter("mobilenetv3_requests", "Answers to /predict by status code", ["status"], registry=registry)
-        self.seconds = Histogram(
-            "mobilenetv3_request_seconds",
-            "Time from the request's head to its answer",
-            buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
-            registry=registry,
-        )
-        self.batch = Histogram(
-            "mobilenetv3_batch_size", "Pictures in a run of the engine", buckets=(1, 2, 4, 8, 16, 32, 64), registry=registry
-        )
-        self.engine = Counter("mobilenetv3_engine_seconds", "Time in the engine", registry=registry)
-        self.waiting = Gauge("mobilenetv3_waiting", "Pictures that wait for the engine", registry=registry)
-        self.active = Gauge("mobilenetv3_active_requests", "Requests to /predict under way", registry=registry)
-
-    def on_batch(self, size: int, seconds: float) -> None:
-        self.batch.observe(size)
-        self.engine.inc(seconds)
+    stopping: bool = field(default=False)
 
 
-def create_app(predictor: Predictor, model: str, limits: Limits | None = None, decoders: int = 2) -> FastAPI:
-    """Build the application.
+class Service:
+    """The parts that answer a picture.
 
     Args:
         predictor: an engine with its preprocessing and class names.
-        model: name shown by /health and on the page.
+        identity: what every answer says of the model: ``model`` and ``weights_sha256``.
         limits: see ``Limits``.
-        decoders: threads that decode pictures.
+        decoders: processes that decode pictures.
+    """
+
+    def __init__(self, predictor: Predictor, identity: dict[str, str], limits: Limits, decoders: int) -> None:
+        self.predictor, self.limits, self.state = predictor, limits, State()
+        self.identity = {**identity, "version": __version__}
+        self.metrics = metrics = Metrics()
+        rules = replace(predictor.rules, pixels=limits.pixels)
+        self.decoders = Decoders(decoders, predictor.preset, predictor.image_backend, rules, metrics.killed.inc)
+        self.batcher = Batcher(self.run, limits.batch, limits.timeout, metrics.on_batch)
+        self.uploads = Uploads(limits.upload, max(limits.upload, limits.uploads))
+        self.under_way = 0
+        metrics.waiting.set_function(lambda: len(self.batcher))
+        metrics.decoding.set_function(lambda: len(self.decoders))
+        metrics.active.set_function(lambda: self.under_way)
+
+    def run(self, pixels: np.ndarray) -> np.ndarray:
+        """uint8 (N, crop, crop, 3) to logits (N, classes); in the engine's thread."""
+        return self.predictor.engine(np.stack([normalize(picture, self.predictor.preset) for picture in pixels]))
+
+    @property
+    def ready(self) -> bool:
+        """Whether a picture would be answered now."""
+        return self.batcher.ready and self.decoders.alive and not self.state.stopping
+
+    async def start(self) -> None:
+        """Start the decoders, and run the engine for the first time, which is slow."""
+        await self.decoders.start()
+        size = self.predictor.preset.crop_size
+        for count in (1, self.limits.batch):
+            self.run(np.zeros((count, size, size, 3), np.uint8))
+        self.batcher.start()
+
+    async def stop(self) -> None:
+        """Answer what was accepted, and end the decoders."""
+        await self.batcher.stop()
+        await self.decoders.stop()
+
+    async def answer(self, request: Request, topk: int) -> dict[str, Any]:
+        """Receive a picture, decode it, and name its classes, all before the deadline.
+
+        Raises:
+            HTTPException: with the status for what went wrong.
+            ClientDisconnect: the client broke off; what was not begun is not computed.
+        """
+        if self.batcher.hung:
+            raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
+        deadline = time.monotonic() + self.limits.timeout
+        async with self.uploads.receive(request, self.limits.timeout) as data:
+            work = asyncio.ensure_future(self._classes(data, topk, deadline))
+            away = asyncio.ensure_future(gone(request.receive))
+            try:
+                await asyncio.wait({work, away}, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect()
+                return {**self.identity, "predictions": work.result()}
+            finally:
+                work.cancel()
+                away.cancel()
+
+    async def _classes(self, data: bytes, topk: int, deadline: float) -> list[dict[str, Any]]:
+        late = f"the picture was not answered within {self.limits.timeout:g} s: try again later"
+        try:
+            pixels = await self.decoders(data, deadline)
+            logits = await self.batcher(pixels, deadline)
+            found = top_k(softmax(logits[None]), self.predictor.classes, topk)[0]
+            return [vars(p) for p in found]
+        except TooLate as error:
+            raise HTTPException(504, late) from error
+        except NotAPicture as error:
+            raise HTTPException(415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)") from error
+        except TooLarge as error:
+            raise HTTPException(413, error.line) from error
+        except EngineDown as error:
+            raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+
+
+def create_app(
+    predictor: Predictor, identity: dict[str, str], limits: Limits | None = None, decoders: int = 2, access: Access | None = None
+) -> tuple[Gate, State]:
+    """Build the application; the arguments are those of ``Service``, and who may ask.
+
+    Returns:
+        The ASGI application, and the state by which it is told that the service is ending.
     """
     limits = limits or Limits()
-    metrics = Metrics()
-    batcher = Batcher(predictor.engine, limits.batch, limits.timeout, metrics.on_batch)
-    threads = ThreadPoolExecutor(decoders, "decoder")
-    under_way = 0
-    metrics.waiting.set_function(lambda: len(batcher))
-    metrics.active.set_function(lambda: under_way)
+    service = Service(predictor, identity, limits, decoders)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        size = predictor.preset.crop_size
-        for n in (1, limits.batch):  # the first runs of an engine are slow
-            predictor.engine(np.zeros((n, 3, size, size), np.float32))
-        batcher.start()
+        await service.start()
         yield
-        await batcher.stop()
-        threads.shutdown()
+        await service.stop()
 
-    app = FastAPI(title="MobileNetV3", version=model, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="MobileNetV3", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    _add_predict(app, service)
+    _add_pages(app, service)
+    return Gate(app, access or Access(), lambda: service.state.stopping), service.state
 
-    async def answer(request: Request, topk: int) -> JSONResponse:
-        data = await _receive(request, limits)
-        image = await asyncio.get_running_loop().run_in_executor(threads, _prepare, predictor, data, limits.pixels)
-        try:
-            logits = await batcher(image)
-        except TooLate as error:
-            raise HTTPException(504, f"the picture waited more than {limits.timeout:g} s for its turn: try again later") from error
-        found = top_k(softmax(logits[None]), predictor.classes, topk)[0]
-        return JSONResponse({"model": model, "predictions": [vars(p) for p in found]})
 
+def _add_predict(app: FastAPI, service: Service) -> None:
     @app.post("/predict")
-    async def predict(request: Request, topk: int = Query(5, ge=1, le=1000)) -> JSONResponse:
-        nonlocal under_way
+    async def predict(request: Request, topk: int = Query(5, ge=1, le=1000)) -> Response:
         start, status = time.perf_counter(), 500
-        under_way += 1
+        service.under_way += 1
         try:
-            if under_way > limits.queue:
+            if service.under_way > service.limits.queue:
                 raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
-            response = await answer(request, topk)
-            status = response.status_code
-            return response
+            answer = await service.answer(request, topk)
+            status = 200
+            return JSONResponse(answer)
         except HTTPException as error:
             status = error.status_code
             raise
-        except (UserError, RuntimeError) as error:  # an output that is not finite, or the engine itself
-            raise HTTPException(500, str(error)) from error
+        except ClientDisconnect:
+            status = BROKEN_OFF
+            return Response(status_code=BROKEN_OFF)
+        except UserError as error:  # a damaged picture, or an output that is not finite
+            status = 422 if error.line.startswith("the picture") else 500
+            raise HTTPException(status, error.line) from error
         finally:
-            under_way -= 1
-            metrics.requests.labels(str(status)).inc()
-            metrics.seconds.observe(time.perf_counter() - start)
+            service.under_way -= 1
+            service.metrics.requests.labels(str(status)).inc()
+            service.metrics.seconds.observe(time.perf_counter() - start)
 
+
+def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
-        about = {"status": "ok" if batcher.alive else "down", "model": model, "engine": predictor.engine.name}
-        return JSONResponse(about | {"classes": len(predictor.classes)}, 200 if batcher.alive else 503)
+        about = {"status": "ok" if service.ready else "down", **service.identity, "engine": service.predictor.engine.name}
+        return JSONResponse(about | {"classes": len(service.predictor.classes)}, 200 if service.ready else 503)
+
+    @app.get("/health/ready")
+    async def ready() -> JSONResponse:
+        return JSONResponse({"ready": service.ready}, 200 if service.ready else 503)
+
+    @app.get("/health/live")
+    async def live() -> JSONResponse:
+        return JSONResponse({"live": service.batcher.alive}, 200 if service.batcher.alive else 503)
 
     @app.get("/metrics")
     async def prometheus() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8").replace("{{model}}", model))
-
-    return app
-
-
-async def _receive(request: Request, limits: Limits) -> bytes:
-    """The picture's bytes: the whole body, or the first file of a form."""
-    try:
-        declared = int(request.headers.get("content-length", 0))
-    except ValueError as error:
-        raise HTTPException(400, "Content-Length is no number") from error
-    too_large = HTTPException(413, f"the picture is larger than {limits.upload:,} bytes", {"Connection": "close"})
-    form = request.headers.get("content-type", "").startswith("multipart/form-data")
-    most = limits.upload + (10_000 if form else 0)  # a form's own lines
-    if declared > most:
-        await _thrown_away(request, limits.receive)
-        raise too_large
-
-    async def body() -> AsyncGenerator[bytes, None]:
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > most:
-                await _thrown_away(request, limits.receive)
-                raise too_large
-            yield chunk
-
-    try:
-        data = await asyncio.wait_for(_form_file(request, body(), most) if form else _joined(body()), limits.receive)
-    except (TimeoutError, asyncio.TimeoutError) as error:  # two classes in Python 3.10
-        raise HTTPException(408, f"the picture did not arrive within {limits.receive:g} s", {"Connection": "close"}) from error
-    except MultiPartException as error:
-        raise HTTPException(400, f"the form cannot be read: {error.message}") from error
-    if not data:
-        raise HTTPException(400, "the request holds no picture: POST its bytes, or a form with a file")
-    return data
-
-
-async def _thrown_away(request: Request, seconds: float) -> None:
-    """Read on without keeping anything: a connection that is closed while its client still sends is reset, answer and all."""
-
-    async def rest() -> None:
-        while (await request.receive()).get("more_body"):
-            pass
-
-    with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-        await asyncio.wait_for(rest(), seconds)
-
-
-async def _joined(body: AsyncGenerator[bytes, None]) -> bytes:
-    return b"".join([chunk async for chunk in body])
-
-
-async def _form_file(request: Request, body: AsyncGenerator[bytes, None], most: int) -> bytes:
-    parser = MultiPartParser(request.headers, body, max_files=1, max_fields=10)
-    parser.spool_max_size = most  # in memory: its size is bounded
-    form = await parser.parse()
-    try:
-        for value in form.values():
-            if not isinstance(value, str):
-                return await value.read()
-        return b""
-    finally:
-        await form.close()
-
-
-def _prepare(predictor: Predictor, data: bytes, most_pixels: int) -> np.ndarray:
-    """Bytes to the network's input; the size is looked at before anything is decoded."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as header:
-                width, height = header.size
-    except Image.DecompressionBombError as error:
-        raise HTTPException(413, f"the picture has more than {most_pixels:,} pixels") from error
-    except Exception as error:  # Pillow raises many kinds on files that are none
-        raise HTTPException(415, "this is not a picture") from error
-    if width * height > most_pixels:
-        raise HTTPException(413, f"the picture has {width} x {height} pixels, more than {most_pixels:,}")
-    try:
-        return predictor.preprocess(predictor.decode(data))
-    except UserError as error:
-        raise HTTPException(422, error.line) from error
+        return HTMLResponse(PAGE.read_text(encoding="utf-8").replace("{{model}}", html.escape(service.identity["model"])))

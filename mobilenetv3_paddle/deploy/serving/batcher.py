@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +11,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+MOST_FAILURES = 3  # runs of the engine that fail one after the other before the service calls itself unready
+
 
 class TooLate(Exception):
     """A picture waited longer than it may."""
 
 
-@dataclass
+class EngineDown(RuntimeError):
+    """The engine failed, or does not come back from a run."""
+
+
+@dataclass(eq=False)
 class _Waiting:
     image: np.ndarray
-    since: float
+    deadline: float
     result: asyncio.Future = field(repr=False)
 
 
@@ -28,9 +35,9 @@ class Batcher:
     While a batch runs, pictures gather; so batches grow with the load by themselves, and a lone picture waits for nobody.
 
     Args:
-        engine: float32 (N, 3, H, W) to logits (N, classes).
+        engine: pictures, stacked, to logits (N, classes).
         max_batch: most pictures in a batch.
-        timeout: seconds that a picture may wait for its turn.
+        timeout: seconds that a picture may wait for its turn and its run, where no deadline is given.
         on_batch: told the size of each batch and the seconds it took.
     """
 
@@ -42,7 +49,8 @@ class Batcher:
         on_batch: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:
         self.engine, self.max_batch, self.timeout, self.on_batch = engine, max_batch, timeout, on_batch
-        self._running = False
+        self._running_since = self._given_up = math.inf
+        self._failures = 0
         self._waiting: list[_Waiting] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "engine")
@@ -53,34 +61,55 @@ class Batcher:
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     async def stop(self) -> None:
-        """Serve all that waits, and what the engine has in hand, then end."""
-        while self._waiting or self._running:
+        """Serve all that waits, and what the engine has in hand, then end; a hung engine is not waited for."""
+        while (self._waiting or self._running_since < math.inf) and not self.hung:
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._thread.shutdown()
+        self._thread.shutdown(wait=not self.hung, cancel_futures=True)
+
+    @property
+    def hung(self) -> bool:
+        """Whether the engine is in a run whose pictures are all too late, and has been for a second (or half
+        of what a picture may take)."""
+        return time.monotonic() > self._given_up
 
     @property
     def alive(self) -> bool:
         """Whether batches are being served."""
-        return self._task is not None and not self._task.done()
+        return self._task is not None and not self._task.done() and not self.hung
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine also answers: its last three runs did not all fail."""
+        return self.alive and self._failures < MOST_FAILURES
 
     def __len__(self) -> int:
         """Pictures that wait."""
         return len(self._waiting)
 
-    async def __call__(self, image: np.ndarray) -> np.ndarray:
-        """The logits of one picture, float32 (3, H, W).
+    async def __call__(self, image: np.ndarray, deadline: float = math.inf) -> np.ndarray:
+        """The logits of one picture.
+
+        Args:
+            image: as the engine takes it, without the batch's axis.
+            deadline: in ``time.monotonic``'s seconds.
 
         Raises:
-            TooLate: it waited longer than it may.
-            RuntimeError: the engine failed on its batch.
+            TooLate: it was not answered by then.
+            EngineDown: the engine failed on its batch, or hangs.
         """
-        waiting = _Waiting(image, time.monotonic(), asyncio.get_running_loop().create_future())
+        if self.hung:
+            raise EngineDown("the engine does not come back from a run")
+        now = time.monotonic()
+        waiting = _Waiting(image, min(deadline, now + self.timeout), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._arrived.set()
-        return await waiting.result
+        try:
+            return await asyncio.wait_for(waiting.result, max(0.0, waiting.deadline - now))
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise TooLate() from error
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -89,30 +118,27 @@ class Batcher:
             batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
             if not self._waiting:
                 self._arrived.clear()
-            batch = [w for w in batch if self._in_time(w)]
+            batch = [w for w in batch if not w.result.done()]  # its client has gone, or it is too late
             if batch:
-                self._running = True
+                self._running_since = time.monotonic()
+                self._given_up = max(self._running_since + min(1.0, self.timeout / 2), *(w.deadline for w in batch))
                 await self._answer(loop, batch)
-                self._running = False
+                self._running_since = self._given_up = math.inf
 
     async def _answer(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
         start = time.perf_counter()
         try:
             logits = await loop.run_in_executor(self._thread, self.engine, np.stack([w.image for w in batch]))
+            if len(logits) != len(batch):
+                raise ValueError(f"{len(logits)} answers to {len(batch)} pictures")
         except Exception as error:  # the requests of this batch fail; the service goes on
+            self._failures += 1
             for w in batch:
                 if not w.result.done():
-                    w.result.set_exception(RuntimeError(f"the engine failed: {error}"))
+                    w.result.set_exception(EngineDown(f"the engine failed: {error}"))
             return
+        self._failures = 0
         self.on_batch(len(batch), time.perf_counter() - start)
         for w, row in zip(batch, logits, strict=True):
             if not w.result.done():
                 w.result.set_result(row)
-
-    def _in_time(self, waiting: _Waiting) -> bool:
-        if waiting.result.done():  # its client has gone
-            return False
-        if time.monotonic() - waiting.since > self.timeout:
-            waiting.result.set_exception(TooLate())
-            return False
-        return True

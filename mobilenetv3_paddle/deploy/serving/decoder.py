@@ -1,0 +1,76 @@
+"""One process that decodes pictures for the service: python -m mobilenetv3_paddle.deploy.serving.decoder SETTINGS
+
+It reads a picture's bytes (after their number, 8 bytes) from standard input, writes a status (1 byte) and what came of it
+(after its length, 8 bytes) to standard output, and so on. A process, unlike a thread, can be killed when a picture takes too
+long, and limited in memory. It ends when its input ends, or with the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import decode_bytes
+from mobilenetv3_common.picture_file import NotAPicture, Rules, TooLarge
+from mobilenetv3_common.preprocess import center_crop, resize
+
+PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED = range(4)
+BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
+LEAST_MEMORY = 128 * 2**20
+
+
+def main(settings: str) -> int:
+    """Serve until the input ends. ``settings``: JSON with ``resize``, ``crop``, ``backend`` and the fields of ``Rules``."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the service ends its decoders itself, after the last answer
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    made = json.loads(settings)
+    rules = Rules(tuple(made["formats"]), made["orient"], made["pixels"], made["scans"])
+    prepared(np.zeros(0, np.uint8).tobytes(), made, rules)  # imports what the first picture would import
+    _limit_memory(max(LEAST_MEMORY, rules.pixels * BYTES_A_PIXEL))
+    while head := incoming.read(8):
+        status, content = prepared(incoming.read(int.from_bytes(head, "big")), made, rules)
+        _answer(outgoing, status, content)
+    return 0
+
+
+def prepared(data: bytes, made: dict[str, Any], rules: Rules) -> tuple[int, bytes]:
+    """What a picture's bytes become: ``PIXELS`` and uint8 (crop, crop, 3), or another status and a line that says why."""
+    try:
+        image = decode_bytes(data, "the picture", made["backend"], rules)
+        return PIXELS, np.asarray(center_crop(resize(image, made["resize"]), made["crop"])).tobytes()
+    except NotAPicture as error:
+        return NOT_A_PICTURE, error.line.encode()
+    except (TooLarge, MemoryError) as error:
+        return TOO_LARGE, (error.line if isinstance(error, TooLarge) else "the picture does not fit into memory").encode()
+    except UserError as error:
+        return DAMAGED, error.line.encode()
+
+
+def _answer(outgoing: BinaryIO, status: int, content: bytes) -> None:
+    outgoing.write(bytes([status]) + len(content).to_bytes(8, "big") + content)
+    outgoing.flush()
+
+
+def _limit_memory(more: int) -> None:
+    """Let this process take ``more`` bytes beyond what it has now; where the system can limit that."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        with open("/proc/self/status", encoding="ascii") as file:
+            held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData"))
+        resource.setrlimit(resource.RLIMIT_DATA, (held + more, held + more))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

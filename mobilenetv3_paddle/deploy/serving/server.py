@@ -1,0 +1,84 @@
+"""Listening, and ending in time whatever hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.deploy.serving.connections import BACKLOG, guarded
+
+KERNEL_BACKLOG = 4096  # connections that wait to be taken
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The socket to listen on.
+
+    Raises:
+        UserError: the address is taken, or is not this machine's.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        return sock
+    except (OSError, UnicodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot listen on {host} port {port}: {reason}") from error
+
+
+class Server(uvicorn.Server):
+    """uvicorn with limits on connections, and an end that comes in time.
+
+    Args:
+        app: the ASGI application.
+        sock: bound, not yet listening.
+        connections: most connections at a time; ``connection_limit`` says how many there is room for.
+        timeout: seconds of a request, and of a silent connection.
+        shutdown: seconds given to requests under way once the end is asked for; a second later the process ends by force.
+        on_start: called when the service answers.
+        on_stop: called when the end is asked for.
+    """
+
+    def __init__(
+        self, app: Any, sock: socket.socket, connections: int, timeout: float, shutdown: float,
+        on_start: Callable[[], None], on_stop: Callable[[], None],
+    ) -> None:  # fmt: skip
+        protocol = guarded(connections, timeout, 3 * timeout)
+        config = uvicorn.Config(
+            app, http=protocol, ws="none", log_level="critical", access_log=False, timeout_graceful_shutdown=shutdown,  # type: ignore[arg-type]
+            timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, h11_max_incomplete_event_size=16 * 1024,
+            server_header=False, loop="asyncio",
+        )  # fmt: skip
+        super().__init__(config)
+        self._sock, self._shutdown, self._on_start, self._on_stop = sock, shutdown, on_start, on_stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._sock.listen(KERNEL_BACKLOG)  # asyncio keeps to its own, smaller number in one go
+        self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # A thread of C that needs no lock of Python's: it ends the process even while something hangs.
+        faulthandler.dump_traceback_later(self._shutdown + 1, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        self._on_stop()
+        super().handle_exit(sig, frame)
+
+
+def serve(server: Server, sock: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C; then this process ends with status 0, without waiting for threads that hang."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended in good order
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[sock])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,99 @@
+"""A picture's bytes out of a request, within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from fastapi import HTTPException, Request
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+FORM_LINES = 10_000  # bytes of a form beside its file
+
+
+@dataclass
+class Uploads:
+    """Receives pictures.
+
+    Attributes:
+        most: bytes of one picture's file.
+        together: bytes of all that are under way.
+        held: bytes that are held now.
+    """
+
+    most: int
+    together: int
+    held: int = 0
+
+    @contextlib.asynccontextmanager
+    async def receive(self, request: Request, seconds: float) -> AsyncGenerator[bytes, None]:
+        """The whole body, or the first file of a form; its bytes count as held until the block ends.
+
+        Raises:
+            HTTPException: it is empty (400), too slow (408), too large (413), or too much is held (503).
+        """
+        taken = 0
+
+        async def body() -> AsyncGenerator[bytes, None]:
+            nonlocal taken
+            async for chunk in request.stream():
+                taken += len(chunk)
+                self.held += len(chunk)
+                if taken > most:
+                    await _thrown_away(request, seconds)
+                    raise too_large
+                if self.held > self.together:
+                    raise HTTPException(503, "too many uploads: try again later", {"Retry-After": "1", "Connection": "close"})
+                yield chunk
+
+        try:
+            declared = int(request.headers.get("content-length", 0))
+        except ValueError as error:
+            raise HTTPException(400, "Content-Length is no number") from error
+        too_large = HTTPException(413, f"the picture is larger than {self.most:,} bytes", {"Connection": "close"})
+        form = request.headers.get("content-type", "").startswith("multipart/form-data")
+        most = self.most + (FORM_LINES if form else 0)
+        if declared > most:
+            await _thrown_away(request, seconds)
+            raise too_large
+        try:
+            data = await asyncio.wait_for(_form_file(request, body(), most) if form else _joined(body()), seconds)
+            if not data:
+                raise HTTPException(400, "the request holds no picture: POST its bytes, or a form with a file")
+            yield data
+        except (TimeoutError, asyncio.TimeoutError) as error:  # two classes in Python 3.10
+            raise HTTPException(408, f"the picture did not arrive within {seconds:.3g} s", {"Connection": "close"}) from error
+        except MultiPartException as error:
+            raise HTTPException(400, f"the form cannot be read: {error.message}") from error
+        finally:
+            self.held -= taken
+
+
+async def _thrown_away(request: Request, seconds: float) -> None:
+    """Read on without keeping anything: a connection that is closed while its client still sends is reset, answer and all."""
+
+    async def rest() -> None:
+        while (await request.receive()).get("more_body"):
+            pass
+
+    with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+        await asyncio.wait_for(rest(), seconds)
+
+
+async def _joined(body: AsyncGenerator[bytes, None]) -> bytes:
+    return b"".join([chunk async for chunk in body])
+
+
+async def _form_file(request: Request, body: AsyncGenerator[bytes, None], most: int) -> bytes:
+    parser = MultiPartParser(request.headers, body, max_files=1, max_fields=10)
+    parser.spool_max_size = most  # in memory: its size is bounded
+    form = await parser.parse()
+    try:
+        for value in form.values():
+            if not isinstance(value, str):
+                return await value.read()
+        return b""
+    finally:
+        await form.close()

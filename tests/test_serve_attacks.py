@@ -1,0 +1,417 @@
+"""What strangers do to a service: pictures that cost much, connections that say nothing, clients that leave; and what breaks
+inside: decoders, the engine. It goes on, says so, and ends when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.attacks import BLP, EPS, chunk, flat, jpeg_of_scans, png
+from tests.conftest import ROOT
+from tests.test_serve import CAT, ask, detail, exported, metric  # noqa: F401
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
+
+
+class Running:
+    """A service under test.
+
+    Attributes:
+        process, port: of it.
+        mood: the file that its engine obeys.
+    """
+
+    def __init__(self, folder: Path, tmp: Path, *flags: str, descriptors: int = 0) -> None:
+        self.mood, self.errors = tmp / "mood", tmp / "errors"
+        self.mood.write_text("")
+        limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))) if descriptors else None
+        self.process = subprocess.Popen(
+            [sys.executable, "tests/moody_service.py", str(folder), str(self.mood), *flags],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=self.errors.open("w"), text=True, preexec_fn=limit,
+        )  # fmt: skip
+        found = re.search(r":(\d+)/", self.process.stdout.readline())
+        assert found, self.errors.read_text()
+        self.port = int(found[1])
+
+    def ask(self, method="GET", path="/health", body=None, headers=None, timeout=30):
+        return ask(self.port, method, path, body, headers, timeout)
+
+    def predict(self, body=CAT, **headers):
+        return self.ask("POST", "/predict", body, headers)
+
+    def metric(self, name):
+        return metric(self.port, name)
+
+    def runs(self):
+        path = Path(f"{self.mood}.runs")
+        return path.read_text().splitlines() if path.exists() else []
+
+    def family(self):
+        """Numbers of its processes, its own first."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pid, *map(int, children)]
+
+    def memory(self):
+        """Resident MiB of all its processes."""
+        found = 0
+        for pid in self.family():
+            with contextlib.suppress(OSError):
+                size = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+                found += int(size[1]) if size else 0
+        return found / 1024
+
+    def end(self):
+        """SIGTERM; gives the seconds it took, and leaves no process behind."""
+        family, start = self.family(), time.perf_counter()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        finally:
+            self.process.kill()
+        seconds = time.perf_counter() - start
+        time.sleep(0.2)
+        left = [pid for pid in family[1:] if Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()]
+        assert not left
+        return seconds
+
+
+@pytest.fixture
+def service(exported, tmp_path):  # noqa: F811
+    """Starts services; ends those that a test has not ended."""
+    begun = []
+
+    def start(*flags, **options):
+        begun.append(Running(exported, tmp_path, *flags, **options))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        if one.process.poll() is None:
+            assert one.end() < 32
+
+
+def avif():
+    data = bytearray(flat("AVIF", 64, 64))
+    data[-30:] = bytes(30)
+    return bytes(data)
+
+
+def tagged_jpeg():
+    """Two million comments of no length before the picture."""
+    return CAT[:2] + b"\xff\xfe\0\2" * 2_000_000 + CAT[2:]
+
+
+def chunked_png():
+    """Half a million empty chunks before the picture."""
+    return png(30, 30)[:33] + chunk(b"teST", b"") * 500_000 + png(30, 30)[33:]
+
+
+ATTACKS = {
+    "a row of pixels": (lambda: png(200_000, 1), {200, 504}),
+    "a thousand scans": (lambda: jpeg_of_scans(1000, 1500), {413}),
+    "99 scans of many pixels": (lambda: jpeg_of_scans(88, 2400), {200, 413, 504}),
+    "a large WebP": (lambda: flat("WEBP", 7000, 7000), {413, 504}),
+    "a large PNG": (lambda: png(7000, 7000), {200, 413, 504}),
+    "EPS": (lambda: EPS, {415}),
+    "BLP": (lambda: BLP, {415}),
+    "AVIF": (avif, {415}),
+    "comments": (tagged_jpeg, {200, 413, 422, 504}),
+    "chunks": (chunked_png, {200, 413, 422, 504}),
+}
+
+
+@pytest.mark.slow
+def test_attackers_are_answered_in_time_and_others_notice_nothing(service):
+    seconds = 4.0
+    running = service("--timeout", str(seconds), "--max-upload", "20")
+    files = {name: make() for name, (make, _) in ATTACKS.items()}
+    assert running.predict()[0] == 200
+    before, most = running.memory(), []
+    end, found, slow, honest, health = time.monotonic() + 8, [], [], [], []
+
+    def attacker(names):
+        while time.monotonic() < end:
+            for name in names:
+                start = time.monotonic()
+                status = running.predict(files[name])[0]
+                if time.monotonic() - start > seconds + 1:
+                    slow.append((name, time.monotonic() - start))
+                found.append((name, status))
+
+    def client():
+        while time.monotonic() < end:
+            start = time.monotonic()
+            status = running.predict()[0]
+            honest.append((status, time.monotonic() - start))
+            time.sleep(max(0.0, 0.2 - (time.monotonic() - start)))
+
+    def watcher():
+        while time.monotonic() < end:
+            start = time.monotonic()
+            status = running.ask()[0]
+            health.append((status, time.monotonic() - start))
+            most.append(running.memory())
+            time.sleep(0.1)
+
+    orders = [list(files), list(reversed(files))]
+    threads = [threading.Thread(target=attacker, args=[names]) for names in orders]
+    threads += [threading.Thread(target=client), threading.Thread(target=watcher)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not slow
+    for name, (_, allowed) in ATTACKS.items():
+        statuses = {status for what, status in found if what == name}
+        assert statuses and statuses <= allowed, (name, statuses)
+    assert len(honest) >= 12 and {status for status, _ in honest} == {200} and max(s for _, s in honest) < seconds, honest
+    assert {status for status, _ in health} == {200} and max(s for _, s in health) < 1, health
+    assert max(most) - before < 500, "MiB"
+    assert running.end() < 4
+
+
+def test_a_decoder_that_hangs_or_dies_is_replaced(service):
+    running = service("--timeout", "1", "--decoders", "2")
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        first = set(running.family()[1:])
+        assert len(first) == 2
+        for pid in first:
+            os.kill(pid, number)
+        statuses = [running.predict()[0] for _ in range(3)]
+        assert set(statuses) <= {200, 422, 504} and set(statuses) != {200}, statuses
+        for _ in range(50):
+            if running.predict()[0] == 200 and running.ask()[0] == 200:
+                break
+            time.sleep(0.1)
+        assert running.predict()[0] == 200
+    assert running.metric("mobilenetv3_decoders_killed_total") >= 2
+
+
+def test_a_hung_engine_is_504_then_503_at_once_and_health_tells(service):
+    running = service("--timeout", "1", "--shutdown", "2")
+    assert running.ask("GET", "/health/live")[0] == running.ask("GET", "/health/ready")[0] == 200
+    running.mood.write_text("hang")
+    start = time.perf_counter()
+    status, _, content = running.predict()
+    assert status == 504 and "not answered within 1 s" in detail(content) and 0.9 < time.perf_counter() - start < 2
+    time.sleep(0.6)
+    start = time.perf_counter()
+    status, headers, content = running.predict()
+    assert status == 503 and "engine" in detail(content) and headers["retry-after"] == "5" and time.perf_counter() - start < 0.5
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert running.ask("GET", path)[0] == 503, path
+    assert running.end() < 3.5
+
+
+def test_a_failing_engine_is_503_unready_but_alive_and_recovers(service):
+    running = service("--timeout", "2")
+    running.mood.write_text("fail")
+    for _ in range(3):
+        status, _, content = running.predict()
+        assert status == 503 and "the engine failed: out of order" in detail(content)
+    assert running.ask("GET", "/health/ready")[0] == running.ask("GET", "/health")[0] == 503
+    assert running.ask("GET", "/health/live")[0] == 200
+    running.mood.write_text("")
+    assert running.predict()[0] == 200
+    assert running.ask("GET", "/health/ready")[0] == 200
+
+
+def test_silent_and_slow_connections_are_closed(service):
+    running = service("--timeout", "1")
+
+    def closed_after(first, more, pause=0.2):
+        with socket.create_connection(("127.0.0.1", running.port), 10) as connection:
+            start = time.perf_counter()
+            connection.sendall(first)
+            connection.settimeout(pause)
+            while time.perf_counter() - start < 8:
+                with contextlib.suppress(TimeoutError):
+                    try:
+                        if connection.recv(4096) == b"":
+                            break
+                        continue
+                    except OSError as error:
+                        if isinstance(error, TimeoutError):
+                            raise
+                        break
+                with contextlib.suppress(OSError):
+                    connection.sendall(more)
+            return time.perf_counter() - start
+
+    assert closed_after(b"", b"") < 3, "a connection that says nothing"
+    assert closed_after(b"GET /health HTTP/1.1\r\nHost: x\r\n", b"X-A: 1\r\n") < 3, "a head that never ends"
+    assert closed_after(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"") < 4, "a client that keeps its connection and is silent"
+    assert closed_after(HEAD + b"\r\n", b"x") < 5, "a body of a byte now and then"
+    with socket.create_connection(("127.0.0.1", running.port), 10) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 40_000)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_few_descriptors_many_connections_and_still_an_answer(service):
+    running = service("--timeout", "3", "--decoders", "2", descriptors=64)
+    idle = []
+    try:
+        for _ in range(200):
+            idle.append(socket.create_connection(("127.0.0.1", running.port), 5))
+        start = time.perf_counter()
+        assert running.predict()[0] == 200 and time.perf_counter() - start < 3
+        time.sleep(1.5)
+        assert running.predict()[0] == 200
+    finally:
+        for connection in idle:
+            connection.close()
+    assert running.errors.stat().st_size < 10_000, running.errors.read_text()[:1000]
+
+
+def test_too_few_descriptors_are_a_line(exported, tmp_path):  # noqa: F811
+    run = subprocess.run(
+        ["bash", "-c", f"ulimit -n 24; exec {sys.executable} tools/serve.py --model-dir {exported} --port 0"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert run.returncode == 2 and run.stderr.count("\n") == 1 and "raise it (ulimit -n" in run.stderr, run.stderr
+
+
+def test_clients_that_break_off_are_no_failures_and_are_not_computed(service):
+    running = service("--timeout", "5")
+    running.mood.write_text("slow")
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(running.predict)  # the engine is busy for 0.7 s
+        count = 3  # two to warm up
+        while len(running.runs()) < count:
+            time.sleep(0.02)
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", running.port), 5) as connection:
+                connection.sendall(HEAD.replace(b"5000", str(len(CAT)).encode()) + b"\r\n" + CAT)
+                time.sleep(0.02)
+        with socket.create_connection(("127.0.0.1", running.port), 5) as connection:
+            connection.sendall(HEAD + b"\r\n" + CAT[:100])  # broken off in the upload
+        assert held.result()[0] == 200
+    time.sleep(1)
+    assert len(running.runs()) == count, running.runs()
+    text = running.ask("GET", "/metrics")[2].decode()
+    assert 'requests_total{status="499"} 9.0' in text and 'status="500"' not in text
+    assert running.metric("mobilenetv3_active_requests") == 0
+    assert running.errors.read_text() == ""
+
+
+def test_sigterm_ends_every_state_in_time_and_tells_clients_to_close(service):
+    running = service("--timeout", "8", "--shutdown", "3", "--decoders", "2")
+    kept = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
+    kept.request("GET", "/health")
+    kept.getresponse().read()
+    with contextlib.ExitStack() as stack:
+        for first in (b"", b"POST /pre", HEAD + b"\r\n" + CAT[:10]):
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 5)).sendall(first)
+        running.mood.write_text("slow")
+        kept.request("POST", "/predict", CAT)
+        time.sleep(0.3)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(running.end)
+            answer = kept.getresponse()
+            assert answer.status == 200 and answer.headers["connection"] == "close"
+            assert ended.result() < 4.5
+    assert running.process.returncode == 0
+
+
+def test_sigterm_ends_decoders_that_hang(service):
+    running = service("--timeout", "8", "--shutdown", "1")
+    for pid in running.family()[1:]:
+        os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: contextlib.suppress(OSError, http.client.HTTPException).__enter__() or running.process.wait(20))
+        connection = socket.create_connection(("127.0.0.1", running.port), 5)
+        connection.sendall(HEAD.replace(b"5000", str(len(CAT)).encode()) + b"\r\n" + CAT)
+        time.sleep(0.3)
+        assert running.end() < 2.8
+        connection.close()
+        asked.result()
+
+
+def test_token_hosts_clients_numbers_and_log(service, tmp_path):
+    (tmp_path / "token").write_text("correct-horse-battery\n")
+    running = service(
+        "--token-file", str(tmp_path / "token"), "--allowed-hosts", "127.0.0.1", "example.org", "--max-per-client", "2",
+        "--access-log", str(tmp_path / "log"), "--timeout", "5",
+    )  # fmt: skip
+    right = {"Authorization": "Bearer correct-horse-battery"}
+    status, headers, content = running.predict()
+    assert status == 401 and headers["www-authenticate"] == "Bearer" and "token" in detail(content)
+    assert running.predict(Authorization="Bearer correct-horse-batterx")[0] == running.ask("GET", "/metrics")[0] == 401
+    assert running.ask("GET", "/health")[0] == running.ask("GET", "/")[0] == 200
+    status, headers, content = running.predict(**right, **{"X-Request-Id": "abc-1"})
+    assert status == 200 and headers["x-request-id"] == "abc-1" and len(json.loads(content)["weights_sha256"]) == 64
+    assert re.fullmatch("[0-9a-f]{32}", running.predict(**right, **{"X-Request-Id": 'a b\t"{}'})[1]["x-request-id"])
+    assert running.predict(**right, Host="evil.example")[0] == 400
+    assert running.predict(**right, Host="example.org:8000")[0] == 200
+    running.mood.write_text("slow")
+    with ThreadPoolExecutor(4) as pool:
+        statuses = sorted(answer[0] for answer in pool.map(lambda _: running.predict(**right), range(4)))
+    assert statuses == [200, 200, 429, 429]
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [row["status"] for row in rows][:5] == [401, 401, 401, 200, 200] and rows[5]["id"] == "abc-1"
+    assert rows[5]["path"] == "/predict" and rows[5]["client"] == "127.0.0.1" and rows[5]["ms"] > 0 and rows[5]["bytes"] > 100
+    assert "correct-horse" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--timeout", "nan"], "--timeout: must be above 0 and finite"),
+        (["--shutdown", "inf"], "--shutdown: must be above 0 and finite"),
+        (["--max-pixels", "-1"], "--max-pixels: must be above 0"),
+        (["--token-file", "nowhere"], "cannot read --token-file nowhere"),
+        (["--token-file", "Makefile"], "one word of at least 16 characters"),
+        (["--access-log", "/nowhere/log"], "cannot write --access-log /nowhere/log"),
+    ],
+)
+def test_senseless_flags_are_a_line(flags, message):
+    sys.path.insert(0, str(ROOT / "tools"))
+    import serve
+
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.chdir(ROOT) if hasattr(contextlib, "chdir") else contextlib.nullcontext():
+        assert serve.main(["--model-dir", "nowhere", *flags]) == 2
+    assert message in errors.getvalue() and errors.getvalue().count("\n") == 1
+
+
+def test_another_host_is_a_warning(exported):  # noqa: F811
+    process = subprocess.Popen(
+        [sys.executable, "tools/serve.py", "--model-dir", str(exported), "--port", "0", "--host", "0.0.0.0"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.stdout.readline()
+    process.terminate()
+    assert "warning: --host 0.0.0.0 lets everyone" in process.communicate(timeout=20)[1]
+
+
+@pytest.mark.slow
+def test_pictures_of_ordinary_size_pass_while_a_large_one_is_decoded(service):
+    """A photograph of 18 million pixels has a lane of its own."""
+    buffer = io.BytesIO()
+    Image.effect_noise((4500, 4000), 60).convert("RGB").save(buffer, "JPEG", quality=40, progressive=True)
+    large = buffer.getvalue()
+    running = service("--timeout", "10", "--max-upload", "40", "--decoders", "2")
+    with ThreadPoolExecutor(3) as pool:
+        heavy = [pool.submit(running.predict, large) for _ in range(2)]
+        time.sleep(0.2)
+        start = time.perf_counter()
+        assert running.predict()[0] == 200 and time.perf_counter() - start < 1.5
+        assert not all(job.done() for job in heavy)
+        assert {job.result()[0] for job in heavy} == {200}
