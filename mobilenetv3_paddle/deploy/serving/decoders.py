@@ -23,6 +23,7 @@ from mobilenetv3_paddle.deploy.serving.decoder import NOT_A_PICTURE, PIXELS, TOO
 
 ROOT = Path(__file__).resolve().parents[3]
 LARGE = 13_000_000  # pixels, times a quarter of the scans: only one such picture is decoded at a time, so that others go on
+START = 60.0  # seconds that a process may take to start
 _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge}
 
 
@@ -143,9 +144,10 @@ class Decoders:
                     *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**20
                 )
                 self._processes.add(process)
+                await asyncio.wait_for(_ask(process, b""), START)  # it has imported all it needs
                 return process
-            except OSError as error:  # no memory or no descriptors just now
-                print(f"warning: cannot start a decoder: {error.strerror}", file=sys.stderr, flush=True)
+            except (OSError, TimeoutError, asyncio.TimeoutError, asyncio.IncompleteReadError) as error:
+                print(f"warning: cannot start a decoder: {error or type(error).__name__}", file=sys.stderr, flush=True)
                 await asyncio.sleep(1)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
