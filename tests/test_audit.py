@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -183,6 +184,28 @@ def test_json_alone_goes_to_standard_output(files, capsys):
     assert audit(files, "Net", "--input", "2x3x16x12", "--json") == 0
     streams = capsys.readouterr()
     assert json.loads(streams.out)["passed"] is True and "step 1 forward ... passed" in streams.err
+
+
+LOW_OUTPUT = """
+def held(y):
+    # Half of the values are cut off, in low precision alone.
+    return y if y.dtype in (paddle.float32, paddle.float64) else y.clip(-1, 1)
+"""
+
+
+@pytest.mark.parametrize(("port", "reference"), [("Net", "Net"), ("Nested", "Net"), ("Shared", "SameNames")])
+def test_low_precision_has_a_verdict_from_measured_floors(files, port, reference, capsys):
+    """A sound port passes, whatever its layers are called; one that is wrong in bfloat16 alone is found."""
+    flags = ("--input", "2x3x16x12", "--precision", "bfloat16")
+    assert audit(files, port, *flags, reference=reference) == 0
+    assert "covered: evaluation mode, bfloat16" in capsys.readouterr().out
+    returned = re.sub(r"return (self\.(?:fc|head)\(.*\))\n", r"return held(\1)\n", PADDLE)
+    assert returned.count("held(") == 3
+    (files / "ours.py").write_text(returned + LOW_OUTPUT)
+    assert audit(files, port, *flags, reference=reference) == 1
+    out = capsys.readouterr().out
+    assert f"first divergence: forward: {port}.forward:" in out and ", in bfloat16)" in out, out[-900:]
+    assert "x what rounding gives the reference" in (files / "report" / "report.md").read_text()
 
 
 BAD = {

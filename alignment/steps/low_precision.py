@@ -16,7 +16,6 @@ from alignment.compare import Group, Quantity, judge_equal
 from alignment.frameworks._low import Low, narrowed
 from alignment.frameworks.base import Wanted
 from alignment.localize.blame import Pair
-from alignment.localize.matching import match_modules
 from alignment.localize.tracing import Network, training_mode
 from alignment.low_precision import Floor, Pool, judge
 from alignment.steps import forward as step_1
@@ -98,8 +97,10 @@ def outputs(context: Context, result: StepResult, case: step_1.Case) -> None:
     blocks = step_1.block_names(context.spec, reference.framework, reference.network)
     traces = {name: step_1.forward(lane, case, blocks) for name, lane in lanes.items()}
     functions = set(blocks) - set(traces["port16"]) if context.spec.blocks is None else set()  # called in place of layers
-    functions |= step_1.called_unevenly(traces["port16"], traces["reference16"])
-    names = [n for n in traces["reference64"] if n in traces["reference16"] and n.partition("#")[0] not in functions]
+    functions |= step_1.called_unevenly(traces["port16"], traces["reference16"]) | step_1.lying_elsewhere(context, blocks)
+    for name, trace in traces.items():
+        traces[name] = {n: array for n, array in trace.items() if n.partition("#")[0] not in functions}
+    names = [n for n in traces["reference64"] if n in traces["reference16"]]
     judge_all(result, f"{context.precision}.{case.name}", names, traces, context.precision)
 
 
@@ -144,7 +145,7 @@ def pair(context: Context, training: bool) -> Pair:
     """Both models in low precision on a few samples, with the float64 reference and the draws beside them."""
     lanes = {name: Lane(context, name) for name in LANES}
     port, reference = lanes["port16"], lanes["reference16"]
-    matching = match_modules(port.network, reference.network, frameworks=(port.framework, reference.framework))
+    matching = context.matched.matching
     if context.has_pictures:
         inputs: tuple = (context.photographs(4, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
@@ -170,6 +171,8 @@ def modules(context: Context, result: StepResult, training: bool) -> None:
         made.calls = made.reference.trace(made.args)
         for key in made.calls:
             blame = made.blame(key, "forward")
+            if blame.oversized:  # one layer for several places gives what the reference's other layers give
+                blame = made.blame(key, "forward", whole=True)
             if not blame.theirs.outputs and not blame.guilty:
                 continue
             row = Quantity(f"{group.name}.{key or 'model'}", [], port_error=blame.own)

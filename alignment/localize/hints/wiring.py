@@ -43,7 +43,7 @@ def wiring(s: Subject) -> Iterator[Hint]:
     yield from _combined(s)
     yield from _halved(s, out, expected, children)
     for child in children:
-        if ours.count(child) != theirs.count(child) and not _called_inside(s, child):
+        if ours.count(child) != theirs.count(child) and not _called_inside(s, child) and not _for_others(s, child):
             yield (
                 Kind.LAYER_NOT_CALLED,
                 f"{child} is called {ours.count(child)} times in the port's forward, expected {theirs.count(child)}",
@@ -101,6 +101,15 @@ def last_operation(s: Subject) -> Last | None:
         if close(made, expected, 1e-12 if s.pair.truth is None else 1e-6):
             return Last(name, sign, a, b, atoms)
     return None
+
+
+def _for_others(s: Subject, child: str) -> bool:
+    """Whether one side has layers without weights of a child's kind that the other has none for: it may call the child instead."""
+    network = s.pair.reference
+    layer = network.framework.layer(network.modules[child])
+    titles = {layer.title, s.pair.port.framework.layer(s.pair.port.modules[child]).title}
+    others = [u for u in s.pair.matching.unmatched if u.kind in ("missing", "extra") and not u.parameters]
+    return any(other.module in titles for other in others)
 
 
 def _combined(s: Subject) -> Iterator[Hint]:
