@@ -61,6 +61,8 @@ class Run:
 MADE = (r"^make", "make -o .venv/.installed")  # with this environment, not one of its own
 ONCE = (r"--repeats 15", "--repeats 1")
 LAUNCHED = "tests/test_train_ranks.py and tests/test_launch_scripts.py train with the same launchers"
+LITE_RUN = "--epochs 2 --keep 9 --workers 0"
+TWICE = f"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --output-dir output/{{}}"
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
@@ -206,6 +208,16 @@ EXPECTED: dict[str, Run] = {
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
     r"python tools/doctor\.py data lite_data .*": Run(
         (r"^data\.leak .* none found", r"^No problem found in lite_data by 1[34] checks")
+    ),
+    r"python tools/doctor\.py weights output/lite/\S+ output/lite": Run(
+        (r"^weights\.never_moved .* none found", r"^No problem found"),
+        instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} && \1"),),
+        weekly="tests/test_doctor_weights.py runs the same command",
+    ),
+    r"python tools/doctor\.py compare output/lite output/lite_again .*": Run(
+        (r"^compare\.first_loss .* none found", r"^No problem found"),
+        instead=((r"^(.*)$", rf"{TWICE.format('lite')} && {TWICE.format('lite_again')} && \1"),),
+        weekly="tests/test_doctor_compare.py runs the same command",
     ),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),

@@ -1,0 +1,1 @@
+"""The checks of two runs; each takes a ``doctor.compare.subject.RunsSubject``."""

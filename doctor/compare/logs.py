@@ -1,0 +1,299 @@
+"""Logs of training runs, this project's and other people's, read into one form."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.train_log import JSON_LINES
+
+OWN, MEAN = "own", "mean of the epoch so far"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One log line of training.
+
+    Attributes:
+        update: updates done in the whole run, from 1.
+        epoch: from 0; None where the log does not say.
+        loss, lr, top1: None where the line does not say; ``top1`` is 0..1.
+        rounding: half a unit of the last digit in which the loss is written; 0 for full precision.
+        lr_rounding: the same of the learning rate.
+        samples: pictures an update; None where the log does not say.
+    """
+
+    update: int
+    epoch: int | None = None
+    loss: float | None = None
+    lr: float | None = None
+    top1: float | None = None
+    rounding: float = 0.0
+    lr_rounding: float = 0.0
+    samples: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation: ``top1`` 0..1 after ``epoch`` epochs (from 1), over ``samples`` pictures where the log says so."""
+
+    epoch: int
+    top1: float
+    samples: int | None = None
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A run.
+
+    Attributes:
+        path: of the log.
+        form: whose log it is.
+        averaged: what a line's loss is: of the updates since the last line (``OWN``), or ``MEAN``.
+        entries: in the order of updates, each update once.
+        evaluations: in the order of epochs.
+        settings: of the run's config; empty where it is not there.
+        skipped: lines that are damaged, such as the last one of a run in progress.
+    """
+
+    path: Path
+    form: str
+    averaged: str
+    entries: tuple[Entry, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a program's log lines look; groups: epoch, iter, total, loss, lr, top1."""
+
+    name: str
+    train: str
+    averaged: str
+    first_epoch: int = 0
+    evaluated: str | None = None
+    percent: bool = False
+
+
+NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+FORMS = (
+    _Form(
+        "PaddleClas",
+        rf"\[Train\]\[Epoch (?P<epoch>\d+)/\d+\]\[Iter: (?P<iter>\d+)/(?P<total>\d+)\]\s*lr(?:\([^)]*\))?: (?P<lr>{NUMBER})"
+        rf"(?:.*?\btop1: (?P<top1>{NUMBER}))?.*?\bloss: (?P<loss>{NUMBER})",
+        MEAN,
+        first_epoch=1,
+        evaluated=rf"\[Eval\]\[Epoch (?P<epoch>\d+)\]\[Avg\].*?\btop1: (?P<top1>{NUMBER})",
+    ),
+    _Form(
+        "timm",
+        rf"Train: (?P<epoch>\d+) \[\s*(?P<iter>\d+)/(?P<total>\d+) .*?Loss:\s*(?P<loss>{NUMBER}).*?LR:\s*(?P<lr>{NUMBER})",
+        OWN,
+    ),
+    _Form(
+        "torchvision",
+        rf"Epoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<iter>\d+)/(?P<total>\d+)\].*?\blr: (?P<lr>{NUMBER})"
+        rf".*?\bloss: {NUMBER} \((?P<loss>{NUMBER})\)(?:\s+acc1: {NUMBER} \((?P<top1>{NUMBER})\))?",
+        MEAN,
+        evaluated=rf"^Test:\s+Acc@1 (?P<top1>{NUMBER})",
+        percent=True,
+    ),
+    _Form("MindSpore", rf"epoch: (?P<epoch>\d+) step: (?P<iter>\d+), loss is (?P<loss>{NUMBER})", OWN, first_epoch=1),
+)
+COLUMNS = {
+    "update": ("update", "step", "iteration", "iter", "global_step"),
+    "epoch": ("epoch",),
+    "loss": ("loss", "train_loss"),
+    "lr": ("lr", "learning_rate", "train_lr"),
+    "top1": ("top1", "acc", "accuracy", "acc1", "train_acc"),
+    "evaluated": ("eval_top1", "val_top1", "test_acc1", "val_acc", "eval_acc"),
+}
+
+
+def read_run(path: str | Path, pattern: str | None = None) -> RunLog:
+    """Read a run's folder or a log file.
+
+    Args:
+        path: a folder of ``tools/train.py``, or with one log file; or a log of PaddleClas, timm, torchvision or MindSpore, a
+            CSV file with a header, or JSON lines.
+        pattern: a regular expression with the named groups ``update`` and ``loss``, and any of ``epoch``, ``lr``, ``top1``, for
+            logs of another form.
+
+    Raises:
+        UserError: it cannot be read, or no line is one of a log.
+    """
+    file = _file_of(Path(path))
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"cannot read log {file}: {error.strerror}") from error
+    lines = text.splitlines()
+    if pattern is not None:
+        run = _with_pattern(file, lines, pattern)
+    elif file.suffix == ".jsonl":
+        run = _json_lines(file, lines)
+    elif file.suffix == ".csv":
+        run = _table(file, lines)
+    else:
+        runs = [_with_form(file, lines, form) for form in FORMS]
+        run = max(runs, key=lambda one: len(one.entries))
+    if not run.entries and not run.evaluations:
+        raise UserError(
+            f"{file} has no line of a log of tools/train.py, PaddleClas, timm, torchvision or MindSpore: give --pattern, a regular "
+            "expression with groups such as (?P<update>\\d+) and (?P<loss>\\S+)"
+        )
+    return run
+
+
+def _file_of(path: Path) -> Path:
+    if not path.is_dir():
+        if not path.is_file():
+            raise UserError(f"no such run or log: {path}")
+        return path
+    if (path / JSON_LINES).is_file():
+        return path / JSON_LINES
+    logs = sorted([*path.glob("*.log"), *path.glob("*.csv")])
+    if len(logs) == 1:
+        return logs[0]
+    held = f"{len(logs)} logs: give one of them" if logs else f"no {JSON_LINES} and no other log"
+    raise UserError(f"{path} holds {held}")
+
+
+def _json_lines(file: Path, lines: list[str]) -> RunLog:
+    entries, evaluations, skipped = [], [], 0
+    for line in lines:
+        try:
+            told = json.loads(line)
+            if told.get("kind", "train") == "eval":
+                evaluations.append(Evaluation(int(told["epoch"]) + 1, float(told["top1"]), int(told["samples"])))
+            else:
+                numbers = {name: float(told[name]) for name in ("loss", "lr", "top1") if told.get(name) is not None}
+                pictures = told.get("avg_samples")
+                entries.append(Entry(int(told["update"]), told.get("epoch"), **numbers, samples=pictures))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            skipped += 1
+    return RunLog(file, "tools/train.py", OWN, _once(entries), tuple(evaluations), _settings(file.parent), skipped)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The effective config beside a log; empty where there is none that can be read."""
+    import yaml
+
+    try:
+        told = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _with_form(file: Path, lines: list[str], form: _Form) -> RunLog:
+    train = re.compile(form.train)
+    evaluated = re.compile(form.evaluated) if form.evaluated else None
+    entries: list[Entry] = []
+    evaluations: list[Evaluation] = []
+    longest = max((int(m["iter"]) for m in map(train.search, lines) if m and "total" not in m.groupdict()), default=0)
+    scale = 0.01 if form.percent else 1.0
+    for line in lines:
+        if match := train.search(line):
+            told = match.groupdict()
+            epoch = int(told["epoch"]) - form.first_epoch
+            done = int(told["iter"]) + (0 if form.name == "MindSpore" else 1)
+            update = epoch * int(told.get("total") or longest) + done
+            entries.append(_entry(update, epoch, told, scale))
+        elif evaluated is not None and (match := evaluated.search(line)):
+            told = match.groupdict()
+            number = int(told["epoch"]) if told.get("epoch") else len(evaluations) + 1
+            evaluations.append(Evaluation(number, float(told["top1"]) * scale))
+    return RunLog(file, form.name, form.averaged, _once(entries), tuple(evaluations))
+
+
+def _with_pattern(file: Path, lines: list[str], pattern: str) -> RunLog:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"--pattern is not a regular expression: {error}") from error
+    if not {"update", "loss"} <= set(compiled.groupindex):
+        raise UserError("--pattern needs the named groups (?P<update>...) and (?P<loss>...)")
+    entries, skipped = [], 0
+    for match in filter(None, map(compiled.search, lines)):
+        told = match.groupdict()
+        try:
+            epoch = int(told["epoch"]) if told.get("epoch") else None
+            entries.append(_entry(int(told["update"]), epoch, told, 1.0))
+        except ValueError:
+            skipped += 1
+    return RunLog(file, "--pattern", OWN, _once(entries), skipped=skipped)
+
+
+def _table(file: Path, lines: list[str]) -> RunLog:
+    reader = csv.DictReader(lines)
+    names = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
+    chosen = {key: names[alias] for key, aliases in COLUMNS.items() for alias in aliases[::-1] if alias in names}
+    if "update" not in chosen and "epoch" not in chosen:
+        raise UserError(f"{file} needs a column update (or step, iteration) or epoch; it has {', '.join(names) or 'no header'}")
+    entries: list[Entry] = []
+    evaluations: list[Evaluation] = []
+    skipped = 0
+    for row in reader:
+        told = {key: (row.get(name) or "").strip() for key, name in chosen.items()}
+        try:
+            epoch = int(float(told["epoch"])) if told.get("epoch") else None
+            update = int(float(told["update"])) if told.get("update") else (epoch or 0) + 1
+            entries.append(_entry(update, epoch, told, 1.0))
+            if told.get("evaluated"):
+                value = float(told["evaluated"])
+                evaluations.append(Evaluation((epoch or 0) + 1, value / 100 if value > 1 else value))
+        except ValueError:
+            skipped += 1
+    return RunLog(file, "CSV", OWN, _once(entries), tuple(evaluations), skipped=skipped)
+
+
+def _entry(update: int, epoch: int | None, told: Mapping[str, str | None], scale: float) -> Entry:
+    def value(name: str) -> float | None:
+        text = told.get(name)
+        return float(text) if text else None
+
+    top1 = value("top1")
+    return Entry(
+        update=update,
+        epoch=epoch,
+        loss=value("loss"),
+        lr=value("lr"),
+        top1=None if top1 is None else top1 * scale,
+        rounding=_half_digit(told.get("loss")),
+        lr_rounding=_half_digit(told.get("lr")),
+    )
+
+
+def _half_digit(text: str | None) -> float:
+    """Half a unit of the last digit that a number is written with."""
+    if not text or not (match := re.fullmatch(r"[-+]?\d+(?:\.(\d*))?(?:[eE]([-+]?\d+))?", text)):
+        return 0.0
+    return 0.5 * 10.0 ** (int(match[2] or 0) - len(match[1] or ""))
+
+
+def _once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Each update once, that of the last start of the run, in order."""
+    return tuple(dict(sorted({entry.update: entry for entry in entries}.items())).values())
+
+
+def epoch_means(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Lines whose loss is of the updates since the line before, as lines whose loss is the mean of the epoch so far."""
+    epoch: int | None = None
+    start = last = 0
+    total = 0.0
+    for entry in entries:
+        if entry.epoch != epoch:
+            epoch, start, total = entry.epoch, last, 0.0
+        if entry.loss is not None:
+            total += entry.loss * (entry.update - last)
+            yield replace(entry, loss=total / (entry.update - start))
+        last = entry.update

@@ -1,0 +1,91 @@
+"""Two runs as the checks see them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from doctor.compare.logs import MEAN, OWN, Entry, RunLog, epoch_means
+
+# A forward pass in float32 differs between frameworks by 2e-6, one in half precision by up to 1e-2 (docs/benchmarks.md).
+SAME_LOSS, SAME_LOSS_HALF = 1e-4, 2e-2
+
+
+@dataclass
+class RunsSubject:
+    """Two runs, and runs that repeat the first.
+
+    Attributes:
+        first, second: the run that is trusted, and the one in question.
+        repeats: of the first, under other seeds or on other machines; what they differ by is no problem.
+        said_same_start: whether the user says that both begin from the same weights and see the same batches; None where not said.
+    """
+
+    first: RunLog
+    second: RunLog
+    repeats: Sequence[RunLog] = ()
+    said_same_start: bool | None = None
+
+    @property
+    def same_start(self) -> bool:
+        """Whether both runs begin from the same weights and see the same batches in the same order.
+
+        This project's runs do where seed and starting weights are the same; fresh weights differ between frameworks.
+        """
+        if self.said_same_start is not None:
+            return self.said_same_start
+        one, two = self.first.settings, self.second.settings
+        if not one or not two or one.get("seed") != two.get("seed") or one.get("pretrained") != two.get("pretrained"):
+            return False
+        return one.get("framework") == two.get("framework") or bool(one.get("pretrained"))
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether one of the runs computes in mixed precision, as far as its settings tell."""
+        return any(run.settings.get("amp_level", "O0") != "O0" for run in (self.first, self.second))
+
+    def series(self, run: RunLog) -> dict[int, Entry]:
+        """The lines of a run by update; where one of the runs logs the mean of the epoch so far, all do."""
+        mean = any(one.averaged == MEAN for one in (self.first, self.second, *self.repeats))
+        entries = epoch_means(run.entries) if mean and run.averaged == OWN else run.entries
+        return {entry.update: entry for entry in entries}
+
+    @functools.cached_property
+    def losses(self) -> list[tuple[Entry, Entry]]:
+        """The lines of both runs at the same updates, where both have a loss."""
+        one, two = self.series(self.first), self.series(self.second)
+        common = [(one[u], two[u]) for u in sorted(one.keys() & two.keys())]
+        return [(a, b) for a, b in common if a.loss is not None and b.loss is not None]
+
+    @functools.cached_property
+    def spread(self) -> dict[int, float]:
+        """By update: the largest relative difference of the loss between the first run and its repeats, until then."""
+        one = self.series(self.first)
+        others = [self.series(run) for run in self.repeats]
+        found: dict[int, float] = {}
+        largest = 0.0
+        for update, entry in one.items():
+            values = [other[update].loss for other in others if update in other]
+            apart = [relative(entry.loss, value) for value in values if value is not None and entry.loss is not None]
+            if apart:
+                largest = max(largest, *apart)
+                found[update] = largest
+        return found
+
+
+def relative(a: float | None, b: float | None) -> float:
+    """Difference over the larger of the two; infinite where one is missing or not a number and the other is not."""
+    if a is None or b is None:
+        return float("inf")
+    if a != a or b != b:
+        return 0.0 if a != a and b != b else float("inf")
+    if a == b:
+        return 0.0
+    return abs(a - b) / max(abs(a), abs(b))
+
+
+def rounding(a: Entry, b: Entry) -> float:
+    """The relative difference that the writing of two losses alone can make."""
+    size = max(abs(a.loss or 0.0), abs(b.loss or 0.0))
+    return (a.rounding + b.rounding) / size if size else 0.0

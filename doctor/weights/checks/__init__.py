@@ -1,0 +1,1 @@
+"""The checks of two states; each takes a ``doctor.weights.subject.WeightsSubject``."""

@@ -1,0 +1,305 @@
+"""tools/doctor.py compare: planted differences of two runs are found where they begin, and sound pairs do not part."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from doctor.cli import main
+from doctor.compare import checks
+from doctor.compare.logs import MEAN, Entry, RunLog, epoch_means, read_run
+from doctor.compare.subject import RunsSubject
+from doctor.findings import Verdict, checks_of, examine
+from mobilenetv3_common.config_file import make_config
+from mobilenetv3_common.train_config import TrainConfig
+from tests.conftest import LITE_DATA
+from tests.training import write_start
+
+SMALL = {
+    "data_path": str(LITE_DATA), "crop_size": 32, "resize_size": 32, "width_mult": 0.5, "workers": 0, "batch_size": 4, "epochs": 2,
+    "print_every": 1, "lr": 0.02, "framework": "ref", "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(small_state, tmp_path_factory):
+    """Trains for eight updates and returns the run's folder; equal settings are trained once."""
+    folder = tmp_path_factory.mktemp("runs")
+    start = write_start(folder, small_state)
+    done = {}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def train(**changes):
+        key = json.dumps(changes, sort_keys=True, default=str)
+        if key not in done:
+            target = folder / str(len(done))
+            settings = {**SMALL, "pretrained": str(start), "output_dir": str(target), **changes}
+            config = make_config(TrainConfig, None, settings)
+            assert importlib.import_module(f"mobilenetv3_{config.framework}.train").train(config) == 0
+            done[key] = Path(config.output_dir)
+        return done[key]
+
+    yield train
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def problems(first, second, repeats=(), same_start=None):
+    subject = RunsSubject(read_run(first), read_run(second), [read_run(path) for path in repeats], same_start)
+    return {one.check.id: one.outcome.where for one in examine(checks, subject) if one.is_problem}
+
+
+def verdicts(first, second, repeats=(), same_start=None):
+    subject = RunsSubject(read_run(first), read_run(second), [read_run(path) for path in repeats], same_start)
+    return {one.check.id: one.outcome.verdict for one in examine(checks, subject)}
+
+
+# --- sound pairs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_training_in_both_frameworks_does_not_part(trained):
+    one, other = trained(), trained(framework="paddle")
+    told = verdicts(one, other, [trained(seed=1)])
+    assert Verdict.FOUND not in told.values()
+    assert all(told[f"compare.{name}"] is Verdict.NONE for name in ("first_loss", "second_loss", "curve", "learning_rate"))
+
+
+@pytest.mark.slow
+def test_a_resumed_run_does_not_part(trained, tmp_path):
+    target = tmp_path / "resumed"
+    shutil.copytree(trained(), target)
+    for number in (4, 8):
+        assert (target / f"update_{number:09d}.safetensors").is_file()
+    again = trained(resume=str(target / "update_000000004.safetensors"), output_dir=str(target))
+    assert problems(trained(), again) == {}
+    assert [entry.update for entry in read_run(target).entries] == [*range(1, 9)]
+
+
+@pytest.mark.slow
+def test_another_seed_is_chance(trained):
+    assert problems(trained(), trained(seed=3), [trained(seed=1), trained(seed=2)]) == {}
+
+
+# --- planted differences ------------------------------------------------------------------------------------------------------
+
+FIRST = {
+    "hflip_prob": 1.0,
+    "min_crop_scale": 0.9,
+    "mixup_alpha": 0.4,
+    "random_erase": 1.0,
+    "crop_size": 48,
+    "dropout": 0.5,
+    "auto_augment": "ra",
+}
+SECOND = {"clip_norm": 0.01, "optimizer": "adamw", "warmup_epochs": 1, "weight_decay": 3.0}
+WITH_THE_RATE = {"lr", "warmup_epochs"}
+
+
+FIRST_NOW, SECOND_NOW = {"label_smoothing": 0.2}, {"lr": 0.06}
+
+
+@pytest.mark.parametrize("name", [*FIRST_NOW, *(pytest.param(name, marks=pytest.mark.slow) for name in FIRST)])
+def test_a_difference_before_the_first_update_is_found_there(trained, name):
+    changed = {name: (FIRST_NOW | FIRST)[name], **({"resize_size": 48} if name == "crop_size" else {})}
+    found = problems(trained(), without_settings(trained(**changed)), same_start=True)
+    assert "compare.first_loss" in found and "compare.second_loss" not in found
+    assert any(place.startswith(f"{name}: ") for place in problems(trained(), trained(**changed))["compare.settings"])
+
+
+@pytest.mark.parametrize("name", [*SECOND_NOW, *(pytest.param(name, marks=pytest.mark.slow) for name in SECOND)])
+def test_a_difference_of_the_update_is_found_at_the_second_loss(trained, name):
+    found = problems(trained(), without_settings(trained(**{name: (SECOND_NOW | SECOND)[name]})), same_start=True)
+    assert "compare.second_loss" in found and "compare.first_loss" not in found
+    assert ("compare.learning_rate" in found) == (name in WITH_THE_RATE)
+
+
+@pytest.mark.slow
+def test_another_schedule_is_found_at_the_update_where_it_differs(trained):
+    found = problems(trained(), trained(lr_schedule="step"))
+    assert found["compare.learning_rate"][0].startswith("update 2: ")
+
+
+def without_settings(run):
+    """The same run without its config, as other people's logs are."""
+    target = run.with_name(f"{run.name}_bare")
+    target.mkdir(exist_ok=True)
+    shutil.copy(run / "train_log.jsonl", target)
+    return target
+
+
+def test_a_change_in_the_middle_is_found_where_it_begins(trained, tmp_path):
+    run = tmp_path / "changed"
+    run.mkdir()
+    lines = [json.loads(line) for line in (trained() / "train_log.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "train" and line["update"] >= 6:
+            line["loss"] *= 3
+    (run / "train_log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = problems(trained(), run, [trained(framework="paddle")])
+    assert found["compare.curve"][0].startswith("update 6: ")
+
+
+# --- judged by numbers alone --------------------------------------------------------------------------------------------------
+
+
+def a_log(path, losses, top1=None, samples=10_000, lr=0.1):
+    lines = [{"kind": "train", "epoch": 0, "update": n + 1, "loss": loss, "lr": lr} for n, loss in enumerate(losses)]
+    if top1 is not None:
+        lines.append({"kind": "eval", "epoch": 0, "top1": top1, "samples": samples})
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_accuracy_is_judged_by_repeated_runs_else_by_the_number_of_pictures(tmp_path):
+    def run(name, top1, samples=50_000):
+        return a_log(tmp_path / f"{name}.jsonl", [1.0], top1, samples)
+
+    first, repeats = run("a", 0.670), [run("r1", 0.671), run("r2", 0.669)]
+    assert "compare.final_accuracy" not in problems(first, run("b", 0.6685), repeats)
+    assert "compare.final_accuracy" in problems(first, run("c", 0.660), repeats)
+    assert "compare.final_accuracy" not in problems(first, run("d", 0.669))
+    assert "compare.final_accuracy" in problems(first, run("e", 0.650))
+    assert "compare.final_accuracy" not in problems(run("f", 0.60, 20), run("g", 0.70, 20)), "twenty pictures tell little"
+
+
+def test_a_loss_that_is_no_number_is_found(tmp_path):
+    sound = a_log(tmp_path / "a.jsonl", [1.0, 0.9])
+    assert problems(sound, a_log(tmp_path / "b.jsonl", [1.0, float("nan")]))["compare.finite"] == (
+        f"update 2 of {tmp_path}/b.jsonl: nan",
+    )
+
+
+def test_nothing_is_said_of_runs_that_may_begin_otherwise(tmp_path):
+    told = verdicts(a_log(tmp_path / "a.jsonl", [1.0, 0.9]), a_log(tmp_path / "b.jsonl", [1.4, 0.7]))
+    assert told["compare.first_loss"] is told["compare.second_loss"] is told["compare.curve"] is Verdict.NOT_APPLICABLE
+
+
+# --- other people's logs ------------------------------------------------------------------------------------------------------
+
+PADDLECLAS = """\
+[2024/07/31 20:24:32] ppcls INFO: [Train][Epoch 1/2][Iter: 0/2]lr(PiecewiseDecay): 0.00100000, top1: 0.25000, CELoss: 2.00000, \
+loss: 2.00000, batch_cost: 0.61280s, reader_cost: 0.12493, ips: 26.10981 samples/s, eta: 5:01:10
+[2024/07/31 20:24:38] ppcls INFO: [Train][Epoch 1/2][Iter: 1/2]lr(PiecewiseDecay): 0.00100000, top1: 0.30000, CELoss: 1.50000, \
+loss: 1.50000, batch_cost: 0.62808s, reader_cost: 0.12837, ips: 25.47451 samples/s, eta: 5:08:34
+[2024/07/31 20:24:44] ppcls INFO: [Train][Epoch 2/2][Iter: 0/2]lr(PiecewiseDecay): 0.00010000, top1: 0.97619, CELoss: 0.50000, \
+loss: 0.50000, batch_cost: 0.62088s, reader_cost: 0.12821, ips: 25.76972 samples/s, eta: 5:04:56
+[2024/07/31 20:25:44] ppcls INFO: [Eval][Epoch 2][Avg]CELoss: 0.06, loss: 0.06, top1: 0.98211, top5: 1.00000
+"""
+TORCHVISION = """\
+Epoch: [0]  [0/2]  eta: 4:43:31  lr: 0.001  img/s: 13.6  loss: 2.0000 (2.0000)  acc1: 25.0 (25.0)  acc5: 0.0 (0.9)  max mem: 3
+Epoch: [0]  [1/2]  eta: 4:43:31  lr: 0.001  img/s: 13.6  loss: 1.2000 (1.5000)  acc1: 25.0 (30.0)  acc5: 0.0 (0.9)  max mem: 3
+Epoch: [1]  [0/2]  eta: 4:43:31  lr: 0.0001  img/s: 13.6  loss: 0.5000 (0.5000)  acc1: 25.0 (97.6)  acc5: 0.0 (0.9)  max mem: 3
+Test:   [0/5]  eta: 0:00:01  loss: 1.0 (1.0)  acc1: 90.0 (90.0)
+Test:  Acc@1 50.000 Acc@5 90.000
+Test:  Acc@1 98.211 Acc@5 100.000
+Test: EMA Acc@1 12.000 Acc@5 100.000
+"""
+TIMM = """\
+Train: 0 [   0/2 (  0%)]  Loss: 2.000 (2.00)  Time: 4.0s,  31.9/s  (4.0s,  31.9/s)  LR: 1.000e-03  Data: 2.0 (2.0)
+Train: 0 [   1/2 (100%)]  Loss: 1.000 (1.50)  Time: 4.0s,  31.9/s  (4.0s,  31.9/s)  LR: 1.000e-03  Data: 2.0 (2.0)
+Train: 1 [   0/2 (  0%)]  Loss: 0.500 (0.50)  Time: 4.0s,  31.9/s  (4.0s,  31.9/s)  LR: 1.000e-04  Data: 2.0 (2.0)
+"""
+MINDSPORE = (
+    "epoch: 1 step: 1, loss is 2.00000\nepoch: 1 step: 2, loss is 1.00000\nEpoch time: 12 ms\nepoch: 2 step: 1, loss is 0.50000\n"
+)
+CSV = "step,epoch,loss,lr\n1,0,2.00000,0.001\n2,0,1.00000,0.001\n3,1,0.50000,0.0001\n"
+FORMS = {"PaddleClas": PADDLECLAS, "torchvision": TORCHVISION, "timm": TIMM, "MindSpore": MINDSPORE, "CSV": CSV}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_of_another_program_is_read(tmp_path, form):
+    path = tmp_path / ("log.csv" if form == "CSV" else "log.txt")
+    path.write_text(FORMS[form])
+    run = read_run(path)
+    assert run.form == form and [entry.update for entry in run.entries] == [1, 2, 3]
+    assert [entry.loss for entry in run.entries] == [2.0, 1.5 if run.averaged == MEAN else 1.0, 0.5]
+    if form != "MindSpore":
+        assert [entry.lr for entry in run.entries] == [0.001, 0.001, 0.0001]
+    if run.averaged == MEAN:
+        assert run.entries[1].top1 == pytest.approx(0.3) and run.evaluations[-1].top1 == pytest.approx(0.98211)
+        assert run.evaluations[-1].epoch == 2
+
+
+@pytest.mark.parametrize("one", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_equal_runs_in_two_forms_are_equal_and_a_change_is_found(tmp_path, one, other):
+    """Every log above is of the same run; where one has means of the epoch, both are brought to them."""
+    paths = [tmp_path / f"{name}{'.csv' if form == 'CSV' else '.txt'}" for name, form in (("a", one), ("b", other))]
+    for path, form in zip(paths, (one, other), strict=True):
+        path.write_text(FORMS[form])
+    assert problems(*paths, same_start=True) == {}
+    for old, new in (("2.00000", "2.10000"), ("2.0000", "2.1000"), ("2.000", "2.100")):
+        paths[1].write_text(paths[1].read_text().replace(old, new))
+    assert set(problems(*paths, same_start=True)) == {"compare.first_loss"}
+
+
+def test_a_pattern_reads_any_log(tmp_path):
+    path = tmp_path / "own.log"
+    path.write_text("it 1 / l=2.00\nnoise\nit 2 / l=1.00\n")
+    run = read_run(path, r"it (?P<update>\d+) / l=(?P<loss>\S+)")
+    assert [(entry.update, entry.loss, entry.rounding) for entry in run.entries] == [(1, 2.0, 0.005), (2, 1.0, 0.005)]
+
+
+def test_a_run_in_progress_is_read_without_its_last_half_line(tmp_path, capsys):
+    whole = a_log(tmp_path / "a.jsonl", [1.0, 0.9, 0.8])
+    cut = tmp_path / "b.jsonl"
+    cut.write_text(whole.read_text()[:-20])
+    assert main(["compare", str(whole), str(cut), "--same-start"]) == 0
+    assert "b.jsonl: 1 damaged line(s) left out" in capsys.readouterr().out
+
+
+def test_means_of_an_epoch_follow_from_the_single_losses():
+    losses = np.array([3.0, 1.0, 2.0, 5.0, 1.0])
+    entries = [Entry(n + 1, n // 3, float(loss)) for n, loss in enumerate(losses)]
+    assert [entry.loss for entry in epoch_means(entries)] == [3.0, 2.0, 2.0, 5.0, 3.0]
+    every_second = [Entry(2, 0, 2.0), Entry(3, 0, 2.0), Entry(5, 1, 3.0)]
+    assert [entry.loss for entry in epoch_means(every_second)] == [2.0, 2.0, 3.0]
+
+
+def test_a_log_without_epochs_is_not_compared_with_one_of_means(tmp_path):
+    a_mean = tmp_path / "a.txt"
+    a_mean.write_text(PADDLECLAS)
+    own = RunLog(tmp_path / "b", "CSV", "own", (Entry(1, None, 2.0), Entry(2, None, 1.0)))
+    told = {one.check.id: one.outcome for one in examine(checks, RunsSubject(read_run(a_mean), own))}
+    assert told["compare.form"].verdict is Verdict.FOUND
+
+
+# --- the command --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_draws_the_curves(trained, tmp_path, capsys):
+    page, figures = tmp_path / "c.html", tmp_path / "c.json"
+    flags = ["--html", str(page), "--json", str(figures), "--repeats", str(trained(seed=1)), str(trained(framework="paddle"))]
+    assert main(["compare", str(trained()), str(trained(lr=0.06)), *flags]) == 1
+    printed = capsys.readouterr().out
+    assert "lr: 0.02 and 0.06" in printed and "update 1: 0.02 and 0.06" in printed
+    assert page.read_text().count("<svg") == 3 and len(json.loads(figures.read_text())["facts"]["spread_of_repeats"]) == 8
+
+
+def test_every_check_says_something_of_itself():
+    assert len(checks_of(checks)) == 9
+    for one in checks_of(checks):
+        assert one.items and one.measures and one.fix and one.id.startswith("compare.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["nowhere", "nowhere"], "no such run or log: nowhere"),
+        (["lite_data", "lite_data"], "lite_data holds no train_log.jsonl"),
+        (["README.md", "README.md"], "README.md has no line of a log of tools/train.py"),
+        (["README.md", "README.md", "--pattern", "("], "--pattern is not a regular expression"),
+        (["README.md", "README.md", "--pattern", "x"], "--pattern needs the named groups"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):
+    monkeypatch.chdir(LITE_DATA.parent)
+    assert main(["compare", *flags]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
