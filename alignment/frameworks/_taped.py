@@ -75,11 +75,11 @@ class Taped(Framework):
             wanted: different tensors, at least one.
         """
 
-    @abc.abstractmethod
     def _recording(
         self, model: Module, watched: Mapping[str, Module], changes: Mapping[int, Change]
-    ) -> contextlib.AbstractContextManager[Recorder]:
-        """The framework's functions hand their calls to a recorder inside the block."""
+    ) -> contextlib.AbstractContextManager[Recorder] | None:
+        """The framework's functions hand their calls to a recorder inside the block; None where nothing watches them."""
+        return None
 
     def _computing(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext() if self.low is None else self.autocast(self.low)
@@ -104,9 +104,12 @@ class Taped(Framework):
         watched: Mapping[str, Module] | None = None,
         changes: Mapping[int, Change] | None = None,
     ) -> Trace | None:
+        recording = self._recording(module, watched or {}, changes or {})
+        if recording is None:
+            return None
         given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
         with self._no_graph(), self.exact_calls(), self._computing():
-            with self._recording(module, watched or {}, changes or {}) as recorder, recorder.hooked():
+            with recording as recorder, recorder.hooked():
                 recorder.give(given)
                 try:
                     recorder.finish(module(*given[0], **given[1]))

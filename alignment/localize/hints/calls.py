@@ -105,13 +105,11 @@ class _Search:
         return [self._mistake(one) for one in made[:1] if one.certain]
 
     def _goes_on(self, trace: Trace, proposal: Proposal) -> bool:
-        """Whether all that is computed from a mended call is the reference's again, up to the next mistake."""
+        """Whether all that is computed from a mended call is the reference's again."""
         again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
         following = [one for one in trace.operations if again and set(again.outputs) & set(one.inputs) and one is not again]
-        if not following:
-            return False
         pair = aligned(trace, self.theirs)
-        return not any(pair.diverges(one) for one in following)
+        return bool(following) and not any(pair.diverges(one) for one in following)
 
     def _next(self, pair: Aligned, fixes: Mapping[int, Change]) -> tuple[Proposal | None, Proposal | None]:
         """The first hypothesis that mends the module, and the first that mends its own call alone."""
@@ -312,7 +310,8 @@ def _missing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             words = f"{_steps(pair, lacking)} missing between {_title(maker)} and {_title(one)}"
         else:
             maker = maker if maker is not None and maker.line == one.line else None
-        yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=maker.line if maker else None)
+        since = maker.line if maker else None
+        yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=since)
         if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
             changes: dict[int, Change] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
             yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line)
@@ -390,7 +389,7 @@ def _unlike(pair: Aligned, one: Operation, other: Operation) -> list[tuple[int, 
 def _chain(pair: Aligned, value: int) -> list[Operation]:
     """The reference's calls, at most ``CHAIN``, that make a value from values that the port has; empty where it is not so."""
     steps: list[Operation] = []
-    wanted = [value]
+    wanted = [] if value in pair.held else [value]
     while wanted:
         maker = pair.maker(wanted.pop())
         if maker is None or maker in steps or len(steps) == CHAIN:
