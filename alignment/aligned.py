@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alignment import coverage
+from alignment.accepted import UNNAMED, Accept, marked
 from alignment.coverage import Coverage
 from alignment.flags import shown
-from alignment.localize.finding import Localization
+from alignment.localize.finding import Finding, Localization
+from alignment.localize.kinds import Kind
 from alignment.localize.stages import locate
+from alignment.localize.stages.every import every_mistake
 from alignment.report import picture, results, table
-from alignment.steps import NAMES, converted, lacks, ranks, run_step
+from alignment.report.table import also
+from alignment.steps import NAMES, STEPS, converted, lacks, ranks, run_step
 from alignment.steps.context import Context
 from alignment.steps.data import check_pictures
 from alignment.steps.result import StepResult
@@ -32,6 +36,8 @@ class Wanted:
         localize: make the table over all modules even where every step passes.
         on_ranks: runs step 7, where it is asked for.
         injected: the fault with which the port was broken on purpose; none where empty.
+        onward: search behind the first mistake, too: every mistake of the model, with those before it put right in memory.
+        accepts: differences that are known, and accepted where they are found; heeded with ``onward``.
     """
 
     steps: Sequence[int]
@@ -41,6 +47,8 @@ class Wanted:
     localize: bool = False
     on_ranks: Callable[[Context], StepResult] | None = None
     injected: str = ""
+    onward: bool = False
+    accepts: Sequence[Accept] = ()
 
 
 @dataclass(frozen=True)
@@ -85,26 +93,76 @@ def align(context: Context, wanted: Wanted) -> Aligned:
             done.append(wanted.on_ranks(context) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, context))
             seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
             print(f" {done[-1].verdict}{seconds}", flush=True)
-    covered = coverage.coverage_of(context, done, seen)
     if not any(result.ran for result in done[compared:]):
         steps = ", ".join(map(str, wanted.steps))
         raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
     failed = any(result.failed for result in done)
     if failed:
         print("localising ...", end="", flush=True)
-    localization = locate(context, done, always=wanted.localize)
+    if failed and wanted.onward:
+        done, localization = _onward(context, done, wanted)
+    else:
+        localization = locate(context, done, always=wanted.localize)
+        localization.remarks += _unused(wanted.accepts)
     if failed:
         print(f" {localization.seconds:.1f} s")
+    covered = coverage.coverage_of(context, done, seen)
     results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags)
     drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
     print(f"\n{table.table(done)}\n")
     if wanted.localize and localization.layers:
         print(f"{localization.table()}\n")
-    said = table.explanation(done, localization) or [table.verdict(context, done, wanted.every), *covered.lines()]
+    said = table.explanation(done, localization)
+    if table.passed(done):
+        said += [table.verdict(context, done, wanted.every), *covered.lines()]
     print("\n".join([*said, *table.notes(context)]))
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered)
+
+
+def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[list[StepResult], Localization]:
+    """Every mistake; and the steps once more with all of them put right in memory.
+
+    Returns:
+        The results, those of the port put right where every difference is accepted; and what was found.
+    """
+    found, search = every_mistake(context)
+    if not found.every:
+        return done, locate(context, done, always=wanted.localize)
+    found.every, unused = marked(wanted.accepts, found.every)
+    found.remarks += _unused(wanted.accepts, unused)
+    open_, accepted = [one for one in found.every if not one.accepted], [one for one in found.every if one.accepted]
+    found.first = open_[0] if open_ else None
+    context.accepted = tuple(f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in accepted)
+    if all(one.kind is Kind.RAISES for one in found.every):
+        return done, found
+    print(" again with the mistakes put right ...", end="", flush=True)
+    corrected = search.corrected(found.every)
+    again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
+    failed = [one for one in again if one.failed]
+    numbers = [str(one.step) for one in done if one.failed]
+    names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
+    if failed:
+        wrong = next((q for q in failed[0].quantities if not q.passed), None)
+        what = f"{wrong.name}: {wrong.reason}" if wrong else failed[0].problems[0]
+        found.remarks.append(f"with {_them(found)} put right in memory, step {failed[0].step} still fails: {what}")
+    elif "" not in corrected.mended:
+        found.remarks.append(f"with {_them(found)} put right in memory, {names}")
+    if not open_ and failed:
+        found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
+    return again if not open_ else done, found
+
+
+def _them(found: Localization) -> str:
+    count = sum(len(one.places) for one in found.every)
+    return "it" if count == 1 else f"these {count} places"
+
+
+def _unused(accepts: Sequence[Accept], unused: Sequence[str] | None = None) -> list[str]:
+    """What is said of ``--accept`` that nothing fits."""
+    texts = [one.text for one in accepts] if unused is None else unused
+    return [f"--accept {text}: there is no such difference" for text in texts]
 
 
 def _headline(context: Context) -> str:

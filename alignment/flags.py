@@ -187,6 +187,13 @@ def audit_parser() -> argparse.ArgumentParser:
     p.add_argument("--weights", metavar="FILE", help="of either side, loaded into both (default: random, calibrated on the input)")
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
     p.add_argument("--training", action="store_true", help="compare training mode and fresh weights, too")
+    p.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="KIND[@PLACE]",
+        help="a known difference, e.g. biased_variance or padding@features.0: reported, and no reason to fail (may be repeated)",
+    )
     p.add_argument("--precision", choices=PRECISIONS, help="compare in this precision too (default: not)")
     p.add_argument("--localize", action="store_true", help="make the table over all modules even where nothing differs")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from alignment.accepted import parse
 from alignment.aligned import Aligned, Wanted, align
 from alignment.audit import markdown
 from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
@@ -33,6 +34,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    accepts = parse(args.accept)
     ensure_writable_dir(args.report)
     pair = pair_of(port, reference, args.input, initialisation=args.training)
     pair.project.use(args.device)
@@ -50,7 +52,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
         )
         print(f"input: {_input(pair)}")
-        aligned = align(context, Wanted(STEPS, STEPS, args.report, flags, args.localize))
+        aligned = align(context, Wanted(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts))
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
     if args.json:

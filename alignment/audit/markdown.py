@@ -28,6 +28,15 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
     first = aligned.localization.first
     if first is not None:
         lines += [f"**First mistake:** {_plain(first.line())}", ""]
+    wrong = [one for one in aligned.localization.every if not one.accepted]
+    if len(wrong) > 1:
+        lines += ["| | place | kind | what | line |", "|---|---|---|---|---|"]
+        for number, one in enumerate(wrong, start=1):
+            cells = f"{one.location}{table.also(one)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
+            lines.append(f"| {number} | {' | '.join(_plain(str(cell)) for cell in cells)} |")
+        lines.append("")
+    if aligned.localization.remarks:
+        lines += [*(f"- {_plain(remark)}" for remark in aligned.localization.remarks), ""]
     lines += ["| step | compared | float32 / floor | exact mode | verdict |", "|---|---|---|---|---|"]
     for result in results:
         ratio, exact = table.float32_ratio(result.quantities), table.exact_difference(result)

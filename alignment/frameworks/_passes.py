@@ -58,6 +58,22 @@ class Pass:
     calls: dict[str, Call] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Supplied:
+    """What a module computes in another one's place, as functions of arrays.
+
+    Attributes:
+        forward: positional and named arguments -> the output, arrays in the structure that the module returns.
+        backward: the same arguments and the gradient of each floating array of the output -> gradients of the floating arrays
+            among the arguments, in order, then of ``tensors``; None where none reaches one.
+        tensors: the framework's own parameters that ``backward`` gives gradients of.
+    """
+
+    forward: Callable[[tuple, dict[str, Any]], Any]
+    backward: Callable[[tuple, dict[str, Any], list[np.ndarray]], list[np.ndarray | None]]
+    tensors: tuple[Tensor, ...] = ()
+
+
 def leaves(value: Any, kind: type | tuple[type, ...]) -> list[Any]:
     """All values of a kind in nested tuples, lists and dicts, in order."""
     if isinstance(value, kind):

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks._calls import Change, Recorder, Trace
-from alignment.frameworks._passes import Call, Pass, Wanted, leaves, mapped
+from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.raised import words_of
+
+OWN_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_forward_post_hooks")  # of torch's and Paddle's modules
 
 
 class CallKeeper:
@@ -80,6 +82,40 @@ class Taped(Framework):
     ) -> contextlib.AbstractContextManager[Recorder] | None:
         """The framework's functions hand their calls to a recorder inside the block; None where nothing watches them."""
         return None
+
+    @abc.abstractmethod
+    def _outside(
+        self, outputs: list[np.ndarray], inputs: list[Tensor], pull: Callable[[list[np.ndarray]], list[np.ndarray | None]]
+    ) -> list[Tensor]:
+        """Floating arrays that were computed elsewhere as tensors of the graph.
+
+        Args:
+            outputs: the arrays.
+            inputs: the floating tensors on which they depend.
+            pull: gradients of the outputs -> gradients of the inputs, of their shapes.
+        """
+
+    def supply(self, module: Module, supplied: Supplied) -> bool:
+        def computed(*args: Any, **kwargs: Any) -> Any:
+            floating: list[Tensor] = []
+
+            def taken(tensor: Tensor) -> np.ndarray:
+                array = self.array(tensor)
+                if array.dtype.kind == "f":
+                    floating.append(tensor)
+                return array
+
+            arrays: tuple[tuple, dict] = mapped((args, dict(kwargs)), self.tensor_type, taken)
+            output = supplied.forward(*arrays)
+            wide = [array for array in leaves(output, np.ndarray) if array.dtype.kind == "f"]
+            pull = lambda cotangents: supplied.backward(arrays[0], arrays[1], cotangents)  # noqa: E731
+            made = iter(self._outside(wide, [*floating, *supplied.tensors], pull) if wide else [])
+            return mapped(output, np.ndarray, lambda array: next(made) if array.dtype.kind == "f" else self.tensor(array))
+
+        for name in OWN_HOOKS:
+            getattr(module, name, {}).clear()
+        module.forward = computed
+        return True
 
     def _computing(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext() if self.low is None else self.autocast(self.low)

@@ -21,14 +21,14 @@ import numpy as np
 from alignment.frameworks._calls import Change, Operation, Trace
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
-from alignment.frameworks._passes import Call, Module, Pass, Tensor, Wanted, leaves, mapped
+from alignment.frameworks._passes import Call, Module, Pass, Supplied, Tensor, Wanted, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, own_state
 
 __all__ = [
-    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Tensor", "Trace",
-    "Wanted", "call_modules", "leaves", "mapped", "paths_of",
+    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Supplied", "Tensor",
+    "Trace", "Wanted", "call_modules", "leaves", "mapped", "paths_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -185,6 +185,9 @@ class Framework(abc.ABC):
     def trainable(self, tensor: Tensor) -> bool:
         """Whether gradients reach a tensor and optimizers move it."""
 
+    def set_trainable(self, tensor: Tensor, on: bool) -> None:  # noqa: B027  (a framework that is never mended needs none)
+        """Whether gradients reach a tensor from now on."""
+
     @abc.abstractmethod
     def _stock(self, module: Module) -> Layer | None:
         """What a module of a class of the framework computes, or of a class derived from one; None where unknown."""
@@ -216,6 +219,14 @@ class Framework(abc.ABC):
             after: called with the module, its positional and named arguments, and its output; what it returns, if not None,
                 takes the output's place. Either this or ``before`` is given.
         """
+
+    def supply(self, module: Module, supplied: Supplied) -> bool:
+        """From now on a module computes what functions of arrays say; its own forward and the hooks that it has are left out.
+
+        Returns:
+            Whether the framework can do so; the module is as it was where not.
+        """
+        return False
 
     def follow(self, model: Module) -> None:  # noqa: B027  (a framework with one current device has nothing to do)
         """Compute where a model's tensors lie."""

@@ -124,6 +124,9 @@ class Paddle(Taped):
     def trainable(self, tensor: paddle.Tensor) -> bool:
         return not tensor.stop_gradient
 
+    def set_trainable(self, tensor: paddle.Tensor, on: bool) -> None:
+        tensor.stop_gradient = not on
+
     def training(self, model: nn.Layer) -> bool:
         return model.training
 
@@ -153,9 +156,24 @@ class Paddle(Taped):
 
     def _pull(self, outputs: list, cotangents: list, wanted: list) -> list[np.ndarray | None]:
         given = [self.tensor(c).astype(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
+        if _Outside.running:
+            return self._pull_leaves(outputs, given, wanted)
         # Paddle stops at a tensor that is both an output and wanted, so the outputs are made anew.
         found = paddle.grad([o + 0 for o in outputs], wanted, given, allow_unused=True)
         return [None if gradient is None else self.array(gradient) for gradient in found]
+
+    def _pull_leaves(self, outputs: list, given: list, wanted: list) -> list[np.ndarray | None]:
+        """``_pull`` inside another pass back, where ``paddle.grad`` ends the process; of leaves alone."""
+        for leaf in wanted:
+            leaf.clear_gradient(set_to_zero=False)
+        paddle.autograd.backward(outputs, given)
+        found = [None if leaf.grad is None else self.array(leaf.grad) for leaf in wanted]
+        for leaf in wanted:
+            leaf.clear_gradient(set_to_zero=False)
+        return found
+
+    def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[paddle.Tensor]:
+        return list(_Outside.apply(self, outputs, pull, *inputs))
 
     def gradients(self, model: nn.Layer) -> State:
         found = [(e, t) for e, t in self.described(model) if not t.stop_gradient and t.grad is not None]
@@ -281,6 +299,33 @@ OPERATIONS: list[tuple[Any, str]] = [
 
 AMP = [importlib.import_module(f"paddle.amp.{name}") for name in ("auto_cast", "grad_scaler")]  # functions hide the modules
 MIXED_PRECISION = MixedPrecisionHere(paddle, *AMP)
+
+
+class _Outside(paddle.autograd.PyLayer):
+    """Arrays that were computed elsewhere, and their gradients; ``running`` counts the passes back that are inside one."""
+
+    running = 0
+
+    @staticmethod
+    def forward(ctx: Any, side: Paddle, outputs: list, pull: Callable, *inputs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
+        ctx.side, ctx.pull, ctx.inputs = side, pull, inputs
+        return tuple(side.tensor(array) for array in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: paddle.Tensor) -> tuple:
+        side: Paddle = ctx.side
+        _Outside.running += 1
+        try:
+            with paddle.enable_grad():
+                found = ctx.pull([side.array(one) for one in cotangents])
+        finally:
+            _Outside.running -= 1
+        # Paddle takes no None for a tensor that is trainable.
+        made = [
+            None if t.stop_gradient else paddle.zeros_like(t) if array is None else side.tensor(array)
+            for t, array in zip(ctx.inputs, found, strict=True)
+        ]
+        return tuple(made)
 
 
 def _sizes(value: Any, count: int) -> tuple:

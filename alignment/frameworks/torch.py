@@ -129,6 +129,9 @@ class Torch(Taped):
     def trainable(self, tensor: torch.Tensor) -> bool:
         return tensor.requires_grad
 
+    def set_trainable(self, tensor: torch.Tensor, on: bool) -> None:
+        tensor.requires_grad_(on)
+
     def training(self, model: nn.Module) -> bool:
         return model.training
 
@@ -164,6 +167,9 @@ class Torch(Taped):
         given = [self.tensor(c).to(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
         found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
         return [None if gradient is None else self.array(gradient) for gradient in found]
+
+    def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[torch.Tensor]:
+        return list(_Outside.apply(self, outputs, pull, *inputs))
 
     def gradients(self, model: nn.Module) -> State:
         found = [(e, t) for e, t in self.described(model) if isinstance(t, nn.Parameter) and t.grad is not None]
@@ -283,6 +289,22 @@ class _Recording(TorchFunctionMode):
         if name == "__get__":  # a property
             name = getattr(function.__self__, "__name__", "")
         return self.recorder.run(function, name, args, kwargs or {})
+
+
+class _Outside(torch.autograd.Function):
+    """Arrays that were computed elsewhere, and their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, side: Torch, outputs: list, pull: Callable, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.side, ctx.pull = side, pull
+        return tuple(side.tensor(array) for array in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple:
+        side: Torch = ctx.side
+        with torch.enable_grad():
+            found = ctx.pull([side.array(one) for one in cotangents])
+        return None, None, None, *(None if array is None else side.tensor(array) for array in found)
 
 
 def _in_float32(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -26,7 +26,7 @@ from alignment.localize.search import (
     locate_in_models,
     random_cotangents,
     tied_names,
-    weights_finding,
+    weights_findings,
 )
 from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
@@ -34,7 +34,7 @@ from alignment.observe import share_dropout
 from alignment.weights import copy_weights, renamed
 from mobilenetv3_common.weights import State
 
-__all__ = ["Finding", "Kind", "LayerRow", "Localization", "Pair", "compare_states", "localize", "match_modules"]
+__all__ = ["Finding", "Kind", "LayerRow", "Localization", "Pair", "compare_states", "localize", "match_modules", "states_compared"]
 
 
 def localize(
@@ -101,10 +101,15 @@ def localize(
 
 
 def compare_states(port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]) -> Finding | None:
-    """The first tensor that the port shares by mistake, or holds with other values.
+    """The first of ``states_compared``."""
+    return next(iter(states_compared(port, reference, matching, frameworks)), None)
+
+
+def states_compared(port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]) -> list[Finding]:
+    """The tensors that the port shares by mistake, or holds with other values; those of other shapes are left out.
 
     Args:
-        port, reference: models that hold their weights, of equal structure.
+        port, reference: models that hold their weights.
         matching: which module is which.
         frameworks: of the port and of the reference.
     """
@@ -116,4 +121,5 @@ def compare_states(port: Module, reference: Module, matching: Matching, framewor
     together = {name: number for number, group in enumerate(expected) for name in group}
     groups = tied_names(described, lambda entry: renamed(entry, names))
     apart = [g for g in groups if len({together.get(name, name) for name in g}) > 1]
-    return weights_finding(ours, {entry.canonical: entry.to_canonical(other.array(t)) for entry, t in theirs}, apart)
+    right = {entry.canonical: entry.to_canonical(other.array(t)) for entry, t in theirs}
+    return weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)

@@ -16,8 +16,10 @@ from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem
 from alignment.frameworks.base import Call, Layer, leaves, mapped
 from alignment.localize.matching import Matching
+from alignment.localize.mending import mend
 from alignment.localize.tracing import Answer, Network
 
+GRADIENT_OF = "gradient of "
 Named = dict[str, "np.ndarray | None"]
 OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
@@ -62,6 +64,9 @@ class Pair:
         dtype: that low precision.
         calls: of the reference, made by the search.
         blames: by call and phase, as far as they were looked at.
+        mended: modules of the port that compute what the reference's compute, since their mistakes are known.
+        known: names of parameters and statistics that are known to go wrong, though the module's output is right.
+        stopped: the module behind which the search could not go on; ``""`` where it came to its end.
     """
 
     port: Network
@@ -76,6 +81,9 @@ class Pair:
     dtype: str = ""
     calls: dict[str, Call] = field(default_factory=dict)
     blames: dict[tuple[str, str], Blame] = field(default_factory=dict)
+    mended: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    stopped: str = ""
     _limits: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -97,6 +105,20 @@ class Pair:
         if (key, phase) not in self.blames or (whole and self.blames[key, phase].oversized):
             self.blames[key, phase] = self._blame(key, phase, None if whole else self.limits())
         return self.blames[key, phase]
+
+    def mend(self, path: str) -> bool:
+        """Put the reference's module in the place of the port's; returns whether that can be done."""
+        if path in self.mended:
+            return True
+        if not mend(self.port, self.reference, path):
+            return False
+        self.mended.add(path)
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Look again at every module that was to blame."""
+        self.blames = {key: blame for key, blame in self.blames.items() if not blame.guilty}
 
     def limits(self) -> dict[str, int]:
         """By module: how many numbers one call of the port's may give, a multiple of the reference's."""
@@ -132,7 +154,10 @@ class Pair:
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = max((norm(v) for v in right.values() if v is not None), default=0.0)
+        known = self._known_below(path)
         for name in dict.fromkeys([*right, *found]):
+            if name.removeprefix(GRADIENT_OF) in known:
+                continue
             if self.draws:
                 wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
             else:
@@ -141,6 +166,19 @@ class Pair:
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def _known_below(self, path: str) -> set[str]:
+        """Names within a module of what is known to go wrong, and of what only one side has in a module that is mended."""
+        prefix = f"{path}." if path else ""
+        known = {name[len(prefix) :] for name in self.known if name.startswith(prefix)}
+        inside = [m[len(prefix) :] for m in self.mended if m.startswith(prefix) and m != path]
+        if inside:
+            ours, theirs = self.port.held(path), self.reference.held(path)
+            uneven = {
+                n for n in ours.keys() | theirs.keys() if n not in ours or n not in theirs or ours[n][0].shape != theirs[n][0].shape
+            }
+            known |= {name for name in uneven if any(name.startswith(f"{m}.") for m in inside)}
+        return known
 
     def _differs_in_low(self, name: str, a: Any, b: Any, drawn: list[Any]) -> tuple[bool, float, str]:
         if a is None and b is None:
@@ -253,7 +291,7 @@ def forward_quantities(answer: Answer) -> Named:
 def backward_quantities(answer: Answer) -> Named:
     """What of a call is compared backward, by name."""
     inputs: Named = {"gradient of its input" + (f" {i + 1}" if i else ""): g for i, g in enumerate(answer.input_gradients)}
-    return inputs | {f"gradient of {name}": g for name, g in answer.gradients.items()}
+    return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:

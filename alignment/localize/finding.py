@@ -60,7 +60,10 @@ class Finding:
         kind: what the mistake looks like.
         hint: the same in words, with what was measured.
         measured: the size of the difference in words.
-        source: the line of the port that is wrong, ``package/file.py:31``; ``""`` where it is not known.
+        source: the line of the port to change, ``package/file.py:31``; ``""`` where it is not known.
+        also: further places of the same mistake.
+        confirmed: whether the mistake, put into the reference, gives what the port gives; the reference's part is then the fix.
+        accepted: whether the difference was known beforehand.
     """
 
     stage: Stage
@@ -69,6 +72,14 @@ class Finding:
     hint: str = ""
     measured: str = ""
     source: str = ""
+    also: list[str] = field(default_factory=list)
+    confirmed: bool = False
+    accepted: bool = False
+
+    @property
+    def places(self) -> list[str]:
+        """Every place of the mistake."""
+        return [self.location, *self.also]
 
     def line(self) -> str:
         """One line for a person."""
@@ -78,12 +89,17 @@ class Finding:
 
 @dataclass
 class Localization:
-    """The outcome: the first finding, or None, the table over all modules, and what is called or nested otherwise in the port."""
+    """The outcome: the first finding, or None, the table over all modules, and what is called or nested otherwise in the port.
+
+    Where the search went on behind the first finding, ``every`` has all of them, and ``remarks`` says how far it came.
+    """
 
     first: Finding | None = None
     layers: list[LayerRow] = field(default_factory=list)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    every: list[Finding] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
         """The finding in one line, or that there is none."""
@@ -96,6 +112,8 @@ class Localization:
         """The content of ``localization`` in alignment.json."""
         return {
             "first": vars(self.first) if self.first else None,
+            "every": [vars(finding) for finding in self.every],
+            "remarks": self.remarks,
             "seconds": round(self.seconds, 2),
             "layers": [vars(row) for row in self.layers],
         }

@@ -263,3 +263,16 @@ class Kind(str, enum.Enum):
 
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
+
+
+# Kinds that say what is seen, and not what computes the port's numbers: a second mistake in the same place would change nothing.
+NOT_EXPLAINED = frozenset(
+    {
+        Kind.UNKNOWN, Kind.RAISES, Kind.SHAPE, Kind.NOT_FINITE, Kind.ZERO, Kind.FEW_ELEMENTS, Kind.LAYER_MISSING, Kind.LAYER_EXTRA,
+        Kind.LAYER_REPLACED, Kind.LAYER_NOT_CALLED, Kind.CALL_ORDER, Kind.HALF_PRECISION, Kind.FLOAT32_CONSTANT, Kind.OVERFLOW,
+        Kind.AUTOCAST_LIST, Kind.DETACHED,
+    }
+)  # fmt: skip
+
+# Kinds of mistakes of a model, its weights and its gradients, in the order above.
+MODEL_KINDS = tuple(kind for kind in list(Kind)[1 : list(Kind).index(Kind.MIRRORED)])

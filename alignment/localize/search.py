@@ -16,7 +16,7 @@ import numpy as np
 from alignment.compare import distance, norm, relative
 from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, leaves
-from alignment.localize.blame import Blame, Pair, Subject, one_ulp
+from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
 from alignment.localize.hints.arrays import close
@@ -34,15 +34,30 @@ VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.ZERO, Kind.PERMUTED, Kind.RAIS
 
 def search(pair: Pair) -> Finding | None:
     """The first own mistake, forward, then backward where cotangents are given."""
+    return next(findings(pair), None)
+
+
+def findings(pair: Pair) -> Iterator[Finding]:
+    """The own mistakes one after another, forward, then backward where cotangents are given.
+
+    The search goes on with the reference's module in the place of each that is to blame (``Pair.mend``); where gradients of
+    parameters or statistics alone are wrong, these are left out instead. A module whose output is wrong is to blame once.
+    """
     with training_mode(pair.networks, pair.training):
         pair.calls = pair.reference.trace(pair.args, pair.cotangents)
         for phase in ("forward", "backward") if pair.cotangents is not None else ("forward",):
             # In low precision a module's mistake drowns in the rounding of all that surround it, so each is looked at.
             inner_first = list(pair.calls) if phase == "forward" else list(reversed(pair.calls))
-            for key in inner_first if pair.draws else [""]:
-                if pair.blame(key, phase).guilty and (finding := _descend(pair, key, phase)):
-                    return finding
-    return None
+            try:
+                for key in inner_first if pair.draws else [""]:
+                    yield from _descend(pair, key, phase)
+            except _CannotMend as error:
+                pair.stopped = str(error)
+                return
+
+
+class _CannotMend(Exception):
+    """Nothing can be said of what surrounds a module, since the reference's cannot take its place."""
 
 
 def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
@@ -63,14 +78,29 @@ def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
     return [rng.standard_normal(o.shape) / max(o.size, 1) if o.dtype.kind == "f" else None for o in outputs]
 
 
-def _descend(pair: Pair, key: str, phase: str) -> Finding | None:
-    """The finding in a guilty call, or None where it is right after all when it runs to its end."""
+def _descend(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
+    """The findings in a guilty call; none where it is right after all when it runs to its end."""
     path = key.split("#")[0]
+    if path not in pair.mended and not pair.blame(key, phase).guilty:
+        return
     children = _children(pair, path)
     for child in reversed(children) if phase == "backward" else children:
-        if pair.blame(child, phase).guilty and (finding := _descend(pair, child, phase)):
-            return finding
-    return _finding(pair, key, phase) if pair.blame(key, phase, whole=True).guilty else None
+        yield from _descend(pair, child, phase)
+    while path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
+        what = pair.blame(key, phase).what
+        yield _finding(pair, key, phase)
+        if not _known(pair, path, what) and not pair.mend(path):
+            raise _CannotMend(path)
+
+
+def _known(pair: Pair, path: str, what: str) -> bool:
+    """Leave a parameter's gradient or a statistic out from now on, where it alone was wrong; False for all else."""
+    name = what.removeprefix(GRADIENT_OF)
+    if name not in pair.reference.held(path):
+        return False
+    pair.known.add(f"{path}.{name}" if path else name)
+    pair.forget()
+    return True
 
 
 def _children(pair: Pair, path: str) -> list[str]:
@@ -212,23 +242,31 @@ def locate_in_models(pair: Pair, with_table: bool = True) -> Localization:
 
 
 def weights_finding(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tied: list[list[str]]) -> Finding | None:
-    """The first weight or statistic that is not the reference's.
+    """The first of ``weights_findings``."""
+    return next(iter(weights_findings(ours, theirs, tied)), None)
+
+
+def weights_findings(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tied: list[list[str]]) -> list[Finding]:
+    """The weights and statistics that are not the reference's; those of which the same can be said are one finding.
 
     Args:
         ours, theirs: canonical states under the reference's names, of equal shapes.
         tied: groups of names that are one tensor in the port alone.
     """
+    found = [
+        Finding("weights", g[-1], Kind.PARAMETERS_SHARED, f"the same tensor as {g[0]} in the port", f"{len(g)} names") for g in tied
+    ]
     wrong = [name for name, value in theirs.items() if (ours[name] != value).any()]
-    if tied:
-        group = tied[0]
-        words = f"the same tensor as {group[0]} in the port"
-        return Finding("weights", group[-1], Kind.PARAMETERS_SHARED, words, f"{len(group)} names")
-    if not wrong:
-        return None
-    name = wrong[0]
-    kind, words = weight_hint(name, wrong, ours, theirs)
-    size = relative(distance(ours[name], theirs[name]), norm(theirs[name]))
-    return Finding("weights", name, kind, words, f"relative L2 {size:.1e}; {len(wrong)} of {len(theirs)} tensors differ")
+    alike: dict[tuple, Finding] = {}
+    for name in wrong:
+        kind, words = weight_hint(name, wrong, ours, theirs)
+        if kind is not Kind.UNKNOWN and (kind, words) in alike:
+            alike[kind, words].also.append(name)
+            continue
+        size = relative(distance(ours[name], theirs[name]), norm(theirs[name]))
+        measured = f"relative L2 {size:.1e}; {len(wrong)} of {len(theirs)} tensors differ"
+        alike[kind, words if kind is not Kind.UNKNOWN else name] = Finding("weights", name, kind, words, measured)
+    return [*found, *alike.values()]
 
 
 def tied_names(described: list, name_of: Callable[[Any], str]) -> list[list[str]]:

@@ -27,7 +27,23 @@ def structure_finding(
     used: Callable[[], Sequence[str]] = lambda: (),
     last_layer: str | None = None,
 ) -> Finding | None:
-    """The first layer with weights, in the order of computation, that only one side has or that has other tensors.
+    """The first of ``structure_findings``; it says how many more there are."""
+    found = structure_findings(port, reference, matching, sides, used, last_layer)
+    if more := len(found) - 1:
+        for first in found[:1]:
+            first.measured += f"; {more} more layer{'s' if more > 1 else ''} with other weights"
+    return found[0] if found else None
+
+
+def structure_findings(
+    port: Module,
+    reference: Module,
+    matching: Matching,
+    sides: Sides,
+    used: Callable[[], Sequence[str]] = lambda: (),
+    last_layer: str | None = None,
+) -> list[Finding]:
+    """The layers with weights, in the order of computation, that only one side has or that have other tensors.
 
     Args:
         port, reference: the models.
@@ -44,13 +60,10 @@ def structure_finding(
             found.append((path, False, _layer_finding(path, layer, layers, last_layer)))
     others = [u for u in matching.unmatched if u.parameters]
     if not (found or moved or any(u.kind != "moved" for u in others)):
-        return None  # what has moved alone may be right there: the forward pass tells
+        return []  # what has moved alone may be right there: the forward pass tells
     found += [(u.follows or u.path, u.kind == "extra", _unmatched_finding(u)) for u in others]
     order = list(used()) or list(sides[1].modules(reference))
-    first = min(found, key=lambda one: _rank(one[0], one[1], one[2].location, order))[2]
-    if more := len(found) - 1:
-        first.measured += f"; {more} more layer{'s' if more > 1 else ''} with other weights"
-    return first
+    return [one[2] for one in sorted(found, key=lambda one: _rank(one[0], one[1], one[2].location, order))]
 
 
 def _rank(place: str, extra: bool, location: str, order: Sequence[str]) -> float:

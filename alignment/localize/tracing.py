@@ -69,6 +69,7 @@ class Network:
             self.modules = {theirs: own[ours] for theirs, ours in paths.items() if ours in own}
             names = {ours: theirs for theirs, ours in paths.items()}
         self._parameters: dict[str, tuple[Entry, Tensor]] = {}
+        self._buffers: dict[str, tuple[Entry, Tensor]] = {}
         self.buffers: dict[str, Tensor] = {}
         self.start: State = {}
         for entry, tensor in framework.described(model):
@@ -79,6 +80,7 @@ class Network:
             values = framework.array(tensor)
             if values.dtype.kind == "f":
                 self.buffers[name], self.start[name] = tensor, values
+                self._buffers[name] = entry, tensor
 
     def children(self, path: str, called: Container[str]) -> list[str]:
         """Paths of the modules directly inside one; a container that is never called (a list of modules) gives way to its own.
@@ -104,6 +106,12 @@ class Network:
         """Names of the floating buffers below a module: name within it -> name."""
         prefix = f"{path}." if path else ""
         return {name[len(prefix) :]: name for name in self.buffers if name.startswith(prefix)}
+
+    def held(self, path: str) -> dict[str, tuple[Entry, Tensor]]:
+        """The parameters and floating buffers of a module by name within it."""
+        prefix = f"{path}." if path else ""
+        both = {**self._parameters, **self._buffers}
+        return {name[len(prefix) :]: pair for name, pair in both.items() if name.startswith(prefix)}
 
     def put_back(self, path: str = "") -> None:
         """Give the buffers below a module the values that they began with."""

@@ -13,7 +13,7 @@ from alignment.coverage import Coverage
 from alignment.localize.finding import LayerRow, Localization
 from alignment.report.drawing import STYLE, Series, chart, escape, number, table
 from alignment.report.picture import panels
-from alignment.report.table import exact_difference, not_run, notes, passed
+from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
 from alignment.steps.context import Context
 from alignment.steps.result import Curves, StepResult
 
@@ -70,7 +70,8 @@ def _place(localization: Localization) -> str:
         ("Found in", f"{localization.seconds:.1f} s"),
     ]
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
-    return f'<h2>Where it goes wrong first</h2><dl class="place">{items}</dl>'
+    said = "".join(f"<p>{escape(line)}</p>" for line in mistakes(localization))
+    return f'<h2>Where it goes wrong first</h2><dl class="place">{items}</dl>{said}'
 
 
 def _coverage(covered: Coverage) -> str:

@@ -42,6 +42,7 @@ def summary(context: Context, results: Sequence[StepResult], localization: Local
         "recipe": context.recipe_name or None,
         "device": context.device,
         "versions": versions(),
+        "accepted": [vars(one) for one in localization.every if one.accepted],
         "rests_on": [result.name for result in results if result.ran],
         "notes": context.notes(),
         "not_run": {result.name: result.not_run for result in results if result.not_run},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alignment import tolerance
 from alignment.compare import Quantity
-from alignment.localize.finding import Localization
+from alignment.localize.finding import Finding, Localization
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 
@@ -104,11 +104,12 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
     model = context.model
     if not passed(results):
         return f"The {port} {model} is not the {reference} {model}."
+    apart = ", apart from the differences that were accepted" if context.accepted else ""
     ran = [result.step for result in results if result.ran and result.step]
     recipe = f", trained by {context.recipe_name}" if context.recipe is not None else ""
     if ran == list(every) and not any(result.not_run for result in results):
-        return f"The {port} {model} is the {reference} {model}{recipe}."
-    return f"Passed{recipe}, as far as {steps_in_words(results)} can tell; the others were not run."
+        return f"The {port} {model} is the {reference} {model}{recipe}{apart}."
+    return f"Passed{recipe}{apart}, as far as {steps_in_words(results)} can tell; the others were not run."
 
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
@@ -122,11 +123,38 @@ def notes(context: Context) -> list[str]:
     return [f"note: {note}" for note in context.notes()]
 
 
+def also(finding: Finding, most: int = 3) -> str:
+    """The further places of a mistake, for people."""
+    if not finding.also:
+        return ""
+    more = len(finding.also) - most
+    return f", and also {', '.join(finding.also[:most])}{f' and {more} more' if more > 0 else ''}"
+
+
+def mistakes(localization: Localization) -> list[str]:
+    """All mistakes, where the search went on behind the first; and how far it came."""
+    lines = []
+    wrong = [one for one in localization.every if not one.accepted]
+    if len(wrong) == 1:
+        places = f"{also(wrong[0]).removeprefix(', and ')}; " if wrong[0].also else ""
+        lines.append(f"  {places}the only one found; {_kind_and_source(wrong[0])}")
+    elif wrong:
+        lines.append(f"{len(wrong)} mistakes, each found with those before it put right in memory:")
+        for number, one in enumerate(wrong, start=1):
+            lines.append(f"  {number}. {one.line()}{also(one)}; {_kind_and_source(one)}")
+    return lines + [f"  {remark}" for remark in localization.remarks]
+
+
+def _kind_and_source(finding: Finding) -> str:
+    return f"kind: {finding.kind or 'unknown'}" + (f", line to change: {finding.source}" if finding.source else "")
+
+
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
     """What failed, one line each, the place of the first mistake first; empty where all passed."""
     lines = []
     if localization.first is not None:
         lines.append(f"first divergence: {localization.first.line()}")
+    lines += mistakes(localization)
     for result in results:
         failed = [q for q in result.quantities if not q.passed]
         lines += [f"  {q.name}: {q.reason}" for q in failed[:5]]

@@ -16,9 +16,11 @@ from alignment.compare import distance, norm, relative
 from alignment.frameworks._low import BITS, rounded_at_random
 from alignment.frameworks.base import Framework, Low, Module, call_modules
 from alignment.localize.matching import Matched, matched
+from alignment.localize.mending import mend_all
+from alignment.localize.tracing import Network
 from alignment.names import check_names
 from alignment.project import ModelSpec, Project, Side
-from alignment.weights import load_file, translated
+from alignment.weights import load_file, renamed, translated
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
@@ -64,6 +66,12 @@ class Context:
         recipe: what steps 5 and 6 train by instead of the project's own recipe, in small; ``recipe_name`` is for people.
         precision: in which steps 1, 4 and 5 compare besides, ``"bfloat16"`` or ``"float16"``; none where empty.
         without_training: why training mode is not compared; ``""`` to compare it where it can be.
+        fitting: whether the port takes the reference's weights where they fit and keeps its own elsewhere: to look further
+            where the structure or the weights are wrong.
+        mended: modules that compute in the port what they compute in the reference, by the reference's paths, since their mistakes
+            are known.
+        known_fresh: parameters whose fresh values are known to be drawn otherwise.
+        accepted: one line for each difference that was accepted beforehand and is there.
     """
 
     project: Project
@@ -81,6 +89,10 @@ class Context:
     recipe_name: str = ""
     precision: str = ""
     without_training: str = ""
+    fitting: bool = False
+    mended: tuple[str, ...] = ()
+    known_fresh: frozenset[str] = frozenset()
+    accepted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.model = self.model or next(iter(self.project.models))
@@ -261,11 +273,21 @@ class Context:
 
     def load(self, role: str, network: Module, state: State) -> None:
         """Put a canonical state of the reference, or the one with which a side starts, into a model of one side."""
+        if role == "port" and self.fitting:
+            self._load_fitting(network, state)
+            return
         converted = self.port_weights is not None and state is self.__dict__.get("_converted")
         if role == "port" and self.spec.load is not None and not converted:
             self.spec.load(network, state)
         else:
             self.sides[role].framework.load(network, state)
+
+    def _load_fitting(self, network: Module, state: State) -> None:
+        framework, names = self.port.framework, self.matched.matching.renaming()
+        for entry, tensor in framework.described(network):
+            values = state.get(renamed(entry, names))
+            if values is not None and values.shape == entry.shape:
+                framework.assign(tensor, entry.to_own(values))
 
     @functools.cached_property
     def weights(self) -> Weights:
@@ -322,9 +344,9 @@ class Context:
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know: layers called or nested otherwise, and which conversion was not checked."""
         try:
-            found = [f"{note} (--names maps them otherwise)" for note in self.matched.matching.notes]
+            found = [*self.accepted, *(f"{note} (--names maps them otherwise)" for note in self.matched.matching.notes)]
         except Exception:  # a port that cannot be built is a finding of the steps
-            found = []
+            found = [*self.accepted]
         if self.port_weights is None and self.given_state is None:
             found.append(
                 f"conversion not checked: the engine itself loaded the {self.weights.name} weights into both sides "
@@ -480,10 +502,26 @@ class Lane:
         self.network = context.build(self.role, exact=self.exact)
         self.iteration = 0
         self.dropouts = observe.share_dropout(self.framework, self.network, self._uniform) if share_dropout else 0
+        if self.role == "port" and context.mended:
+            mend_all(self.as_network(), self._reference(share_dropout), context.mended)
         self.reset()
 
     def _uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         return np.random.default_rng([self.context.seed, self.iteration]).random(shape)
+
+    def _reference(self, share_dropout: bool) -> Network:
+        """The reference in this lane's precision, with this lane's masks."""
+        framework, low = self.context.reference.framework, self.framework.low
+        framework = framework if low is None else framework.in_low_precision(low)
+        network = self.context.build("reference", exact=self.exact)
+        if share_dropout:
+            observe.share_dropout(framework, network, self._uniform)
+        return Network(framework, network)
+
+    def as_network(self) -> Network:
+        """The model as functions of arrays."""
+        paths = self.context.matched.matching.paths if self.role == "port" else None
+        return Network(self.framework, self.network, paths)
 
     def inputs(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Inputs in this lane's precision, moved by one ulp where the lane's weights are."""

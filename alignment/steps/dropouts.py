@@ -25,7 +25,9 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
     """
     profiles: list[Profile] = []
     for role, side in context.sides.items():
-        profiles.append(dropout_profile_of(side.framework, networks[role] if networks else context.build(role)))
+        made = dropout_profile_of(side.framework, networks[role] if networks else context.build(role))
+        mended = tuple(f"{path}." for path in context.mended)
+        profiles.append({name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)})
     return judge_profiles(dict(zip(context.sides, profiles, strict=True)))
 
 

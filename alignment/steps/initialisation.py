@@ -87,7 +87,9 @@ def judge(context: Context, result: StepResult) -> None:
     rows = Group("initialisation")
     for verdict in verdicts:
         row = Quantity(f"initialisation.{verdict.name}", list(verdict.shape))
-        rows.add(row.fail(f"{verdict.words} ({verdict.measured})") if verdict.words else row)
+        rows.add(
+            row.fail(f"{verdict.words} ({verdict.measured})") if verdict.words and verdict.name not in context.known_fresh else row
+        )
     drawn = sum(verdict.random for verdict in verdicts)
     result.evidence["initialisation"] = f"{drawn} random and {len(verdicts) - drawn} constant tensors, {seeds} seeds"
     result.quantities += rows.rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,12 @@ def in_low_precision(context: Context) -> Finding | None:
 
 
 def dropout(context: Context) -> Finding | None:
-    """The port's own dropout layers, without shared masks."""
+    """The first of ``dropouts``."""
+    return next(dropouts(context), None)
+
+
+def dropouts(context: Context) -> Iterator[Finding]:
+    """The port's own dropout layers that are wrong, without shared masks."""
     for row in dropout_profile(context):
         if row.passed:
             continue
@@ -125,8 +131,7 @@ def dropout(context: Context) -> Finding | None:
         elif ours is not None and ours.kept != theirs.kept:
             words = f"dropout multiplies what it keeps by {ours.kept:.4g} in training, expected {theirs.kept:.4g}"
             kind = Kind.DROPOUT_SCALE
-        return Finding("forward", path, kind, words, row.reason)
-    return None
+        yield Finding("forward", path, kind, words, row.reason)
 
 
 def with_other_options(context: Context) -> Finding | None:

@@ -1,0 +1,83 @@
+"""The line of the port's source that makes a layer, or the forward that connects its parts."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from pathlib import Path
+
+from alignment.frameworks.base import Framework, Module
+from alignment.raised import shown
+
+
+def source_line(framework: Framework, model: Module, path: str, made: bool = False) -> str:
+    """``file.py:12`` for a module of a model by its own path.
+
+    Args:
+        framework, model: the port.
+        path: of the module.
+        made: ask for where it is made, also of a module that has others inside.
+    """
+    modules = framework.modules(model, every_path=True)
+    if path not in modules:
+        return ""
+    module = modules[path]
+    if framework.children(module) and not made and not _stock(framework, module):
+        return _line(type(module).forward)
+    names: list[str] = []
+    while path:
+        path, _, name = path.rpartition(".")
+        names.insert(0, name)
+        parent = modules.get(path)
+        if parent is not None and not _stock(framework, parent):
+            return _assigned(type(parent), names)
+    return ""
+
+
+def _stock(framework: Framework, module: Module) -> bool:
+    """Whether a module's class is the framework's own container."""
+    name = framework.module_type.__module__.partition(".")[0]
+    own = type(module).__module__
+    return own.partition(".")[0] == name and ".models" not in own
+
+
+def _line(function: object) -> str:
+    try:
+        file, (_, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return ""
+    return f"{shown(Path(file).resolve())}:{number}" if file else ""
+
+
+def _assigned(kind: type, names: list[str]) -> str:
+    """Where a class or one that it is derived from assigns ``self.NAME``; the argument of a Sequential where it can be told."""
+    for owner in kind.__mro__:
+        try:
+            lines, start = inspect.getsourcelines(owner)
+            file = inspect.getsourcefile(owner)
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for node in ast.walk(tree):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            if any(_is_own(target, names[0]) for target in targets) and file:
+                assert isinstance(node, ast.Assign | ast.AnnAssign)
+                return f"{shown(Path(file).resolve())}:{start + _within(node.value or node, names[1:]).lineno - 1}"
+    return ""
+
+
+def _is_own(target: ast.expr, name: str) -> bool:
+    own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    return own and target.attr == name  # type: ignore[attr-defined]
+
+
+def _within(value: ast.expr | ast.stmt, names: list[str]) -> ast.expr | ast.stmt:
+    """The argument of ``Sequential(...)`` that the numbers name, one inside another."""
+    for name in names:
+        plain = isinstance(value, ast.Call) and not any(isinstance(one, ast.Starred) for one in value.args)
+        called = getattr(getattr(value, "func", None), "attr", getattr(getattr(value, "func", None), "id", ""))
+        if not (plain and called == "Sequential" and name.isdigit() and int(name) < len(value.args)):  # type: ignore[union-attr]
+            return value
+        value = value.args[int(name)]  # type: ignore[union-attr]
+    return value

@@ -1,0 +1,245 @@
+"""Every mistake of a model, not the first alone: what is found is put right in memory, and the search goes on behind it.
+
+In each place that is to blame the reference's module takes the port's place (``alignment.localize.mending``). Where a hypothesis
+explained the difference to rounding (``Finding.confirmed``), that undoes the very mistake. Elsewhere the reference's own
+module stands in for a part that is not understood, and a second mistake inside its forward would not be seen: ``remarks`` says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from alignment.frameworks.base import Module
+from alignment.localize import Pair, states_compared
+from alignment.localize.finding import Finding, Localization
+from alignment.localize.kinds import NOT_EXPLAINED, Kind
+from alignment.localize.matching import order_of_use
+from alignment.localize.search import findings, random_cotangents
+from alignment.localize.source import source_line
+from alignment.localize.stages import models
+from alignment.localize.structure import structure_findings
+from alignment.raised import place_of, words_of
+from alignment.steps import initialisation, low_precision
+from alignment.steps.context import Context
+
+NUMBERS = str.maketrans("", "", "0123456789.")
+
+
+class Search:
+    """The search of one pair of models.
+
+    Args:
+        context: the two sides.
+
+    Attributes:
+        context: the same; of the port whose weights fit in part where its structure or weights are wrong.
+        found: the mistakes so far.
+        mended: modules that compute what the reference's compute, from now on.
+        known: names of parameters and statistics that are known to go wrong.
+        remarks: how far the search came.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.found: list[Finding] = []
+        self.mended: list[str] = []
+        self.known: set[str] = set()
+        self.remarks: list[str] = []
+
+    def run(self) -> None:
+        """All stages, in the order of ``alignment.localize.stages.MODEL``."""
+        if not self._built():
+            return
+        training = () if self.context.unshared_randomness else (True,)
+        for mode in (False, *training):
+            self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
+        self._dropouts()
+        for mode in (False, *training):
+            self._pair(lambda mode=mode: models.pair(self.context, mode, "32"), ", in float32 alone", backward=False)  # type: ignore[misc]
+        if self.context.precision and not low_precision.lacks(self.context):
+            for mode in (False, *training):
+                make = lambda mode=mode: low_precision.pair(self.context, mode)  # noqa: E731
+                self._pair(make, f", in {self.context.precision}")  # type: ignore[arg-type]
+        self._fresh_weights()
+
+    def corrected(self, found: list[Finding]) -> Context:
+        """The two sides with findings put right in memory, as far as a module or the weights can be."""
+        context = copy.copy(self.context)
+        context.__dict__.pop("roundings", None)
+        places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
+        context.mended = tuple(dict.fromkeys(self._nearest(place) for place in places))
+        context.known_fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
+        return context
+
+    def _built(self) -> bool:
+        """Structure and weights; returns whether the port can be built."""
+        context = self.context
+        try:
+            port, matching = context.fresh("port"), context.matched.matching
+        except Exception as error:  # whatever the port raises
+            place = place_of(error) or context.model
+            self.found.append(Finding("structure", place, Kind.RAISES, "the model cannot be built", words_of(error)))
+            return False
+        reference = context.build("reference")
+        used = lambda: order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))  # noqa: E731
+        structure = structure_findings(port, reference, matching, context.frameworks, used, context.spec.last_layer)
+        weights: list[Finding] = []
+        try:
+            loaded = context.build("port")
+        except Exception as error:
+            if not structure:
+                words = "the weights do not load"
+                weights = [Finding("weights", place_of(error) or "load", Kind.RAISES, words, words_of(error))]
+        else:
+            weights = states_compared(loaded, reference, matching, context.frameworks)
+        self.found += structure + weights
+        if self.found:
+            self.context = copy.copy(context)
+            self.context.fitting = True
+            self.context.__dict__.pop("roundings", None)
+        for finding in structure:
+            self._mend(self._nearest(finding.location))
+        for finding in weights:
+            if finding.kind is Kind.PARAMETERS_SHARED:
+                self.known.add(finding.location)
+                self._mend(self._nearest(finding.location))
+        return True
+
+    def _nearest(self, place: str) -> str:
+        """The module that both sides have at a place, or above it."""
+        while place and place not in self.context.matched.matching.paths:
+            place = place.rpartition(".")[0]
+        return place
+
+    def _mend(self, path: str) -> None:
+        if path not in self.mended:
+            self.mended.append(path)
+            self.context = copy.copy(self.context)
+            self.context.mended = tuple(self.mended)
+
+    def _pair(self, make, remark: str, backward: bool = True) -> None:  # type: ignore[no-untyped-def]
+        """The modules' own mistakes in one mode and precision."""
+        try:
+            pair: Pair = make()
+            pair.mended, pair.known = set(self.mended), set(self.known)
+            if backward:
+                pair.cotangents = random_cotangents(pair)
+            for finding in findings(pair):
+                finding.measured += remark
+                self._add(finding)
+        except Exception as error:  # the port may raise anything where it is not mended
+            if place := place_of(error):
+                self._add(Finding("forward", place, Kind.RAISES, "the port cannot run", words_of(error)))
+            else:
+                self.remarks.append(f"the search ended early: {words_of(error)}")
+            return
+        for path in [path for path in pair.mended if path not in self.mended]:
+            self._mend(path)
+        self.known |= pair.known
+        if pair.stopped:
+            self.remarks.append(f"the search ended at {pair.stopped}: the reference's module cannot take its place")
+
+    def _add(self, finding: Finding) -> None:
+        same = [one for one in self.found if finding.location in one.places]
+        if any(one.kind is finding.kind or one.stage == "structure" for one in same):
+            return  # said before it was loaded
+        finding.confirmed = finding.kind not in NOT_EXPLAINED
+        self.found.append(finding)
+
+    def _dropouts(self) -> None:
+        for finding in models.dropouts(self.context):
+            if not any(finding.location in one.places for one in self.found):
+                self._add(finding)
+
+    def _fresh_weights(self) -> None:
+        try:
+            verdicts = initialisation.verdicts_of(self.context)[0] if initialisation.wanted(self.context) else []
+        except Exception:  # the port cannot be built, which has been said
+            return
+        for verdict in verdicts:
+            if verdict.words:
+                found = Finding("initialisation", verdict.name, Kind.INITIALISATION, verdict.words, verdict.measured)
+                self.found.append(found)
+
+
+def every_mistake(context: Context) -> tuple[Localization, Search]:
+    """All mistakes of the model, those of one kind that read alike as one.
+
+    Args:
+        context: the two sides.
+
+    Returns:
+        What was found, and the search, whose context has the mistakes put right.
+    """
+    start = time.perf_counter()
+    search = Search(context)
+    search.run()
+    model = _fresh_port(context)
+    for finding in search.found:
+        finding.source = finding.source or _line(context, model, finding)
+    outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
+    outcome.first = outcome.every[0] if outcome.every else None
+    outcome.remarks += _hidden(outcome.every)
+    outcome.seconds = time.perf_counter() - start
+    return outcome, search
+
+
+def grouped(found: list[Finding]) -> list[Finding]:
+    """Findings of the same stage and kind as one with several places.
+
+    Where a mistake is confirmed, its words have to be the same but for numbers; else the line of the source.
+    """
+    together: dict[tuple, Finding] = {}
+    for finding in found:
+        words = finding.hint.translate(NUMBERS)
+        sure = finding.confirmed or finding.stage == "initialisation"
+        key = finding.stage, finding.kind, words if sure else finding.source or finding.location
+        if key in together:
+            together[key].also += finding.places
+        else:
+            together[key] = finding
+    return list(together.values())
+
+
+def _hidden(found: list[Finding]) -> list[str]:
+    """What may still be wrong behind findings that no hypothesis explains."""
+    places = [f.location for f in found if f.stage in ("forward", "backward", "structure") and not f.confirmed]
+    if not places:
+        return []
+    return [
+        f"{', '.join(places)}: the reference's own part was put in the place of the port's; whatever else is wrong in its "
+        "forward is seen only when this is corrected"
+    ]
+
+
+def _fresh_port(context: Context) -> Module | None:
+    """The port as it is built, its modules known by its own paths; None where it cannot be."""
+    try:
+        return context.spec.port(**{**context.spec.options, **context.options})
+    except Exception:  # the finding says where
+        return None
+
+
+def _line(context: Context, model: Module | None, finding: Finding) -> str:
+    """``file.py:12`` of the port, as far as it is known; ``""`` where it is not.
+
+    For a layer it is where the class above it assigns it; for a module that has others inside, its own forward.
+    """
+    if model is None or finding.stage not in ("structure", "weights", "forward", "backward") or ":" in finding.location:
+        return ""
+    matching, framework = context.matched.matching, context.port.framework
+    place = finding.location
+    if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
+        place = ""
+    while place and place not in matching.paths:
+        place = place.rpartition(".")[0]
+    own = matching.paths.get(place, place)
+    above = _unshown(context, own)
+    return source_line(framework, model, above, made=finding.stage in ("structure", "weights"))
+
+
+def _unshown(context: Context, path: str) -> str:
+    """A path of the port as it was built, where the engine knows it by another."""
+    back = {new: old for old, new in context.matched.shown.items()}
+    return back.get(path, path)

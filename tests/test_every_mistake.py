@@ -1,0 +1,238 @@
+"""Every mistake of a port in one report: what is found is put right in memory, and the search goes on behind it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from alignment.accepted import KINDS, Accept, marked
+from alignment.cli import main
+from alignment.frameworks import framework
+from alignment.frameworks.base import Wanted
+from alignment.localize.finding import Finding
+from alignment.localize.kinds import Kind
+from alignment.localize.mending import mend
+from alignment.localize.tracing import Network
+from tests.conftest import ROOT
+
+TORCH = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.conv = nn.Conv2d(c, c, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(c)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return x + self.act(self.norm(self.conv(x)))
+
+class Net(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        )
+        self.blocks = nn.Sequential(Block(width), Block(width), Block(width))
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x):
+        x = self.blocks(self.stem(x))
+        return self.head(self.pool(x).mean((2, 3)))
+"""
+PADDLE = (
+    TORCH.replace("import torch\nfrom torch", "import paddle\nfrom paddle")
+    .replace("nn.Module", "nn.Layer")
+    .replace("2d(", "2D(")
+    .replace("bias=False", "bias_attr=False")
+    .replace("mean((2, 3))", "mean([2, 3])")
+)
+# Each mistake: what becomes of the source; the place, and kind, that it must be given; a part of the line to change.
+MISTAKES = {
+    "slope": ("nn.ReLU(),\n", "nn.LeakyReLU(0.1),\n", "stem.2", "activation", "nn.LeakyReLU(0.1)"),
+    "residual": ("return x + self.act(", "return self.act(", "blocks.0", "no_residual", "def forward"),
+    "pool": ("nn.MaxPool2D(2)", "nn.AvgPool2D(2)", "pool", "pooling", "nn.AvgPool2D(2)"),
+    "detached": ("self.blocks(self.stem(x))", "self.blocks(self.stem(x).detach())", "Net.forward", "detached", "def forward"),
+    "order": ("mean([2, 3]))", "mean([2, 3])).flip([1])", "Net.forward", "permuted", "def forward"),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "theirs.py").write_text(TORCH)
+    (tmp_path / "ours.py").write_text(PADDLE)
+    return tmp_path
+
+
+def audit(folder, *flags):
+    """Exit status of an audit of the two files, and the mistakes it found."""
+    sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{folder}/theirs.py:Net", "--input", "2x3x10x8"]
+    status = main(["audit", *sides, "--report", str(folder / "report"), *flags])
+    said = json.loads((folder / "report" / "alignment.json").read_text())
+    return status, said["localization"]["every"], said
+
+
+def broken(folder, *names):
+    """The port with some of the mistakes."""
+    source = PADDLE
+    for name in names:
+        before, after = MISTAKES[name][:2]
+        assert before in source
+        source = source.replace(before, after)
+    (folder / "ours.py").write_text(source)
+    return source.splitlines()
+
+
+@pytest.mark.parametrize("names", [("slope", "residual", "pool", "order"), ("slope", "pool", "detached"), ("pool",)], ids="-".join)
+def test_all_mistakes_are_found_in_one_call_with_their_lines(files, names, capsys):
+    lines = broken(files, *names)
+    status, found, said = audit(files)
+    assert status == 1 and said["passed"] is False
+    for name in names:
+        _, _, place, kind, line = MISTAKES[name]
+        one = next((one for one in found if place in [one["location"], *one["also"]] and one["kind"] == kind), None)
+        assert one is not None, (name, found)
+        file, _, number = one["source"].partition(":")
+        assert file == "ours.py" and line in lines[int(number) - 1], (one["source"], lines[int(number) - 1])
+    assert len(found) == len(names), "and nothing else"
+    if len(names) > 1:
+        assert f"{len(names)} mistakes, each found with those before it put right in memory:" in capsys.readouterr().out
+        block = (files / "report" / "report.md").read_text()
+        assert all(f"| {MISTAKES[name][3]} |" in block for name in names), block
+
+
+def test_with_all_put_right_the_steps_pass_and_with_one_left_they_do_not(files, capsys):
+    broken(files, "slope", "residual", "pool")
+    assert "put right in memory, steps 1, 5 pass" in " ".join(audit(files)[2]["localization"]["remarks"])
+
+
+def test_what_stands_behind_a_place_that_is_not_understood_is_said(files):
+    (files / "ours.py").write_text(PADDLE.replace("return x + self.act(", "return 0.9 * x.sin() + self.act("))
+    _, found, said = audit(files)
+    assert [one["kind"] for one in found] == [""] and not found[0]["confirmed"], "one class, one line, three places"
+    assert [found[0]["location"], *found[0]["also"]] == ["blocks.0", "blocks.1", "blocks.2"]
+    assert "whatever else is wrong in its forward is seen only when this is corrected" in said["localization"]["remarks"][0]
+
+
+def test_wrong_structure_does_not_end_the_search(files):
+    broken(files, "slope", "pool")
+    source = (files / "ours.py").read_text().replace("nn.Linear(width, 5)", "nn.Linear(width, 7)")
+    (files / "ours.py").write_text(source.replace("nn.Conv2D(3, width, 3, padding=1)", "nn.Conv2D(3, width, 5, padding=2)"))
+    _, found, _ = audit(files)
+    assert [one["stage"] for one in found] == ["structure", "structure", "forward", "forward"]
+    assert [one["location"] for one in found] == ["stem.0.weight", "head.weight", "stem.2", "pool"]
+
+
+def test_an_accepted_difference_is_reported_and_no_reason_to_fail(files, capsys):
+    """Paddle's biased variance, and its fresh weights; every BatchNorm is a place of the one difference."""
+    known = ("--accept", "biased_variance", "--accept", "initialisation")
+    status, found, said = audit(files, "--training", *known)
+    assert status == 0 and said["passed"] is True and all(one["accepted"] for one in found)
+    assert {one["kind"] for one in said["accepted"]} == {"biased_variance", "initialisation"}
+    variance = next(one for one in found if one["kind"] == "biased_variance")
+    assert [variance["location"], *variance["also"]] == ["stem.1", "blocks.0.norm", "blocks.1.norm", "blocks.2.norm"]
+    out = capsys.readouterr().out
+    assert "Passed, apart from the differences that were accepted" in out and "note: accepted: forward: stem.1: biased" in out
+    assert audit(files, "--training", "--accept", "biased_variance")[0] == 1, "the fresh weights are not accepted"
+    assert audit(files, "--training", "--accept", "biased_variance@blocks", "--accept", "initialisation")[0] == 1
+    assert audit(files, "--training")[0] == 1
+
+
+def test_an_accepted_difference_hides_no_other(files, capsys):
+    broken(files, "slope", "pool")
+    assert audit(files, "--accept", "activation@stem.2")[0] == 1
+    assert audit(files, "--accept", "activation", "--accept", "pooling@pool")[0] == 0
+    capsys.readouterr()
+    broken(files, "pool")
+    assert audit(files, "--accept", "activation", "--accept", "pooling")[0] == 0
+    assert "--accept activation: there is no such difference" in capsys.readouterr().out
+    broken(files)
+    assert audit(files, "--accept", "activation")[0] == 0
+    assert "--accept activation: there is no such difference" in capsys.readouterr().out
+
+
+def test_one_mistake_in_several_places_is_accepted_in_part():
+    one = Finding("forward", "a.1", Kind.PADDING, also=["b.1", "ab.1"])
+    found, unused = marked([Accept("padding@a", "padding", "a"), Accept("stride", "stride")], [one])
+    assert [(f.places, f.accepted) for f in found] == [(["b.1", "ab.1"], False), (["a.1"], True)]
+    assert unused == ["stride"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("padings", "no such kind; did you mean padding; the kinds are layer_missing, "),
+        ("padding@", "no place behind the @"),
+        ("unknown", "give its place too"),
+    ],
+)
+def test_a_wrong_accept_is_one_line(files, text, words, capsys):
+    sides = ["--port", f"{files}/ours.py:Net", "--reference", f"{files}/theirs.py:Net"]
+    assert main(["audit", *sides, "--accept", text]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and f"--accept {text}: " in said[0] and words in said[0], said
+
+
+def test_the_page_lists_every_kind():
+    page = (ROOT / "docs" / "audit.md").read_text()
+    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+
+
+SIDES = {"paddle": PADDLE, "torch": TORCH}
+
+
+def network(folder, name, source):
+    """A model of one side in float64, as a Network."""
+    file = folder / f"{name}.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(f"{folder.name}_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    side = framework("paddle" if "paddle" in source else "torch")
+    return side, side.make_exact(side.copy(module.Net()))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize(
+    "sides", [("paddle", "torch"), ("torch", "paddle"), ("paddle", "paddle"), ("torch", "torch")], ids="-".join
+)
+def test_a_mended_part_computes_what_the_reference_computes(tmp_path, sides, training):
+    """Outputs, gradients of inputs and of the port's own parameters, and statistics; with the port's weights as they are then."""
+    wrong = SIDES[sides[0]].replace("return x + self.act(", "return x - self.act(").replace("nn.ReLU(),\n", "nn.Tanh(),\n")
+    (ours, port), (theirs, reference) = network(tmp_path, "ours", wrong), network(tmp_path, "theirs", SIDES[sides[1]])
+    state = theirs.state(reference)
+    paths = {path: path for path in theirs.modules(reference)}
+    nets = Network(ours, port, paths), Network(theirs, reference)
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 6))
+
+    def passes():
+        made = []
+        for side, model in ((ours, port), (theirs, reference)):
+            side.load(model, state)
+            side.set_training(model, training)
+            entries = {e.canonical: (e, t) for e, t in side.described(model) if e.role == "parameter"}
+            cotangent = [np.random.default_rng(1).standard_normal((2, 5))]
+            found = side.vjp(model, (x,), cotangent, Wanted(parameters={n: t for n, (_, t) in entries.items()}))
+            gradients = {n: entries[n][0].to_canonical(g) for n, g in found.parameters.items() if g is not None}
+            moved = {n: a for n, a in side.state(model).items() if "running_mean" in n}
+            made.append(
+                {"output": found.outputs[0], "input": found.inputs[0], **gradients, **{f"{n} after": a for n, a in moved.items()}}
+            )
+        mine, its = made
+        assert mine.keys() == its.keys()
+        return {n for n in its if np.abs(mine[n] - its[n]).max() > 1e-9 * max(np.abs(its[n]).max(), 1e-3)}
+
+    assert "output" in passes() and mend(*nets, "blocks.1") and "output" in passes(), "the other mistakes are still there"
+    for path in ("stem.2", "blocks.0", "blocks.2"):
+        mend(*nets, path)
+    assert passes() == set()
+    state = {name: array * 1.01 for name, array in state.items()}
+    assert passes() == set(), "it computes with the port's weights as they are then"
