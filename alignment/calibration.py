@@ -87,7 +87,7 @@ def _random_parameters(framework: Framework, network: Module, rng: np.random.Gen
     """The state of a model, which then has it, with every parameter drawn at random."""
     roles = {entry.canonical: entry.role for entry in framework.entries(network)}
     state = framework.state(network)
-    state = {name: array if roles[name] == "buffer" else _random(rng, name, array) for name, array in state.items()}
+    state = {name: array if roles[name] == "buffer" else random_values(rng, name, array) for name, array in state.items()}
     framework.load(network, state)
     return state
 
@@ -114,7 +114,8 @@ def kept_state(file: Path, framework: Framework, model: Module, make: Callable[[
     return canonical_state(read_state(file), entries, str(file))
 
 
-def _random(rng: np.random.Generator, name: str, like: np.ndarray) -> np.ndarray:
+def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.ndarray:
+    """Values of a parameter under which it matters, float32; those of a tensor of whole numbers are left as they are."""
     shape = like.shape
     if like.dtype.kind != "f":
         return like

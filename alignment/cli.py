@@ -131,10 +131,11 @@ def _align(
     recipe: TrainConfig | None,
 ) -> int:
     from alignment.aligned import Wanted, align
-    from alignment.names import read_names
+    from alignment.names import NameMap, read_map
     from alignment.steps import ranks
     from alignment.steps.context import Context
 
+    names = NameMap() if args.names is None else read_map(args.names)
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
     context = Context(
         project,
@@ -142,7 +143,8 @@ def _align(
         data_path=args.data_path,
         weights_from=args.weights,
         port_weights=args.port_weights,
-        names={} if args.names is None else read_names(args.names),
+        names=names.modules,
+        links=names.links,
         seed=args.seed,
         device=args.device,
         image_backend=args.image_backend,

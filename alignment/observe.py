@@ -19,9 +19,10 @@ def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> int:
     Two models that are given the same numbers then drop the same elements. In evaluation mode nothing changes.
 
     Returns:
-        How many dropouts there are.
+        How many dropouts there are that drop anything.
     """
-    found = [module for module in framework.modules(model).values() if framework.layer(module).kind == "dropout"]
+    every = [module for module in framework.modules(model).values() if framework.layer(module).kind == "dropout"]
+    found = [module for module in every if float(framework.layer(module).settings["p"]) > 0]
     for module in found:
         framework.without_inplace(module)  # the mask is for what the layer is given, not for what it makes of it
         p = float(framework.layer(module).settings["p"])

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Module, Piece
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 
@@ -131,5 +131,5 @@ def translated(path: str, names: Mapping[str, str]) -> str:
 
 
 def renamed(entry: Entry, names: Mapping[str, str]) -> str:
-    """A tensor's canonical name as the other side has it: ``translated``."""
-    return translated(entry.canonical, names)
+    """A tensor's canonical name as the other side has it: ``translated``; a piece goes by the other side's name already."""
+    return entry.canonical if isinstance(entry, Piece) else translated(entry.canonical, names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,17 @@ class Entry:
         """The values in the canonical layout, from the own one."""
         return np.ascontiguousarray(array.T) if self.transposed else array
 
-    to_own = to_canonical  # a transpose is its own inverse
+    def to_own(self, array: np.ndarray) -> np.ndarray:
+        """The values in the own layout, from the canonical one."""
+        return np.ascontiguousarray(array.T) if self.transposed else array
+
+    def onto(self, array: np.ndarray, found: np.ndarray | None) -> np.ndarray:
+        """The values in the canonical layout; ``found`` is what another tensor of the same canonical name gave, None for none."""
+        return self.to_canonical(array)
+
+    def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+        """The own tensor that holds the canonical values; ``own`` has what other entries put into it, None where they did not."""
+        return self.to_own(values)
 
 
 def canonical_state(
@@ -79,7 +89,15 @@ def canonical_state(
     """
     kept = _without_counters(state, {entry.own for entry in entries}, counters)
     check_fit({k: v.shape for k, v in kept.items()}, {entry.own: entry.own_shape for entry in entries}, source)
-    return {entry.canonical: entry.to_canonical(kept[entry.own]) for entry in entries}
+    return in_canonical((entry, kept[entry.own]) for entry in entries)
+
+
+def in_canonical(pairs: Iterable[tuple[Entry, np.ndarray]]) -> State:
+    """The canonical state of entries with their own arrays."""
+    found: State = {}
+    for entry, array in pairs:
+        found[entry.canonical] = entry.onto(array, found.get(entry.canonical))
+    return found
 
 
 def own_state(
@@ -92,7 +110,10 @@ def own_state(
     """
     kept = _without_counters(state, {entry.canonical for entry in entries}, counters)
     check_fit({k: v.shape for k, v in kept.items()}, {entry.canonical: entry.shape for entry in entries}, source)
-    return {entry.own: entry.to_own(kept[entry.canonical]) for entry in entries}
+    found: State = {}
+    for entry in entries:
+        found[entry.own] = entry.into(kept[entry.canonical], found.get(entry.own))
+    return found
 
 
 def _without_counters(state: Mapping[str, np.ndarray], known: Collection[str], counters: Collection[str]) -> State:

@@ -15,7 +15,7 @@ from alignment.aligned import Aligned, Wanted, align
 from alignment.audit import markdown
 from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
 from alignment.flags import shown
-from alignment.names import read_names
+from alignment.names import NameMap, read_map
 from alignment.report.environment import commit, machine
 from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
@@ -38,10 +38,12 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     ensure_writable_dir(args.report)
     pair = pair_of(port, reference, args.input, initialisation=args.training)
     pair.project.use(args.device)
+    names = NameMap() if args.names is None else read_map(args.names)
     context = Context(
         pair.project,
         weights_from=args.weights,
-        names={} if args.names is None else read_names(args.names),
+        names=names.modules,
+        links=names.links,
         seed=args.seed,
         device=args.device,
         precision=args.precision or "",
@@ -83,11 +85,10 @@ def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: 
     with atomic_open(folder / "alignment.json", "w") as file:
         json.dump(summary | {"audit": {"command": command, **about}}, file, indent=1)
         file.write("\n")
-    names = name_map(context.matched.shown, context.port.framework, context.spec.port())
-    if not names:
+    names = name_map(context.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
+    if not (names.modules or names.links):
         (folder / "map.yaml").unlink(missing_ok=True)  # of an earlier audit
         return shown(folder / "report.md")
     with atomic_open(folder / "map.yaml", "w") as file:
-        file.write("# port path: reference path; edit it and give it back with --names\n")
-        file.writelines(f"{json.dumps(own)}: {json.dumps(path)}\n" for own, path in names.items())
+        file.write(names.text())
     return f"{shown(folder / 'report.md')}, names in {shown(folder / 'map.yaml')}"

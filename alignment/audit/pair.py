@@ -16,6 +16,9 @@ from alignment.audit.inputs import Inputs, chosen_inputs
 from alignment.audit.named import named_object
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module
+from alignment.links import covered
+from alignment.localize.matching import Matched
+from alignment.names import NameMap
 from alignment.project import ModelSpec, Project, Side
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError
@@ -136,15 +139,21 @@ def _framework(maker: Maker, model: Any) -> Framework:
         raise UserError(f"{maker.title} makes a {type(model).__name__}: {error.line}") from error
 
 
-def name_map(shown: Mapping[str, str], port: Framework, network: Module) -> dict[str, str]:
-    """``port path: reference path`` of every module with tensors that is called or nested otherwise in the port.
+def name_map(matched: Matched, frameworks: tuple[Framework, Framework], models: tuple[Module, Module]) -> NameMap:
+    """Every module with tensors that is called or nested otherwise in the port, and every tensor that is held otherwise.
 
     Args:
-        shown: ``alignment.localize.matching.Matched.shown``.
-        port, network: the port's framework, and a model of it as it was built.
+        matched: the matching of the two models.
+        frameworks: of the port and of the reference.
+        models: of either side, as they were built.
     """
-    holding = {path for path, module in port.modules(network, every_path=True).items() if port.own_tensors(module)}
-    return {own: path for own, path in shown.items() if own in holding and own != path and not path.startswith("(")}
+    named = covered(matched.links)
+    held = [
+        {e.canonical.rpartition(".")[0] for e in side.entries(model) if e.canonical not in names}
+        for side, model, names in zip(frameworks, models, named, strict=True)
+    ]
+    modules = {own: path for own, path in matched.paired.items() if own in held[0] and path in held[1]}
+    return NameMap(modules, tuple(matched.links))
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:

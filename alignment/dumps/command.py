@@ -20,7 +20,7 @@ from alignment.dumps import judge, make
 from alignment.dumps.store import Reader, read
 from alignment.flags import shown
 from alignment.frameworks import framework_of
-from alignment.names import read_names
+from alignment.names import NameMap, read_map
 from alignment.report import results, table
 from alignment.report.environment import machine, versions
 from mobilenetv3_common.errors import UserError
@@ -58,8 +58,12 @@ def dump(args: argparse.Namespace) -> int:
     else:
         if args.training and not reader.content["training"]:
             raise UserError(f"--training: --reference-dump {args.reference_dump} was made without --training")
-        names = {} if args.names is None else read_names(args.names)
-        writer, content = make.port(subject, reader, names, args.device)
+        names = NameMap() if args.names is None else read_map(args.names)
+        if names.links:
+            raise UserError(
+                f"--names {args.names}: a dump holds whole tensors: entries under 'tensors' are for an audit in one process"
+            )
+        writer, content = make.port(subject, reader, names.modules, args.device)
     about = {
         "framework": framework.name,
         "title": framework.title,

@@ -87,7 +87,7 @@ def opened(port: Reader, reference: Reader) -> Dumps:
     project = Project(title, Side(mine), Side(theirs), {title: spec})
     context = DumpContext(project, given_state=state, seed=reference.content["seed"], device=port.content["device"])
     context.__dict__["weights"] = Weights(state, name, {}, name == "calibrated")
-    context.__dict__["matched"] = matched(*models, port.content["names"], (mine, theirs), lambda: ())
+    context.__dict__["matched"] = matched(*models, port.content["names"], (mine, theirs), lambda: (), linked=False)
     return Dumps(port, reference, (mine, theirs), models, context)
 
 

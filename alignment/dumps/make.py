@@ -191,14 +191,14 @@ def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) 
     check_names(names, framework.modules(subject.network), other.modules(theirs))
     first = dump.value(dump.content["cases"][0]["inputs"])
     small = dump.value(dump.content["gradients"]["eval"]["inputs"])
-    found = matched(subject.network, theirs, names, (framework, other), lambda: tuple(a[:2] for a in small))
+    found = matched(subject.network, theirs, names, (framework, other), lambda: tuple(a[:2] for a in small), linked=False)
     state = other.state(theirs)
     context = subject.context(first[0].shape[1:], given_state=state, seed=dump.content["seed"], device=device)
     context.__dict__["matched"] = found
     content: dict[str, Any] = {
         "role": "port",
         "dump_of_reference": dump.digest,
-        "names": dict(names),
+        "names": {**found.paired, **names},
         "order": order_of_use(framework, subject.network, tuple(a[:2] for a in small)),
         "structure": structure(framework, subject.network, writer),
         "problem": None,

@@ -23,12 +23,13 @@ from alignment.frameworks._exact import Replaced, exact_first, hold_to_original,
 from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Module, Pass, Supplied, Tensor, Wanted, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
+from alignment.frameworks._pieces import Piece, call_tensors, pieces_of
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import Entry, State, canonical_state, own_state
+from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
-    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Supplied", "Tensor",
-    "Trace", "Wanted", "call_modules", "leaves", "mapped", "paths_of",
+    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor",
+    "Trace", "Wanted", "call_modules", "call_tensors", "leaves", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -282,7 +283,7 @@ class Framework(abc.ABC):
         A module that has two paths has its tensors under both, as in the framework's state.
         """
         found: list[tuple[Entry, Tensor]] = []
-        layout, shown = self.layout, paths_of(model)
+        layout, shown, pieces = self.layout, paths_of(model), pieces_of(model)
 
         def walk(prefix: str, module: Module) -> None:
             own = self.own_tensors(module)
@@ -293,6 +294,9 @@ class Framework(abc.ABC):
             names = {**(layout.statistics if normalises else {}), **layout.renamed.get(kind, {})}
             for name, tensor in own.items():
                 if name in layout.counters:
+                    continue
+                if parts := pieces.get(prefix + name):
+                    found.extend((part, tensor) for part in parts)
                     continue
                 new = names.get(name, name)
                 transposed = kind in layout.transposed and new == "weight"
@@ -320,7 +324,7 @@ class Framework(abc.ABC):
 
     def state(self, model: Module) -> State:
         """Parameters, statistics and other buffers in canonical form."""
-        return {entry.canonical: entry.to_canonical(self.array(tensor)) for entry, tensor in self.described(model)}
+        return in_canonical((entry, self.array(tensor)) for entry, tensor in self.described(model))
 
     def load(self, model: Module, state: Mapping[str, np.ndarray], source: str = "the weights") -> None:
         """Put a canonical state into a model, in place; arrays are cast to the model's own types.

@@ -17,7 +17,7 @@ import numpy as np
 
 from alignment import rounding, tolerance
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module, call_modules
+from alignment.frameworks.base import Framework, Module
 from alignment.localize.blame import Pair
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.kinds import Kind
@@ -32,7 +32,7 @@ from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
 from alignment.observe import share_dropout
 from alignment.weights import copy_weights, renamed
-from mobilenetv3_common.weights import State
+from mobilenetv3_common.weights import State, in_canonical
 
 __all__ = ["Finding", "Kind", "LayerRow", "Localization", "Pair", "compare_states", "localize", "match_modules", "states_compared"]
 
@@ -77,8 +77,8 @@ def localize(
     ours, theirs = (side.copy(model) for side, model in zip(sides, (port, reference), strict=True))
     found = matched(ours, theirs, names or {}, sides, lambda: given)
     matching, notes = found.matching, found.matching.notes
-    if found.shown:
-        call_modules(ours, found.shown)
+    found.name(ours, 0)
+    found.name(theirs, 1)
     if finding := structure_finding(ours, theirs, matching, sides, lambda: order_of_use(sides[1], theirs, given)):
         return Localization(finding, notes=notes)
     if weights and (finding := compare_states(ours, theirs, matching, sides)):
@@ -116,10 +116,13 @@ def states_compared(port: Module, reference: Module, matching: Matching, framewo
     side, other = frameworks
     names = matching.renaming()
     described, theirs = side.described(port), other.described(reference)
-    ours: State = {renamed(entry, names): entry.to_canonical(side.array(tensor)) for entry, tensor in described}
+    ours: State = {}
+    for entry, tensor in described:
+        name = renamed(entry, names)
+        ours[name] = entry.onto(side.array(tensor), ours.get(name))
     expected = tied_names(theirs, lambda entry: entry.canonical)
     together = {name: number for number, group in enumerate(expected) for name in group}
     groups = tied_names(described, lambda entry: renamed(entry, names))
     apart = [g for g in groups if len({together.get(name, name) for name in g}) > 1]
-    right = {entry.canonical: entry.to_canonical(other.array(t)) for entry, t in theirs}
+    right = in_canonical((entry, other.array(t)) for entry, t in theirs)
     return weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)

@@ -7,18 +7,23 @@ layers in the same order of use, the layers are paired in that order, whatever t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module
-from alignment.localize.pairing import Part, joined, paired, part_of, same_layers
+from alignment.frameworks.base import Framework, Module, call_modules, call_tensors
+from alignment.links import Forms, Link, covered, forms_of
+from alignment.localize import values
+from alignment.localize.pairing import Part, joined, paired, part_of
+from alignment.localize.sequence import Sequencer, Use, units_of, use_of
 from alignment.weights import translated
+from mobilenetv3_common.weights import Entry
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
 Sides = tuple[Framework, Framework]
-Orders = Callable[[], tuple[list[str], list[str]]]
+CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,6 @@ class Matching:
         """Port path -> reference path."""
         return {own: other for other, own in self.paths.items()}
 
-    def fits(self, port: Module, reference: Module, sides: Sides) -> bool:
-        """Whether every tensor of each side has its counterpart of the same shape on the other."""
-        names = self.renaming()
-        ours = sorted((translated(e.canonical, names), e.shape) for e in sides[0].entries(port))
-        return ours == sorted((e.canonical, e.shape) for e in sides[1].entries(reference))
-
 
 @dataclass
 class Matched:
@@ -80,89 +79,171 @@ class Matched:
         matching: by these paths.
         shown: own path of each module of the port -> the path by which the engine knows it (``call_modules``); empty where
             these are the same, or where the two models do not fit.
+        links: tensors that the sides hold otherwise.
+        forms: pieces in which the engine knows the tensors of the port and of the reference (``call_tensors``).
+        paired: own paths of modules of the port -> paths in the reference, for those that are called or nested otherwise.
     """
 
     matching: Matching
     shown: dict[str, str]
+    links: list[Link] = field(default_factory=list)
+    forms: tuple[Forms, Forms] = field(default_factory=lambda: ({}, {}))
+    paired: dict[str, str] = field(default_factory=dict)
+
+    def name(self, model: Module, number: int) -> None:
+        """Let the engine know a model of the port (0) or of the reference (1) by the paths and in the pieces of this matching."""
+        if number == 0 and self.shown:
+            call_modules(model, self.shown)
+        if self.forms[number]:
+            call_tensors(model, self.forms[number])
 
 
-def matched(port: Module, reference: Module, names: Mapping[str, str], sides: Sides, inputs: Callable[[], tuple]) -> Matched:
-    """Match two fresh models, and choose how to call the port's modules.
+def matched(
+    port: Module,
+    reference: Module,
+    names: Mapping[str, str],
+    sides: Sides,
+    inputs: Callable[[], tuple],
+    links: Sequence[Link] = (),
+    linked: bool = True,
+) -> Matched:
+    """Match two fresh models, and choose how to call the port's modules and both sides' tensors.
 
     Args:
         port, reference: the models, which are run in evaluation mode where names differ.
         names: port path -> reference path, for modules or whole prefixes.
         sides: frameworks of the port and of the reference.
         inputs: makes arrays to run them on.
+        links: between tensors that a person wrote.
+        linked: whether further links are looked for, and pairs confirmed by values, for which both models must be there.
+
+    Raises:
+        UserError: a link of these does not hold.
     """
-
-    def orders() -> tuple[list[str], list[str]]:
-        arrays = inputs()
-        return order_of_use(sides[0], port, arrays), order_of_use(sides[1], reference, arrays)
-
-    matching = match_modules(port, reference, names, sides, orders)
-    if not matching.fits(port, reference, sides):
-        return Matched(matching, {})
-    back, other = matching.renaming(), sides[1].modules(reference, every_path=True)
+    matching, found, fits = _match((port, reference), dict(names), sides, inputs, list(links), linked)
+    forms = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
+    back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
+    paired = {own: path for own, path in back.items() if own != path}
+    if not fits:
+        return Matched(matching, {}, found, forms, paired)
     shown = {}
     for own in sides[0].modules(port, every_path=True):
         path = translated(own, back)
-        shown[own] = path if own in back or path not in other else f"({own})"
+        shown[own] = path if own in back or path not in paths else f"({own})"
     if all(own == path for own, path in shown.items()):
-        return Matched(matching, {})
+        return Matched(matching, {}, found, forms, paired)
     unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
-    return Matched(Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes), shown)
+    known = Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes)
+    return Matched(known, shown, found, forms, paired)
+
+
+def _match(
+    models: tuple[Module, Module], names: dict[str, str], sides: Sides, inputs: Callable[[], tuple], links: list[Link], linked: bool
+) -> tuple[Matching, list[Link], bool]:
+    """The matching by own paths, the links, and whether every tensor has its counterpart then."""
+    entries = sides[0].entries(models[0]), sides[1].entries(models[1])
+    forms_of(links, *entries)  # what a person wrote holds, or is refused
+    uses: tuple[Use, Use] | None = None
+
+    def used() -> tuple[Use, Use]:
+        nonlocal uses
+        if uses is None:
+            arrays = inputs()
+            uses = use_of(sides[0], models[0], arrays), use_of(sides[1], models[1], arrays)
+        return uses
+
+    def ranks(number: int) -> dict[str, int]:
+        return {path: place for place, path in enumerate(used()[number].order)}
+
+    matching = Matching({"": ""})
+    _Matcher(*sides, names, matching, ranks).children(*models, "", "")
+    left = lacking(matching, links, *entries)
+    if not left:
+        layers = {e.canonical.rpartition(".")[0] for e in entries[1]}
+        guessed = any(own != path and own not in names for path, own in matching.paths.items() if path in layers)
+        numbered = all(path.rpartition(".")[2].isdigit() for path, own in matching.paths.items() if own != path)
+        if linked and guessed and not numbered:
+            matching, _ = _confirmed(models, matching, links, names, links, sides, inputs())
+        return matching, links, True
+    other = _by_path(*models, names, sides)
+    if not lacking(other, links, *entries):
+        return other, links, True
+    if not lacking(other, links, *entries, shapes=False):
+        return matching, links, False  # every name is there: what differs is no name
+    other, found = _by_layers(models, names, sides, used(), links)
+    lacks = lacking(other, found, *entries)
+    if lacks * CLEARLY > left or (len(found) > len(links) and not linked):
+        return matching, links, False
+    if not lacks and linked:
+        other, found = _confirmed(models, other, found, names, links, sides, inputs())
+    return other, found, not lacks
+
+
+def _confirmed(
+    models: tuple[Module, Module],
+    matching: Matching,
+    links: list[Link],
+    names: Mapping[str, str],
+    fixed: list[Link],
+    sides: Sides,
+    inputs: tuple,
+) -> tuple[Matching, list[Link]]:
+    """The matching and the links under which the two models give the same from random weights, where there are such."""
+    parents = {path for path, module in sides[1].modules(models[1]).items() if sides[1].children(module)}
+    layers = {other: own for other, own in matching.paths.items() if other not in parents}
+    found = values.confirmed(models, layers, matching.paths, links, (names, fixed), sides, inputs)
+    if found.paths != layers:
+        matching.paths = {"": ""} | found.paths
+        _pair_containers(*models, sides, matching)
+        others = [(other, own) for other, own in matching.paths.items() if other in parents and own != other]
+        matching.notes = [f"{other} is called {own} in the port" for other, own in others]
+        matching.notes.append("layers of the same shapes were told apart by their inputs and outputs with random weights")
+    holding = {entry.canonical.rpartition(".")[0] for entry in sides[1].entries(models[1])}
+    for path in found.apart - (holding & layers.keys()):
+        matching.paths.pop(path, None)
+    if not found.agrees and matching.notes:
+        matching.notes[-1] += "; with the same random weights the two models then still differ"
+    return matching, found.links
+
+
+def lacking(
+    matching: Matching, links: Sequence[Link], port: Sequence[Entry], reference: Sequence[Entry], shapes: bool = True
+) -> int:
+    """How many tensors have no counterpart of the same shape on the other side.
+
+    Args:
+        matching: of the modules.
+        links: between tensors; those that they name have one.
+        port, reference: entries of the two models.
+        shapes: whether a counterpart must be of the same shape.
+    """
+    names, named = matching.renaming(), covered(links)
+    ours = Counter((translated(e.canonical, names), shapes and e.shape) for e in port if e.canonical not in named[0])
+    theirs = Counter((e.canonical, shapes and e.shape) for e in reference if e.canonical not in named[1])
+    return ((ours - theirs) + (theirs - ours)).total()
 
 
 def match_modules(
-    port: Module,
-    reference: Module,
-    names: Mapping[str, str] | None = None,
-    frameworks: Sides | None = None,
-    orders: Orders | None = None,
+    port: Module, reference: Module, names: Mapping[str, str] | None = None, frameworks: Sides | None = None
 ) -> Matching:
-    """Match the modules of two models.
+    """Match the modules of two models in the order of definition.
 
     Args:
         port, reference: models of any of the frameworks.
         names: port path -> reference path where the names differ, for modules or for whole prefixes (``"res2"`` ->
             ``"layer1"``).
         frameworks: of the port and of the reference; found out by themselves where they have no layers of a project.
-        orders: gives the paths of the port's and of the reference's modules in the order of use (``order_of_use``), and is
-            asked only where names differ; the order of definition where None.
 
     Raises:
         UserError: one of the two is not a model.
     """
     sides = frameworks or (framework_of(port), framework_of(reference))
-    used: tuple[list[str], list[str]] | None = None
-
-    def ranks(number: int) -> dict[str, int]:
-        nonlocal used
-        used = used or (orders() if orders is not None else ([], []))
-        return {path: place for place, path in enumerate(used[number])}
-
-    given, matching = dict(names or {}), Matching({"": ""})
-    _Matcher(*sides, given, matching, ranks).children(port, reference, "", "")
-    if matching.fits(port, reference, sides):
-        return matching
-    other = _by_path(port, reference, given, sides)
-    if not other.fits(port, reference, sides):
-        other = _by_layers(port, reference, given, sides, ranks) or matching
-    return other if other.fits(port, reference, sides) else matching
+    return _match((port, reference), dict(names or {}), sides, tuple, [], linked=False)[0]
 
 
 def order_of_use(framework: Framework, model: Module, inputs: tuple) -> list[str]:
     """Paths of a model's modules in the order in which their first calls end; empty where the model raises."""
-    before = framework.training(model)
-    framework.set_training(model, False)
-    try:
-        calls = framework.call(model, inputs, watched=framework.modules(model)).calls
-    except Exception:  # a port may raise anything; the search says so
-        return []
-    finally:
-        framework.set_training(model, before)
-    return list(dict.fromkeys(key.partition("#")[0] for key in calls))
+    return use_of(framework, model, inputs).order
 
 
 def _by_path(port: Module, reference: Module, names: Mapping[str, str], sides: Sides) -> Matching:
@@ -171,42 +252,51 @@ def _by_path(port: Module, reference: Module, names: Mapping[str, str], sides: S
     called = {translated(path, names): path for path in own}
     matching = Matching({path: called[path] for path in other if path in called} | {"": ""})
     kept = set(matching.paths.values())
-    _note_rest(matching, "extra", [part_of(sides[0], path, module) for path, module in own.items() if path not in kept])
-    _note_rest(matching, "missing", [part_of(sides[1], path, module) for path, module in other.items() if path not in called])
+    for kind, side, modules, paths in (("extra", sides[0], own, kept), ("missing", sides[1], other, set(called))):
+        rest = [(path, module) for path, module in modules.items() if path not in paths]
+        layers = [part_of(side, path, m) for path, m in rest if side.own_tensors(m) or not side.children(m)]
+        _note_rest(matching, "extra" if kind == "extra" else "missing", layers)
+    if matching.unmatched or any(own != path for path, own in matching.paths.items()):
+        _pair_containers(port, reference, sides, matching)
     return matching
 
 
 def _by_layers(
-    port: Module, reference: Module, names: Mapping[str, str], sides: Sides, ranks: Callable[[int], dict[str, int]]
-) -> Matching | None:
-    """Layers paired in the order of use, whatever they lie in; None where those with weights are not the same."""
-    own, other = (_layers(side, model, ranks(i)) for i, (side, model) in enumerate(zip(sides, (port, reference), strict=True)))
-    known = {part.path: part for part in other}
-    given = [(part, known[path]) for part in own if (path := translated(part.path, names)) != part.path and path in known]
-    taken = [{part.path for part in side} for side in zip(*given, strict=True)] or [set(), set()]
-    rest = [[part for part in parts if part.path not in known] for parts, known in zip((own, other), taken, strict=True)]
-    pairs = same_layers(*rest)
-    if pairs is None:
-        return None
-    matching = Matching({"": ""} | {theirs.path: mine.path for mine, theirs in [*given, *pairs]})
+    models: tuple[Module, Module], names: Mapping[str, str], sides: Sides, uses: tuple[Use, Use], links: Sequence[Link]
+) -> tuple[Matching, list[Link]]:
+    """Layers paired in the order of use, whatever they lie in, and links between tensors that a side packs or calls otherwise."""
+    own, other = (units_of(side, model, use) for side, model, use in zip(sides, models, uses, strict=True))
+    known = {unit.path: unit for unit in other}
+    given = [(unit, known[path]) for unit in own if (path := translated(unit.path, names)) != unit.path and path in known]
+    taken = [{unit.path for unit in side} for side in zip(*given, strict=True)] or [set(), set()]
+    named = covered(links)
+    rest = [
+        [u for u in units if u.path not in taken[n] and not (u.entries and all(e.canonical in named[n] for e in u.entries))]
+        for n, units in enumerate((own, other))
+    ]
+    found = Sequencer(rest[0], rest[1], uses).paired()
+    every = [*links, *found.links]
+    named = covered(every)
+    matching = Matching({"": ""} | {theirs.path: mine.path for mine, theirs in [*given, *found.pairs]})
     kept = set(matching.paths.values())
-    _note_rest(matching, "extra", [part for part in own if part.path not in kept])
-    _note_rest(matching, "missing", [part for part in other if part.path not in matching.paths])
-    _pair_containers(port, reference, sides, matching)
-    moved = [(mine, theirs) for mine, theirs in pairs if mine.path != theirs.path and theirs.tensors]
+    for number, (units, paths) in enumerate(((own, kept), (other, set(matching.paths)))):
+        alone = [u for u in units if u.path and u.path not in paths]
+        alone = [u for u in alone if not u.entries or not all(e.canonical in named[number] for e in u.entries)]
+        _note_rest(matching, "missing" if number else "extra", [unit.part for unit in alone])
+    _pair_containers(*models, sides, matching)
+    moved = [(mine, theirs) for mine, theirs in found.pairs if mine.path != theirs.path and theirs.entries]
     if moved:
         mine, theirs = moved[0]
         matching.notes.append(
             f"{len(moved)} layers with weights lie elsewhere in the port and are paired in the order of use, "
-            f"first {theirs.path} ({theirs.title}), called {mine.path} in the port"
+            f"first {theirs.path} ({theirs.part.title}), called {mine.path} in the port"
         )
-    return matching
-
-
-def _layers(side: Framework, model: Module, rank: Mapping[str, int]) -> list[Part]:
-    """What computes by itself or has tensors of its own, in the order of use; at the end, as defined, what is not called."""
-    found = [part_of(side, p, m) for p, m in side.modules(model).items() if side.own_tensors(m) or not side.children(m)]
-    return sorted(found, key=lambda part: rank.get(part.path, len(rank)))
+    if found.links:
+        first = found.links[0]
+        matching.notes.append(
+            f"{sum(len(link.reference) for link in found.links)} tensors are held otherwise in the port, first {first.words()}"
+        )
+    return matching, every
 
 
 def _note_rest(matching: Matching, kind: UnmatchedKind, parts: Sequence[Part]) -> None:

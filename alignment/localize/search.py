@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.frameworks._exact import FLOAT32_CONSTANT
-from alignment.frameworks.base import Call, leaves
+from alignment.frameworks.base import Call, Piece, leaves
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
@@ -278,6 +278,6 @@ def tied_names(described: list, name_of: Callable[[Any], str]) -> list[list[str]
     """
     groups: dict[int, list[str]] = {}
     for entry, tensor in described:
-        if entry.role == "parameter":
+        if entry.role == "parameter" and not isinstance(entry, Piece):
             groups.setdefault(id(tensor), []).append(name_of(entry))
     return [group for group in groups.values() if len(group) > 1]

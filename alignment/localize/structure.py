@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from alignment.frameworks.base import Layer, Module
+from alignment.frameworks.base import Layer, Module, Piece
 from alignment.localize.finding import Finding, Hint
 from alignment.localize.kinds import Kind
 from alignment.localize.matching import Matching, Sides, Unmatched
@@ -105,6 +105,8 @@ def _layers(port: Module, reference: Module, matching: Matching, sides: Sides) -
     found: dict[str, _Tensors] = {}
     for number, model in ((1, reference), (0, port)):
         for entry in sides[number].entries(model):
+            if isinstance(entry, Piece):
+                continue  # its counterpart has its shape
             path, _, last = entry.canonical.rpartition(".")
             theirs = path if number else back.get(path)
             if theirs is None or theirs not in matching.paths or theirs not in modules[1]:

@@ -75,7 +75,7 @@ class Network:
         for entry, tensor in framework.described(model):
             name = renamed(entry, names)
             if entry.role == "parameter":
-                self._parameters[name] = (entry, tensor)
+                self._parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
                 continue
             values = framework.array(tensor)
             if values.dtype.kind == "f":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ import numpy as np
 from alignment import calibration, observe, rounding
 from alignment.compare import distance, norm, relative
 from alignment.frameworks._low import BITS, rounded_at_random
-from alignment.frameworks.base import Framework, Low, Module, call_modules
+from alignment.frameworks.base import Framework, Low, Module
+from alignment.links import Link, forms_of
 from alignment.localize.matching import Matched, matched
 from alignment.localize.mending import mend_all
 from alignment.localize.tracing import Network
@@ -26,7 +27,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.train_config import TrainConfig
-from mobilenetv3_common.weights import State, read_state
+from mobilenetv3_common.weights import State, canonical_state, own_state, read_state
 
 ULP_SEED = 20
 
@@ -59,6 +60,7 @@ class Context:
         given_state: a canonical state to use instead.
         port_weights: a file that holds the same weights converted for the port, which the port then takes as it is.
         names: of modules of the port, or whole parts, that are called otherwise: port path -> reference path.
+        links: tensors of the port that hold those of the reference otherwise, as a person wrote them.
         options: of the model's builders, besides those of its spec.
         seed: of fake data, ulp changes and dropout masks.
         device: of both frameworks.
@@ -81,6 +83,7 @@ class Context:
     given_state: State | None = None
     port_weights: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
+    links: Sequence[Link] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "cpu"
@@ -143,6 +146,8 @@ class Context:
         framework = self.reference.framework
         known = framework.modules(network)
         check_names(self.names, None if port is None else self.port.framework.modules(port), known)
+        if port is not None:
+            forms_of(self.links, self.port.framework.entries(port), framework.entries(network))
         named = [self.spec.last_layer] if self.spec.last_layer is not None else []
         named += self.spec.blocks(framework, network) if self.spec.blocks is not None else []
         for path in named:
@@ -187,10 +192,20 @@ class Context:
             return getattr(self.spec, role)(**{**self.spec.options, **options})
 
     def named(self, role: str, network: Module) -> Module:
-        """The model of one side, its modules known by the reference's paths where the port's own are others."""
-        if role == "port" and (shown := self.matched.shown):
-            call_modules(network, shown)
+        """The model of one side, known by the reference's paths, and its tensors in pieces, where the two sides' own are others."""
+        if role == "port":
+            self.matched.name(network, 0)
+        elif self._port_matches:
+            self.matched.name(network, 1)
         return network
+
+    @functools.cached_property
+    def _port_matches(self) -> bool:
+        """Whether the port can be built, and so matched."""
+        try:
+            return bool(self.matched)
+        except Exception:  # whatever it raises, the steps say so
+            return False
 
     @functools.cached_property
     def matched(self) -> Matched:
@@ -203,7 +218,7 @@ class Context:
 
     def _match(self, port: Module) -> Matched:
         reference = self._made("reference", self.options)
-        return matched(port, reference, self.names, self.frameworks, lambda: self.fake_inputs(2, small=True))
+        return matched(port, reference, self.names, self.frameworks, lambda: self.fake_inputs(2, small=True), self.links)
 
     def matched_port(self) -> Module:
         """As ``fresh("port")``; where nothing is matched yet, this model is, which saves building another.
@@ -278,7 +293,7 @@ class Context:
             return
         converted = self.port_weights is not None and state is self.__dict__.get("_converted")
         if role == "port" and self.spec.load is not None and not converted:
-            self.spec.load(network, state)
+            self.spec.load(network, self._regrouped(state, self.weights.options, whole=True))
         else:
             self.sides[role].framework.load(network, state)
 
@@ -300,9 +315,9 @@ class Context:
         if self.given_state is not None:
             counters = self.reference.framework.layout.counters
             state = {name: array for name, array in self.given_state.items() if name.rpartition(".")[2] not in counters}
-            return Weights(state, "given", own, True)
+            return Weights(self._regrouped(state, own), "given", own, True)
         if self.weights_from is None:
-            return Weights(self._calibrated(own), "calibrated", own, True)
+            return Weights(self._regrouped(self._calibrated(own), own), "calibrated", own, True)
         path = self._weights_file(self.weights_from)
         try:
             shown = self.matched.shown
@@ -313,9 +328,20 @@ class Context:
             port = self.named("port", self._made("port", options))
         except Exception:
             port = None
-        sides = (self.reference.framework, self._made("reference", options)), (self.port.framework, port)
+        reference = self.named("reference", self._made("reference", options))
+        sides = (self.reference.framework, reference), (self.port.framework, port)
         name = path.name if self.weights_from in self.spec.published else self.weights_from
         return Weights(load_file(path, sides), name, options, False)
+
+    def _regrouped(self, state: State, options: Mapping[str, Any], whole: bool = False) -> State:
+        """The reference's state in the pieces by which the engine knows its tensors, from whole tensors; or the other way round."""
+        if not (self._port_matches and self.matched.forms[1]):
+            return state
+        network = self._made("reference", options)
+        plain = self.reference.framework.entries(network)
+        pieces = self.reference.framework.entries(self.named("reference", network))
+        given, wanted = (pieces, plain) if whole else (plain, pieces)
+        return canonical_state(own_state(state, given, "the weights"), wanted, "the weights")
 
     def _weights_file(self, weights: str) -> Path:
         if weights in self.spec.published:

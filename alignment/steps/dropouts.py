@@ -56,5 +56,8 @@ def judge_profiles(profiles: Mapping[str, Profile]) -> list[Quantity]:
                 rows.append(Quantity(f"dropout.{name}.share", []).fail(f"the {role} drops {share:.3f}, p is {p:g}"))
     ours, theirs = ({name: profile[:3] for name, profile in profiles[role].items()} for role in ("port", "reference"))
     for name in dict.fromkeys([*theirs, *ours]):
+        held = [side[name] for side in (ours, theirs) if name in side]
+        if len(held) == 1 and held[0][0] == 0:
+            continue  # a layer that drops nothing need not be there
         rows.append(judge_equal(f"dropout.{name}", ours.get(name), theirs.get(name)))
     return rows

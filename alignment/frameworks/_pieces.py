@@ -1,0 +1,66 @@
+"""Tensors that the other side holds otherwise: parts of a packed one, sums, and other shapes of the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alignment.frameworks._passes import Module
+from mobilenetv3_common.weights import Entry
+
+
+@dataclass(frozen=True)
+class Piece(Entry):
+    """A part of a tensor, or a whole one in another shape, under the name by which the engine knows it.
+
+    Attributes:
+        whole: shape of the whole tensor in the canonical layout, before ``transposed`` is undone.
+        groups: its rows lie in so many equal groups, of which each holds rows of every part.
+        start, stop: of this part's rows in a group.
+        added: whether its values are added to those of another tensor that goes by the same name; it is then filled with zeros.
+    """
+
+    whole: tuple[int, ...] = ()
+    groups: int = 1
+    start: int = 0
+    stop: int = 0
+    added: bool = False
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        return self.whole[::-1] if self.transposed else self.whole
+
+    def _rows(self, array: np.ndarray) -> np.ndarray:
+        """The part's rows of the whole tensor, as (groups, rows of a group, ...); a view where ``array`` allows one."""
+        rows = array.reshape(self.groups, -1, *self.whole[1:]) if self.whole else array.reshape(1, 1)
+        return rows[:, self.start : self.stop]
+
+    def to_canonical(self, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self._rows(array.T if self.transposed else array)).reshape(self.shape)
+
+    def to_own(self, array: np.ndarray) -> np.ndarray:
+        return self.into(array, None)
+
+    def onto(self, array: np.ndarray, found: np.ndarray | None) -> np.ndarray:
+        return self.to_canonical(array) + found if self.added and found is not None else self.to_canonical(array)
+
+    def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+        given = np.zeros(self.whole, values.dtype) if own is None else np.array(own.T if self.transposed else own, order="C")
+        place = self._rows(given)
+        place[...] = 0 if self.added else values.reshape(place.shape)
+        return np.ascontiguousarray(given.T) if self.transposed else given
+
+
+Pieces = Mapping[str, Sequence[Piece]]
+
+
+def pieces_of(model: Module) -> Pieces:
+    """A model's own names of tensors -> the pieces in which the engine knows them, where ``call_tensors`` has given it some."""
+    return getattr(model, "tensors_in_reference", {})
+
+
+def call_tensors(model: Module, pieces: Pieces) -> None:
+    """From now on the engine knows tensors of a model in pieces: own name -> pieces."""
+    model.tensors_in_reference = {name: tuple(parts) for name, parts in pieces.items()}

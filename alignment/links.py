@@ -1,0 +1,216 @@
+"""Tensors that the two sides hold otherwise: packed in one and split in the other, added, or called and shaped otherwise.
+
+A ``Link`` says which tensors of the port are which of the reference. Of two sides with one tensor and several, the one holds the
+rows of the several one behind another, or by groups (heads): rows of the first, the second, ... in every group.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from alignment.frameworks.base import Piece
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import Entry
+
+Forms = dict[str, list[Piece]]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Tensors of the port that are tensors of the reference.
+
+    Attributes:
+        port, reference: names, the module's own path and the canonical last name (``weight``, ``bias``, ``running_mean``, ...).
+        groups: in how many equal groups the rows of the packed tensor lie; 1 where the parts lie one behind another.
+        transposed: whether the packed tensor (of the port, where both sides have one) lies transposed.
+        added: whether the tensors of a side are added up: they are as long as all of the other side together.
+    """
+
+    port: tuple[str, ...]
+    reference: tuple[str, ...]
+    groups: int = 1
+    transposed: bool = False
+    added: bool = False
+
+    def words(self) -> str:
+        return f"{' + '.join(self.port)} of the port, {' + '.join(self.reference)} of the reference"
+
+
+def forms_of(links: Iterable[Link], port: Sequence[Entry], reference: Sequence[Entry]) -> tuple[Forms, Forms]:
+    """The pieces in which the engine knows the tensors of the port and of the reference: own name -> pieces.
+
+    Args:
+        links: of the two models.
+        port, reference: their entries, without pieces.
+
+    Raises:
+        UserError: a link names no tensor, names one twice, or its shapes do not fit together.
+    """
+    found: tuple[Forms, Forms] = {}, {}
+    known = [{entry.canonical: entry for entry in entries} for entries in (port, reference)]
+    seen: set[tuple[str, str]] = set()
+    for link in links:
+        for side, names, entries in zip(("port", "reference"), (link.port, link.reference), known, strict=True):
+            for name in names:
+                if name not in entries:
+                    near = difflib.get_close_matches(name, list(entries), 1)
+                    also = f"; did you mean {near[0]!r}?" if near else ""
+                    raise UserError(f"--names: the {side} has no tensor {name!r}{also}")
+                if (side, name) in seen:
+                    raise UserError(f"--names: the tensor {name} of the {side} is named twice")
+                seen.add((side, name))
+        ours, theirs = (
+            [entries[name] for name in names] for names, entries in zip((link.port, link.reference), known, strict=True)
+        )
+        parts = _parts(link, ours, theirs)
+        for number, pieces in enumerate(parts):
+            for piece in pieces:
+                found[number].setdefault(piece.own, []).append(piece)
+    return found
+
+
+def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Piece], list[Piece]]:
+    """The pieces of both sides of one link."""
+    if len(ours) == len(theirs) == 1:
+        return [_whole(link, ours[0], theirs[0])], []
+    # ``packed``: one tensor, or several that are added up; ``parts``: those that lie in it.
+    port_is_packed = len(ours) == 1
+    if link.added:
+        port_is_packed = len({entry.shape for entry in ours}) == 1 and _rows(ours[:1]) == _rows(theirs)
+    packed, parts = (ours, theirs) if port_is_packed else (theirs, ours)
+    if len(packed) > 1 and not link.added:
+        raise UserError(f"--names: {link.words()}: one of the two sides must be one tensor (or added: true)")
+    shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
+    sizes = [part.shape[0] if part.shape else 0 for part in parts]
+    same = all(part.shape[1:] == shape[1:] for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
+    if not same or not shape or sum(sizes) != shape[0]:
+        raise UserError(f"--names: {link.words()}: shapes {_shapes(ours)} and {_shapes(theirs)} do not fit together")
+    if link.groups < 1 or any(size % link.groups for size in sizes):
+        raise UserError(f"--names: {link.words()}: {sizes} rows do not lie in {link.groups} groups")
+    names = [part.canonical for part in parts]
+    if not port_is_packed:
+        whole = packed[0].canonical
+        names = [whole] if len(parts) == 1 else [f"{whole}[{label}]" for label in _labels(names)]
+    made: list[Piece] = []
+    for number, entry in enumerate(packed):
+        start = 0
+        for name, part, size in zip(names, parts, sizes, strict=True):
+            stop = start + size // link.groups
+            turned = entry.transposed != link.transposed
+            made.append(Piece(name, entry.own, part.shape, turned, entry.role, shape, link.groups, start, stop, number > 0))
+            start = stop
+    single = [
+        Piece(name, part.own, part.shape, part.transposed, part.role, part.shape, 1, 0, part.shape[0])
+        for name, part in zip(names, parts, strict=True)
+    ]
+    return (made, single if names != [part.canonical for part in parts] else []) if port_is_packed else (single, made)
+
+
+def _rows(entries: Sequence[Entry]) -> int:
+    return sum(entry.shape[0] for entry in entries if entry.shape)
+
+
+def _whole(link: Link, mine: Entry, theirs: Entry) -> Piece:
+    shape = mine.shape[::-1] if link.transposed else mine.shape
+    if plain(shape) != plain(theirs.shape):
+        raise UserError(f"--names: {link.words()}: shapes {mine.shape} and {theirs.shape} do not fit together")
+    turned = mine.transposed != link.transposed
+    return Piece(theirs.canonical, mine.own, theirs.shape, turned, mine.role, shape, 1, 0, shape[0] if shape else 1)
+
+
+def plain(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without its ones: what differs in them alone holds the same numbers in the same order."""
+    return tuple(size for size in shape if size != 1)
+
+
+def _shapes(entries: Sequence[Entry]) -> str:
+    return " + ".join(str(entry.shape) for entry in entries)
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """What tells names apart: the one component in which they differ, or their number."""
+    split = [name.split(".") for name in names]
+    if len({len(parts) for parts in split}) == 1:
+        for column in zip(*split, strict=True):
+            if len(set(column)) == len(names):
+                return list(column)
+    return [str(number) for number in range(len(names))]
+
+
+def covered(links: Iterable[Link]) -> tuple[set[str], set[str]]:
+    """The tensors of the port and of the reference that links name."""
+    every = list(links)
+    return {name for link in every for name in link.port}, {name for link in every for name in link.reference}
+
+
+def solved(packed: Sequence[Entry], parts: Sequence[Entry]) -> list[tuple[tuple[str, ...], tuple[str, ...], bool]] | None:
+    """How the tensors of one layer can hold those of several ones; None where the shapes rule it out.
+
+    Args:
+        packed: tensors of the layer.
+        parts: tensors of the several ones, in the order of use.
+
+    Returns:
+        Names of packed tensors, names of the parts in them, and whether the former (or, where these are fewer, the latter)
+        are added up.
+    """
+    found: list[tuple[tuple[str, ...], tuple[str, ...], bool]] = []
+    trailing = list(dict.fromkeys(entry.shape[1:] for entry in [*packed, *parts]))
+    if any(not entry.shape for entry in [*packed, *parts]):
+        return None
+    for rest in trailing:
+        whole, inside = ([e for e in side if e.shape[1:] == rest] for side in (packed, parts))
+        if not whole or not inside or math.prod(rest) == 0:
+            return None
+        rows, given = _rows(whole), _rows(inside)
+        if rows == given:
+            waiting = list(inside)
+            for entry in whole:
+                taken: list[Entry] = []
+                while waiting and _rows(taken) < entry.shape[0]:
+                    taken.append(waiting.pop(0))
+                if _rows(taken) != entry.shape[0]:
+                    return None
+                found.append(((entry.canonical,), tuple(e.canonical for e in taken), False))
+        elif not rest and (_adds_up(whole, given) or _adds_up(inside, rows)):
+            found.append((tuple(e.canonical for e in whole), tuple(e.canonical for e in inside), True))
+        else:
+            return None
+    return found
+
+
+def _adds_up(entries: Sequence[Entry], rows: int) -> bool:
+    """Whether two tensors, the two biases of a recurrent layer, are each as long as all of the other side."""
+    return len(entries) == 2 and all(entry.shape == (rows,) for entry in entries)
+
+
+def as_links(solution: Iterable[tuple[tuple[str, ...], tuple[str, ...], bool]], port_is_packed: bool) -> list[Link]:
+    """The links of ``solved``."""
+    return [
+        Link(whole, parts, added=added) if port_is_packed else Link(parts, whole, added=added) for whole, parts, added in solution
+    ]
+
+
+def same_kind(links: Sequence[Link], groups: int, order: Sequence[int]) -> list[Link]:
+    """Links of one layer with the parts in another order and grouping."""
+    changed = []
+    for link in links:
+        longer = max(link.port, link.reference, key=len)
+        if len(longer) != len(order) or (link.added and len(order) == 2):
+            changed.append(link)
+            continue
+        parts = tuple(longer[place] for place in order)
+        port, reference = (parts, link.reference) if longer is link.port else (link.port, parts)
+        changed.append(Link(port, reference, groups, link.transposed, link.added))
+    return changed
+
+
+def by_module(entries: Iterable[Entry]) -> Mapping[str, list[Entry]]:
+    """Entries by the path of the module that holds them."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.canonical.rpartition(".")[0], []).append(entry)
+    return found

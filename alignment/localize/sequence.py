@@ -1,0 +1,394 @@
+"""Pairs the layers of two models in the order of use, whatever they lie in and are called.
+
+One layer of a side may hold the weights of several of the other (a packed query-key-value); they become links between tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from alignment.frameworks.base import Framework, Module, leaves
+from alignment.links import Link, as_links, by_module, covered, plain, solved
+from alignment.localize.pairing import Part, part_of
+from mobilenetv3_common.weights import Entry
+
+MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
+
+MOST = 0.75  # of a module's layers lie in one module of the other side: then the others are looked for there
+
+
+@dataclass
+class Use:
+    """How a model uses its modules in one pass in evaluation mode.
+
+    Attributes:
+        order: paths in the order in which their first calls end; empty where the model raises.
+        inputs: the first array that each was first given.
+    """
+
+    order: list[str] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def use_of(framework: Framework, model: Module, inputs: tuple) -> Use:
+    """Run a model, and see what it uses when; nothing where it raises."""
+    before = framework.training(model)
+    framework.set_training(model, False)
+    try:
+        calls = framework.call(model, inputs, watched=framework.modules(model)).calls
+    except Exception:  # a port may raise anything; the search says so
+        return Use()
+    finally:
+        framework.set_training(model, before)
+    found = Use(list(dict.fromkeys(key.partition("#")[0] for key in calls)))
+    for path in found.order:
+        call = calls[path]  # None of a side that is known from its dump
+        arrays = leaves((call.args, call.kwargs), np.ndarray) if call is not None else []
+        if arrays:
+            found.inputs[path] = arrays[0]
+    return found
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A layer, or the tensors that a module with children has itself.
+
+    Attributes:
+        part: the module.
+        entries: of its own tensors, without those of its children.
+        leaf: whether it has no children.
+        words: components of its path, to compare names.
+        tensors: canonical last name -> shape.
+        rows: of its matrices and kernels together.
+    """
+
+    part: Part
+    entries: tuple[Entry, ...]
+    leaf: bool
+    words: frozenset[str]
+    tensors: Mapping[str, tuple[int, ...]]
+    rows: int
+
+    @property
+    def path(self) -> str:
+        return self.part.path
+
+
+def units_of(framework: Framework, model: Module, use: Use) -> list[Unit]:
+    """What computes by itself or has tensors of its own, in the order of use."""
+    rank = {path: number for number, path in enumerate(use.order)}
+    own = by_module(framework.entries(model))
+    placed: list[tuple[float, Unit]] = []
+    for path, module in framework.modules(model).items():
+        leaf = not framework.children(module)
+        if not leaf and path not in own:
+            continue
+        part = part_of(framework, path, module)
+        entries = tuple(own.get(path, ()))
+        tensors = {entry.canonical.rpartition(".")[2]: entry.shape for entry in entries}
+        rows = sum(entry.shape[0] for entry in entries if len(entry.shape) > 1)
+        unit = Unit(part, entries, leaf, _words(path), tensors, rows)
+        placed.append((_place(path, leaf, rank), unit))
+    return [unit for _, unit in sorted(placed, key=lambda one: one[0])]
+
+
+def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
+    """Where a module stands in the order of use: one with children before them, one that is not called where its parent is."""
+    if leaf and path in rank:
+        return float(rank[path])
+    inside = [number for other, number in rank.items() if not leaf and (not path or other.startswith(f"{path}."))]
+    if inside:
+        return min(inside) - 0.5
+    above = path
+    while above and above not in rank:
+        above = above.rpartition(".")[0]
+    return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
+
+
+@dataclass
+class Sequenced:
+    """What was paired.
+
+    Attributes:
+        pairs: of units that are the same layer.
+        links: between tensors, for what is packed, split or called otherwise.
+        groups: units of the port and of the reference that such links join, in the order of use.
+    """
+
+    pairs: list[tuple[Unit, Unit]] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    groups: list[tuple[list[Unit], list[Unit], list[Link]]] = field(default_factory=list)
+
+
+@dataclass
+class Sequencer:
+    """Pairs the units of two models.
+
+    Args:
+        own, other: units of the port and of the reference in the order of use, without those that a person has paired.
+        uses: of the port and of the reference.
+    """
+
+    own: list[Unit]
+    other: list[Unit]
+    uses: tuple[Use, Use]
+    found: Sequenced = field(default_factory=Sequenced)
+    _homes: dict[str, str] = field(default_factory=dict)
+
+    def paired(self) -> Sequenced:
+        """The pairs and links."""
+        heavy = [[unit for unit in side if unit.entries] for side in (self.own, self.other)]
+        self._kept = [{unit.path: unit for unit in side} for side in heavy]
+        self._in_order(*heavy)
+        if any(self._left(heavy)):  # what has no counterpart may have shifted its neighbours into other modules
+            self._homes = self._homes_of(self.found.pairs)
+            self.found = Sequenced()
+            self._in_order(*heavy)
+        self._elsewhere(*self._left(heavy))
+        self._loose(*self._left(heavy))
+        self._other_width(*heavy)
+        self._light()
+        return self.found
+
+    # --- layers of the same tensors, and packed ones ------------------------------------------------------------------------
+
+    def _in_order(self, own: list[Unit], other: list[Unit]) -> None:
+        """The best pairing that keeps both orders."""
+        rows, columns = len(own), len(other)
+        score = np.zeros((rows + 1, columns + 1))
+        step: dict[tuple[int, int], tuple[int, int]] = {}
+        for i in range(rows - 1, -1, -1):
+            for j in range(columns - 1, -1, -1):
+                best, move = (score[i + 1, j], (1, 0)) if score[i + 1, j] > score[i, j + 1] else (score[i, j + 1], (0, 1))
+                for value, (a, b) in self._moves(own, other, i, j):
+                    if value + score[i + a, j + b] >= best:
+                        best, move = value + score[i + a, j + b], (a, b)
+                score[i, j], step[i, j] = best, move
+        i = j = 0
+        while i < rows and j < columns:
+            a, b = step[i, j]
+            if a and b:
+                self._take(own[i : i + a], other[j : j + b])
+            i, j = i + a, j + b
+
+    def _moves(self, own: list[Unit], other: list[Unit], i: int, j: int) -> Iterable[tuple[float, tuple[int, int]]]:
+        if (value := self._alike(own[i], other[j])) > 0:
+            yield value, (1, 1)
+        for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
+            rows = units[start].rows
+            for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
+                rows += units[start + count - 1].rows
+                if rows > whole.rows:
+                    break
+                if rows == whole.rows and self._packs(whole, units[start : start + count], number):
+                    move = (count, 1) if number == 0 else (1, count)
+                    yield 2.0 * (count + 1) + 1.0 + _likeness(own[i], other[j]), move
+
+    def _alike(self, mine: Unit, theirs: Unit) -> float:
+        """How well two units fit; 0 where they do not."""
+        mark = _likeness(mine, theirs) + (1.0 if mine.part.kind == theirs.part.kind else 0.0)
+        if mine.path != theirs.path and self._exchanged(mine, theirs):
+            return 0.0
+        if any(self._homes.get(path, theirs.path) not in (theirs.path, *_above(theirs.path)) for path in _above(mine.path)):
+            return 0.0
+        if mine.tensors == theirs.tensors:
+            return 4.0 + mark
+        if not (mine.leaf and theirs.leaf) or not _same_numbers(mine, theirs):
+            return 0.0
+        return 3.0 + mark
+
+    def _homes_of(self, pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:
+        """Modules of the port whose layers are, all but a few, those of one module of the reference, and of no larger one."""
+        counts: dict[str, Counter[str]] = {}
+        for mine, theirs in pairs:
+            for path in _above(mine.path):
+                counts.setdefault(path, Counter()).update(_above(theirs.path))
+        homes = {}
+        for path, found in counts.items():
+            total = sum(1 for mine, _ in pairs if mine.path.startswith(f"{path}."))
+            smallest = [other for other, count in found.items() if count >= MOST * total]
+            if total >= 3 and smallest:
+                homes[path] = max(smallest, key=lambda other: other.count("."))
+        return homes
+
+    def _exchanged(self, mine: Unit, theirs: Unit) -> bool:
+        """Whether one of the two has a namesake that could be its counterpart: layers whose names are exchanged are no renaming."""
+        namesakes = [
+            (one, others[one.path])
+            for one, others in ((mine, self._kept[1]), (theirs, self._kept[0]))
+            if one.path in others and not one.part.name.isdigit()
+        ]
+        return len(namesakes) == 2 or any(one.tensors == other.tensors for one, other in namesakes)
+
+    def _packs(self, whole: Unit, parts: Sequence[Unit], number: int) -> bool:
+        """Whether one unit can hold the weights of several; ``number`` is the side of these."""
+        if len({part.path.rpartition(".")[0] for part in parts}) > 2 or any(part.path == whole.path for part in parts):
+            return False
+        solution = solved(whole.entries, [entry for part in parts for entry in part.entries])
+        if solution is None:
+            return False
+        if len(whole.entries) > 2 or not whole.leaf:  # a recurrent layer, or an attention that packs its own projections
+            return True
+        given = [self.uses[number].inputs.get(part.path) for part in parts]
+        first = given[0]
+        return first is None or all(one is not None and np.array_equal(first, one) for one in given)
+
+    def _take(self, mine: list[Unit], theirs: list[Unit]) -> None:
+        if len(mine) == len(theirs) == 1:
+            a, b = mine[0], theirs[0]
+            if a.tensors == b.tensors:
+                self.found.pairs.append((a, b))
+                return
+            links = [Link((x.canonical,), (y.canonical,)) for x, y in zip(a.entries, b.entries, strict=True)]
+            if a.part.kind == b.part.kind:
+                both = zip(links, a.entries, b.entries, strict=True)
+                links = [link for link, x, y in both if _last(x) != _last(y) or x.shape != y.shape]
+            if a.part.kind == b.part.kind:
+                self.found.pairs.append((a, b))
+        else:
+            packed = len(mine) == 1
+            whole, parts = (mine[0], theirs) if packed else (theirs[0], mine)
+            solution = solved(whole.entries, [entry for part in parts for entry in part.entries])
+            assert solution is not None
+            links = as_links(solution, packed)
+        self.found.links += links
+        self.found.groups.append((mine, theirs, links))
+
+    # --- what the order does not tell ---------------------------------------------------------------------------------------
+
+    def _left(self, heavy: list[list[Unit]]) -> list[list[Unit]]:
+        """Units whose tensors have no counterpart yet."""
+        named = covered(self.found.links)
+        taken = [{id(unit) for pair in self.found.pairs for unit in pair[side : side + 1]} for side in (0, 1)]
+        return [
+            [u for u in units if id(u) not in taken[side] and not all(e.canonical in named[side] for e in u.entries)]
+            for side, units in enumerate(heavy)
+        ]
+
+    def _elsewhere(self, own: list[Unit], other: list[Unit]) -> None:
+        """Layers of the same tensors that are used in another order, the most alike first."""
+        scored = [(self._alike(a, b), -i, -j, a, b) for i, a in enumerate(own) for j, b in enumerate(other)]
+        scored = [one for one in scored if one[0] >= 4.0]
+        while scored:
+            nearness = self._nearness()
+            best = max(scored, key=lambda one: (one[0] + nearness(one[3], one[4]), one[1], one[2]))
+            self._take([best[3]], [best[4]])
+            scored = [one for one in scored if one[3] is not best[3] and one[4] is not best[4]]
+
+    def _nearness(self) -> Callable[[Unit, Unit], float]:
+        """How far the modules around two units hold layers that are paired with each other: 1 for each two that hold no others."""
+        together: Counter[tuple[str, str]] = Counter()
+        ours: Counter[str] = Counter()
+        theirs: Counter[str] = Counter()
+        for mine, other in self.found.pairs:
+            ours.update(_above(mine.path))
+            theirs.update(_above(other.path))
+            together.update((a, b) for a in _above(mine.path) for b in _above(other.path))
+
+        def near(mine: Unit, other: Unit) -> float:
+            both = [(a, b) for a in _above(mine.path) for b in _above(other.path) if (a, b) in together]
+            return sum(together[a, b] / max(ours[a], theirs[b]) for a, b in both)
+
+        return near
+
+    def _loose(self, own: list[Unit], other: list[Unit]) -> None:
+        """Tensors of modules with children, and what lies elsewhere, by shape and name."""
+        named = covered(self.found.links)
+        mine, theirs = (
+            [e for unit in units if not (unit.leaf and unit.part.kind in ("conv", "linear", "batch_norm")) for e in unit.entries]
+            for units in (own, other)
+        )
+        mine, theirs = ([e for e in side if e.canonical not in named[n]] for n, side in enumerate((mine, theirs)))
+        scored = [
+            (_shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b)
+            for i, a in enumerate(mine) for j, b in enumerate(theirs) if plain(a.shape) == plain(b.shape) and a.role == b.role
+        ]  # fmt: skip
+        used: set[tuple[int, str]] = set()
+        for _, _, _, a, b in sorted(scored, key=lambda one: one[:3], reverse=True):
+            if not {(0, a.canonical), (1, b.canonical)} & used:
+                used |= {(0, a.canonical), (1, b.canonical)}
+                self.found.links.append(Link((a.canonical,), (b.canonical,)))
+
+    def _other_width(self, own: list[Unit], other: list[Unit]) -> None:
+        """Layers of one kind between the same neighbours: another width there is a finding, not a layer more and one less."""
+        own_left, other_left = self._left([own, other])
+        gaps = self._gaps(own, other)
+        for unit in own_left:
+            for other_unit in other_left:
+                here = gaps[id(unit)] == gaps[id(other_unit)] and unit.leaf and other_unit.leaf
+                if here and unit.part.kind == other_unit.part.kind:
+                    self.found.pairs.append((unit, other_unit))
+                    other_left.remove(other_unit)
+                    break
+        own_left, other_left = self._left([own, other])
+        for kind in dict.fromkeys(unit.part.kind for unit in other_left):
+            mine, theirs = ([u for u in side if u.part.kind == kind and u.leaf] for side in (own_left, other_left))
+            if len(mine) == len(theirs):
+                self.found.pairs += zip(mine, theirs, strict=True)
+
+    def _gaps(self, own: Sequence[Unit], other: Sequence[Unit]) -> dict[int, int]:
+        """For every unit the number of the last pair or group before it, in its side's order."""
+        numbers: dict[int, int] = {}
+        joined = [([a], [b]) for a, b in self.found.pairs] + [(a, b) for a, b, _ in self.found.groups]
+        for number, sides in enumerate(joined, start=1):
+            numbers |= {id(unit): number for side in sides for unit in side}
+        gaps: dict[int, int] = {}
+        for units in (own, other):
+            last = 0
+            for unit in units:
+                last = numbers.get(id(unit), last)
+                gaps[id(unit)] = last
+        return gaps
+
+    def _light(self) -> None:
+        """Layers without weights: those between the same two layers with weights, in order, or by kind where numbers differ."""
+        gaps = self._gaps(self.own, self.other)
+        between: list[dict[int, list[Unit]]] = [{}, {}]
+        for side, units in enumerate((self.own, self.other)):
+            for unit in units:
+                if not unit.entries:
+                    between[side].setdefault(gaps[id(unit)], []).append(unit)
+        for gap, theirs in between[1].items():
+            mine = between[0].get(gap, [])
+            if len(mine) == len(theirs):
+                self.found.pairs += zip(mine, theirs, strict=True)
+                continue
+            for unit in theirs:
+                match = next((one for one in mine if one.part.kind == unit.part.kind), None)
+                if match is not None:
+                    mine = mine[mine.index(match) + 1 :]
+                    self.found.pairs.append((match, unit))
+
+
+def _same_numbers(mine: Unit, theirs: Unit) -> bool:
+    """Whether two layers hold tensors of the same numbers in the same order, under other names or in other shapes."""
+    same = [(plain(e.shape), e.role) for e in mine.entries] == [(plain(e.shape), e.role) for e in theirs.entries]
+    return same and any(len(plain(entry.shape)) > 1 for entry in mine.entries)
+
+
+def _last(entry: Entry) -> str:
+    return entry.canonical.rpartition(".")[2]
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[._]|(?<=\D)(?=\d)", name.lower()))
+
+
+def _shared(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / max(len(a | b), 1)
+
+
+def _above(path: str) -> list[str]:
+    """The modules that a path lies in, the whole model left out."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _likeness(mine: Unit, theirs: Unit) -> float:
+    """How much two names have in common, below 1."""
+    return 0.9 * _shared(mine.words, theirs.words)
