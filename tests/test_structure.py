@@ -317,13 +317,15 @@ def test_layers_of_one_shape_are_paired_in_the_order_of_use():
     report = localize(Attention(("wq", "wk", "wa")), reference, inputs, weights=False)
     assert report.first is None, report.first.line()
     assert "query (Linear) is called wq in the port" in report.notes and len(report.notes) == 3
-    first = localize(Attention(("wq", "wk", "wa"), wrong=True), reference, inputs, weights=False).first
-    assert first.location == "Attention.forward"
+    exchanged, names = Attention(("wq", "wk", "wa"), wrong=True), {"wq": "query", "wk": "key", "wa": "value"}
+    report = localize(exchanged, reference, inputs, weights=False)
+    assert report.first is None and "told apart" in report.notes[0], "no name says which of two layers of one shape is which"
+    assert localize(exchanged, reference, inputs, weights=False, names=names).first.location == "Attention.forward"
     assert match_modules(Attention(("query", "key", "value")), reference).notes == []
 
 
-def test_a_map_of_names_says_what_the_order_of_use_cannot(tmp_path, capsys):
-    """A port that uses its layers in another order is right with its own map, and wrong without one."""
+def test_a_map_of_names_is_strict_and_values_tell_layers_apart_without_one(tmp_path, capsys):
+    """A port that uses its layers in another order is right with its own map or without one, and wrong with another one."""
     source = (ROOT / "docs" / "examples" / "own_project.py").read_text()
     own = source.replace("spec =", PARALLEL + "\nspec =").replace("ModelSpec(Port, Reference, input_shape=(3, 16, 16))",
         "ModelSpec(OtherPort, OtherReference, input_shape=(6,))")  # fmt: skip
@@ -335,8 +337,10 @@ def test_a_map_of_names_says_what_the_order_of_use_cannot(tmp_path, capsys):
     (only,) = json.loads((tmp_path / "r" / "alignment.json").read_text())["notes"]
     assert only.startswith("conversion not checked")
     capsys.readouterr()
-    assert engine(base) == 1
-    assert "note: left (Linear) is called first in the port (--names maps them otherwise)" in capsys.readouterr().out
+    assert engine(base) == 0
+    assert "with random weights, first left, called second in the port (--names maps them otherwise)" in capsys.readouterr().out
+    names.write_text("first: left\nsecond: right\n")
+    assert engine([*base, "--names", str(names)]) == 1
     for text, message in BAD_MAPS.items():
         names.write_text(text)
         capsys.readouterr()

@@ -195,9 +195,11 @@ def _confirmed(
     if found.paths != layers:
         matching.paths = {"": ""} | found.paths
         _pair_containers(*models, sides, matching)
-        others = [(other, own) for other, own in matching.paths.items() if other in parents and own != other]
-        matching.notes = [f"{other} is called {own} in the port" for other, own in others]
-        matching.notes.append("layers of the same shapes were told apart by their inputs and outputs with random weights")
+        other = next(other for other, own in found.paths.items() if own != layers[other])
+        matching.notes = [
+            "layers of the same shapes were told apart by what they are given and give, with random weights, "
+            f"first {other}, called {found.paths[other]} in the port"
+        ]
     holding = {entry.canonical.rpartition(".")[0] for entry in sides[1].entries(models[1])}
     for path in found.apart - (holding & layers.keys()):
         matching.paths.pop(path, None)
