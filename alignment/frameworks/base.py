@@ -28,8 +28,8 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
-    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor",
-    "Trace", "Wanted", "call_modules", "call_tensors", "leaves", "mapped", "paths_of", "pieces_of",
+    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied",
+    "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "leaves", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
