@@ -59,6 +59,12 @@ def ensure_writable_dir(path: str | os.PathLike) -> Path:
     return path
 
 
+def printable(name: str | os.PathLike) -> str:
+    """A file's name for people: what is no UTF-8 or does not print is escaped."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def sha256_of(path: str | os.PathLike) -> str:
     """Hexadecimal SHA-256 of a file, read in chunks."""
     digest = hashlib.sha256()

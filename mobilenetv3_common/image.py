@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import printable
 from mobilenetv3_common.picture_file import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
 
 IMAGE_BACKENDS = ("pil", "cv2")
@@ -56,7 +57,7 @@ def decode_image(path: str | os.PathLike, backend: str = "pil", rules: Rules = T
         NotAPicture: it is of another format.
         TooLarge: it has too many pixels or scans.
     """
-    return decode_bytes(_read(path), str(path), backend, rules)
+    return decode_bytes(_read(path), printable(path), backend, rules)
 
 
 def _read(path: str | os.PathLike) -> bytes:
@@ -66,7 +67,7 @@ def _read(path: str | os.PathLike) -> bytes:
                 raise UserError(f"cannot read picture {path}: it is no regular file")
             return file.read()
     except OSError as error:
-        raise UserError(f"cannot read picture {path}: {error.strerror}") from error
+        raise UserError(f"cannot read picture {printable(path)}: {error.strerror}") from error
 
 
 def decode_bytes(data: bytes, name: str, backend: str = "pil", rules: Rules = TRAINING) -> Image.Image:
@@ -85,7 +86,7 @@ def decode_pixels(path: str | os.PathLike, rules: Rules = TRAINING) -> np.ndarra
     Raises:
         UserError: as ``decode_image``.
     """
-    data, name = _read(path), str(path)
+    data, name = _read(path), printable(path)
     kind = format_of(data, name, rules)
     return np.asarray(_decode_pil(data, name, kind, rules)) if _needs_pillow(data) else _pixels_cv2(data, name, rules)
 

@@ -1,7 +1,8 @@
 """Run an exported model on pictures: python tools/infer.py --model-dir exported --img-path lite_data/val
 
 --benchmark prints a report instead of the classes: environment, times of preprocessing, inference and postprocessing with
-their percentiles, and memory. Neither torch nor, with ONNX Runtime, Paddle is needed.
+their percentiles, and memory. Neither torch nor, with ONNX Runtime, Paddle is needed. A picture that cannot be used is named on
+standard error, the others are predicted, and the exit status is 2.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.files import atomic_open, printable
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
 
@@ -21,7 +22,7 @@ def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p)
     add_picture_flags(p)
-    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
+    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, folders, or - (standard input)")
     p.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures at a time (default: 1)")
     p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
     p.add_argument("--repeats", type=int, default=1, metavar="N", help="passes over the pictures (default: 1)")
@@ -49,17 +50,22 @@ def main(argv: list[str] | None = None) -> int:
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     for _ in range(args.warmup):
-        predictor.predict(pictures[: args.batch_size], args.topk)
+        predictor.predict_usable(pictures[: args.batch_size], args.topk, lambda _: None)
     predictor.times.clear()
     rows: list[dict] = []
+    bad: dict[str, None] = {}
     for _ in range(args.repeats):
         rows = []
         for paths in batches(pictures, args.batch_size):
-            for path, found in zip(paths, predictor.predict(paths, args.topk), strict=True):
+            for path, found in predictor.predict_usable(paths, args.topk, lambda error: bad.setdefault(error.line)):
                 rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+    for line in bad:
+        print(f"error: {line}", file=sys.stderr)
+    if not rows:
+        return 2
     figures = accuracy(rows, bundle.classes) if args.accuracy else {}
     about = environment(engine, bundle, args.threads, args.device)
-    report = inference_report(predictor.times, args.batch_size, len(pictures) * args.repeats)
+    report = inference_report(predictor.times, args.batch_size, len(rows) * args.repeats)
     if args.benchmark:
         for title, part in {"environment": about, **report}.items():
             print(f"---- {title} ----")
@@ -67,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{name:16}: {value}")
     else:
         for row in rows:
-            print(Path(row["picture"]))
+            print(printable(row["picture"]))
             for found in row["predictions"]:
                 print(f"  {100 * found['probability']:6.2f} %  {found['name']}")
     if figures:
@@ -76,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         with atomic_open(args.json, "w") as file:
             json.dump({"environment": about, **report, "accuracy": figures, "pictures": rows}, file, indent=1)
             file.write("\n")
-    return 0
+    return 2 if bad else 0
 
 
 def accuracy(rows: list[dict], classes: tuple[str, ...]) -> dict[str, float]:

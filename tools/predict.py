@@ -18,7 +18,7 @@ from mobilenetv3_paddle.deploy.flags import add_picture_flags, add_weights_flags
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, or folders of them")
+    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, folders, or - (standard input)")
     add_weights_flags(p)
     add_picture_flags(p)
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
     """Predict in batches, and print; a picture that cannot be used is named on standard error, and makes the status 2."""
+    from mobilenetv3_common.files import printable
     from mobilenetv3_paddle.deploy.annotate import save_annotated
     from mobilenetv3_paddle.deploy.predictor import batches
 
@@ -68,11 +69,11 @@ def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
         for path, image, found in zip(usable, images, predictor.predict(images, args.topk) if images else [], strict=True):
             rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
             if not args.json:
-                print(f"{path}")
+                print(printable(path))
                 for p in found:
                     print(f"  {100 * p.probability:6.2f} %  {p.name}")
             if args.save_dir:
-                save_annotated(image, found, args.save_dir / f"{len(rows):04d}_{path.stem}.png")
+                save_annotated(image, found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
     if args.json:
         print(json.dumps(rows, indent=1))
     return 2 if bad else 0

@@ -16,11 +16,13 @@ from typing import Any
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, sha256_of
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_paddle.deploy import facts
 
 DEPLOY_JSON = "deploy.json"
 FORMAT = "mobilenetv3-deploy-1"
 PADDLE_PROGRAM, PADDLE_WEIGHTS = "inference.json", "inference.pdiparams"
 ONNX, ONNX_INT8 = "model.onnx", "model_int8.onnx"
+FILES = (PADDLE_PROGRAM, PADDLE_WEIGHTS, ONNX, ONNX_INT8)
 
 
 @dataclass
@@ -84,15 +86,40 @@ def read_bundle(folder: str | os.PathLike) -> Bundle:
     if not path.is_file():
         raise UserError(f"{folder} is no exported model (it has no {DEPLOY_JSON}): make one with tools/export_model.py")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        preset = content.pop("preset")
-        preset = EvalPreset(preset["resize_size"], preset["crop_size"], tuple(preset["mean"]), tuple(preset["std"]))
-        bundle = Bundle(preset=preset, classes=tuple(content.pop("classes")), folder=folder, **content)
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        bundle = _bundle(json.loads(path.read_text(encoding="utf-8")), folder)
+    except KeyError as error:
+        raise UserError(f"{path} is damaged (it has no {error.args[0]}): export the model again") from error
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): export the model again") from error
-    for name, digest in bundle.files.items():
-        if sha256_of(bundle.path(name)) != digest:
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    for name, expected in bundle.files.items():
+        if sha256_of(bundle.path(name)) != expected:
             raise UserError(f"{folder / name} is damaged or from another export (its SHA-256 is not the one in {DEPLOY_JSON})")
     return bundle
+
+
+def _bundle(content: Any, folder: Path) -> Bundle:
+    """deploy.json's content, each value looked at."""
+    content = facts.table(content, "the whole")
+    if content["format"] != FORMAT:
+        raise facts.Senseless(f"its format is not {FORMAT}")
+    known = {"format", *(entry.name for entry in dataclasses.fields(Bundle))} - {"folder"}
+    if unknown := set(content) - known:
+        raise facts.Senseless(f"{', '.join(sorted(unknown))[:60]} is unknown")
+    preset = facts.table(content["preset"], "preset")
+    files = {name: facts.digest(value, f"files: {name}") for name, value in facts.table(content["files"], "files").items()}
+    if not files or set(files) - set(FILES):
+        raise facts.Senseless(f"files must be some of {', '.join(FILES)}")
+    return Bundle(
+        facts.model(content["model"]),
+        facts.preset(preset["resize_size"], preset["crop_size"], preset["mean"], preset["std"]),
+        facts.image_backend(content["image_backend"]),
+        facts.classes(content["classes"]),
+        facts.text(content["weights"], "weights"),
+        facts.digest(content["weights_sha256"], "weights_sha256"),
+        files,
+        {name: facts.text(value, f"versions: {name}") for name, value in facts.table(content["versions"], "versions").items()},
+        facts.table(content["int8"], "int8"),
+        folder,
+    )

@@ -59,12 +59,29 @@ def create_engine(
         raise UserError(f"unknown device {device!r}: use cpu or gpu")
     threads = threads or cpu_threads()
     if engine == "onnxruntime":
-        return OnnxRuntimeEngine(bundle, precision, threads, device, spin)
+        return fits(OnnxRuntimeEngine(bundle, precision, threads, device, spin), bundle)
     if precision == "int8":
         raise UserError(f"--engine {engine} has no int8 here: use --engine onnxruntime")
     if engine == "onednn" and device == "gpu":
         raise UserError("--engine onednn runs on a CPU: use --engine paddle with --device gpu")
-    return PaddleEngine(bundle, engine == "onednn", threads, device)
+    return fits(PaddleEngine(bundle, engine == "onednn", threads, device), bundle)
+
+
+def fits(engine: Engine, bundle: Bundle) -> Engine:
+    """An engine that takes the bundle's pictures and gives a logit for each of its classes, which is tried on a grey picture.
+
+    Raises:
+        UserError: it does not.
+    """
+    size = bundle.preset.crop_size
+    try:
+        shape = engine(np.zeros((1, 3, size, size), np.float32)).shape
+    except Exception as error:
+        raise UserError(f"{bundle.folder}: {engine.name} cannot run it on {size} x {size} pixels: export it again") from error
+    if shape != (1, len(bundle.classes)):
+        given = shape[-1] if shape else 0
+        raise UserError(f"{bundle.folder}: the model has {given} classes, deploy.json names {len(bundle.classes)}: export it again")
+    return engine
 
 
 class OnnxRuntimeEngine:

@@ -15,7 +15,7 @@ import paddle
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import ensure_writable_dir
-from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle, read_bundle
+from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, FILES, ONNX, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle, read_bundle
 from mobilenetv3_paddle.deploy.engines import DygraphEngine, create_engine
 from mobilenetv3_paddle.deploy.predictor import softmax
 from mobilenetv3_paddle.deploy.trained import Trained
@@ -58,6 +58,8 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
         bundle.write()
         for name in (*bundle.files, DEPLOY_JSON):
             shutil.move(str(bundle.folder / name), str(folder / name))
+    for name in set(FILES) - set(bundle.files):  # of an earlier export: another network's
+        (folder / name).unlink(missing_ok=True)
     return read_bundle(folder), differences
 
 

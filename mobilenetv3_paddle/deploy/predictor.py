@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,15 @@ import numpy as np
 from PIL import Image
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import printable
 from mobilenetv3_common.image import PICTURE_EXTENSIONS, decode_bytes, decode_image
 from mobilenetv3_common.picture_file import PREDICTION, Rules
 from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.engines import Engine
+
+STANDARD_INPUT = Path("-")
+Picture = str | Path | bytes | Image.Image
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Predictor:
     ) -> None:
         self.engine, self.preset, self.classes, self.image_backend = engine, preset, tuple(classes), image_backend
         self.rules = rules
+        self._piped = b""
         self.times: list[Times] = []
 
     def decode(self, picture: str | Path | bytes) -> Image.Image:
@@ -60,6 +66,9 @@ class Predictor:
         Raises:
             UserError: it is missing, damaged, or no picture.
         """
+        if picture == STANDARD_INPUT:
+            self._piped = self._piped or sys.stdin.buffer.read()
+            return decode_bytes(self._piped, "standard input", self.image_backend, self.rules)
         if isinstance(picture, bytes):
             return decode_bytes(picture, "the picture", self.image_backend, self.rules)
         return decode_image(picture, self.image_backend, self.rules)
@@ -68,21 +77,39 @@ class Predictor:
         """An RGB picture to the network's input, float32 (3, crop, crop)."""
         return eval_transform(image, self.preset)
 
-    def predict(self, pictures: Sequence[str | Path | bytes | Image.Image], topk: int = 5) -> list[list[Prediction]]:
+    def predict(self, pictures: Sequence[Picture], topk: int = 5) -> list[list[Prediction]]:
         """The likeliest classes of each picture, in one batch; its times are added to ``times``.
 
         Raises:
             UserError: a picture cannot be used.
         """
+        return [found for _, found in self.predict_usable(pictures, topk, _raised)]
+
+    def predict_usable(
+        self, pictures: Sequence[Picture], topk: int, on_bad: Callable[[UserError], None]
+    ) -> list[tuple[Picture, list[Prediction]]]:
+        """Like ``predict``, with those pictures alone that can be used; ``on_bad`` is told what is wrong with the others."""
         start = time.perf_counter()
-        images = (picture if isinstance(picture, Image.Image) else self.decode(picture) for picture in pictures)
-        batch = np.stack([self.preprocess(image) for image in images])
+        usable, images = [], []
+        for picture in pictures:
+            try:
+                images.append(self.preprocess(picture if isinstance(picture, Image.Image) else self.decode(picture)))
+                usable.append(picture)
+            except UserError as error:
+                on_bad(error)
+        if not images:
+            return []
+        batch = np.stack(images)
         ready = time.perf_counter()
         logits = self.engine(batch)
         known = time.perf_counter()
         predictions = top_k(softmax(logits), self.classes, topk)
         self.times.append(Times(ready - start, known - ready, time.perf_counter() - known))
-        return predictions
+        return list(zip(usable, predictions, strict=True))
+
+
+def _raised(error: UserError) -> None:
+    raise error
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -106,22 +133,26 @@ def top_k(probabilities: np.ndarray, classes: Sequence[str], k: int) -> list[lis
 
 
 def find_pictures(paths: Iterable[str | Path]) -> list[Path]:
-    """Pictures that are named, and all below the folders that are named, sorted.
+    """Pictures that are named, and all below the folders that are named, sorted; ``-`` is standard input.
 
     Raises:
         UserError: there is no such file or folder, or a folder without pictures.
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
+        try:
+            folder, file = path.is_dir(), path.is_file()
+        except OSError as error:  # a name that is too long
+            raise UserError(f"cannot read {printable(path)[:200]}: {error.strerror}") from error
+        if path == STANDARD_INPUT or file:
+            found.append(path)
+        elif folder:
             below = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURE_EXTENSIONS and p.is_file())
             if not below:
                 raise UserError(f"{path} has no pictures ({', '.join(PICTURE_EXTENSIONS)})")
             found += below
-        elif path.is_file():
-            found.append(path)
         else:
-            raise UserError(f"no such picture or folder: {path}")
+            raise UserError(f"no such picture or folder: {printable(path)}")
     return found
 
 

@@ -14,6 +14,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.weights import State, as_paddle, read_state
+from mobilenetv3_paddle.deploy import facts
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_paddle.train.state import load_model_arrays
 
@@ -66,7 +67,7 @@ def load_trained(
     names: tuple[str, ...] | None = None
     if str(path).endswith(".safetensors") and is_checkpoint(path):
         checkpoint = read_checkpoint(path)
-        config, names = checkpoint.meta["config"], tuple(checkpoint.meta["classes"])
+        config, names = _facts(checkpoint.meta, path)
         state = as_paddle(checkpoint.weights())
     else:
         state = as_paddle(read_state(path))
@@ -74,6 +75,8 @@ def load_trained(
     if model not in MODELS or "classifier.3.bias" not in state:
         raise UserError(f"{path} holds no MobileNetV3's weights: its tensors begin with {', '.join(list(state)[:3])}")
     num_classes = int(state["classifier.3.bias"].size)
+    if classes is None and names is not None and len(names) != num_classes:
+        raise UserError(f"{path} names {len(names)} classes, but its last layer has {num_classes}: give --classes")
     width = width_mult or config.get("width_mult", 1.0)
     layer = MODELS[model](num_classes=num_classes, width_mult=width)
     load_model_arrays(layer, state, str(path))
@@ -85,6 +88,29 @@ def load_trained(
         names = class_names(num_classes, classes)
     decoder = image_backend or config.get("image_backend", "pil")
     return Trained(layer, model, preset, decoder, names, Path(path), sha256_of(path))
+
+
+def _facts(meta: Any, path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a checkpoint says of its network and pictures, and its class names.
+
+    Raises:
+        UserError: something of it is missing or cannot be meant.
+    """
+    try:
+        config = facts.table(facts.table(meta, "the metadata")["config"], "config")
+        preset = facts.preset(config["resize_size"], config["crop_size"])
+        found = {
+            "model": facts.model(config["model"]),
+            "width_mult": facts.number(config["width_mult"], "width_mult", 0.01, 16),
+            "resize_size": preset.resize_size,
+            "crop_size": preset.crop_size,
+            "image_backend": facts.image_backend(config["image_backend"]),
+        }
+        return found, facts.classes(meta["classes"])
+    except KeyError as error:
+        raise UserError(f"checkpoint {path} is damaged (it has no {error.args[0]}): take another one") from error
+    except facts.Senseless as error:
+        raise UserError(f"checkpoint {path} is damaged ({error}): take another one") from error
 
 
 def _architecture(state: State) -> str | None:
