@@ -176,6 +176,9 @@ class Taped(Framework):
         asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner] if self.trainable(t)}
         starts = cotangents if cotangents is not None else [np.ones(tuple(o.shape)) for o in outputs]
         pairs = [(o, c) for o, c in zip(outputs, starts, strict=False) if c is not None and self.trainable(o)]
+        for output, cotangent in pairs:  # Paddle reads beyond the end of a smaller one
+            if tuple(output.shape) != cotangent.shape:
+                raise ValueError(f"an output of shape {tuple(output.shape)} has no gradient of shape {cotangent.shape}")
         found: dict[int, np.ndarray | None] = {}
         if pairs and asked:
             pulled = self._pull([o for o, _ in pairs], [c for _, c in pairs], [*asked.values()])

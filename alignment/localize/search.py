@@ -174,7 +174,7 @@ def table(pair: Pair) -> list[LayerRow]:
         theirs = pair.calls = pair.calls or pair.reference.trace(pair.args, pair.cotangents)
         ours, whole = pair.port.calls_until(pair.args, pair.limits())
         if pair.cotangents is not None and whole:
-            ours = _traced(pair.port, pair.args, pair.cotangents)
+            ours = _traced(pair.port, pair.args, pair.cotangents) or ours
         with _moved_weights(pair.reference):
             shaken = pair.reference.trace(tuple(one_ulp(a) for a in pair.args), pair.cotangents)
     rows = []
