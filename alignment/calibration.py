@@ -88,6 +88,10 @@ def _random_parameters(framework: Framework, network: Module, rng: np.random.Gen
     roles = {entry.canonical: entry.role for entry in framework.entries(network)}
     state = framework.state(network)
     state = {name: array if roles[name] == "buffer" else random_values(rng, name, array) for name, array in state.items()}
+    for path, module in framework.modules(network, every_path=True).items():
+        row = framework.layer(module).settings.get("padding_idx")
+        if row is not None:  # both frameworks keep it at zero, and Paddle gives zeros for it whatever it holds
+            state[f"{path}.weight" if path else "weight"][row] = 0
     framework.load(network, state)
     return state
 

@@ -17,6 +17,7 @@ from scipy.special import erf
 Array = np.ndarray
 Pads = Sequence["int | tuple[int, int]"]  # before and after in each dimension of the picture
 
+PAD_NAMES = {"constant": "zeros"}
 PAD_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -96,13 +97,15 @@ def margins(padding: Pads) -> list[tuple[int, int]]:
     return [(n, n) if isinstance(n, int) else (n[0], n[1]) for n in padding]
 
 
-def padded(x: Array, padding: Pads, mode: str = "zeros") -> Array:
-    """The picture with margins; a mode other than zeros raises ValueError where the picture is too small for it."""
+def padded(x: Array, padding: Pads, mode: str = "zeros", value: float = 0.0) -> Array:
+    """The picture with margins, of a value in mode zeros; another mode raises ValueError where the picture is too small for it."""
     wide = [(0, 0), (0, 0), *margins(padding)]
     if not any(before or after for before, after in wide):
         return x
     if mode == "reflect" and any(max(m) >= size for m, size in zip(wide[2:], x.shape[2:], strict=True)):
         raise ValueError("the picture is smaller than its reflected margin")
+    if mode == "zeros":
+        return np.pad(x, wide, constant_values=value)
     return np.pad(x, wide, mode=PAD_MODES[mode])  # type: ignore[call-overload]
 
 

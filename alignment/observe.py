@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ Uniform = Callable[[tuple[int, ...]], np.ndarray]
 def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> int:
     """From now on every dropout of a model keeps an element where ``uniform(shape)``, in [0, 1), is at least its ``p``.
 
-    Two models that are given the same numbers then drop the same elements. In evaluation mode nothing changes.
+    Two models that are given the same numbers then drop the same elements. A dropout of channels asks for one number a channel,
+    one along axes for one a place on these. In evaluation mode nothing changes.
 
     Returns:
         How many dropouts there are that drop anything.
@@ -25,20 +26,39 @@ def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> int:
     found = [module for module in every if float(framework.layer(module).settings["p"]) > 0]
     for module in found:
         framework.without_inplace(module)  # the mask is for what the layer is given, not for what it makes of it
-        p = float(framework.layer(module).settings["p"])
-        framework.hook(module, after=_masked(framework, p, uniform))
+        framework.hook(module, after=_masked(framework, framework.layer(module).settings, uniform))
     return len(found)
 
 
-def _masked(framework: Framework, p: float, uniform: Uniform) -> Callable:
+def _masked(framework: Framework, settings: Mapping[str, Any], uniform: Uniform) -> Callable:
+    p = float(settings["p"])
+    scale = 1.0 if settings.get("mode") == "downscale_in_infer" else 1.0 - p
+
     def masked(module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
         given = args[0] if args else next(iter(kwargs.values()))
         if not framework.training(module) or p == 0:
             return None
-        kept = uniform(tuple(int(n) for n in given.shape)) >= p
-        return framework.times(given, kept / (1.0 - p))
+        shape = tuple(int(n) for n in given.shape)
+        kept = uniform(_mask_shape(shape, settings)) >= p
+        return framework.times(given, np.broadcast_to(kept, shape) / scale) if scale else None
 
     return masked
+
+
+def _mask_shape(shape: tuple[int, ...], settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of the numbers that a dropout draws: one for each value, for each channel, or along the axes that it was given."""
+    axes = settings.get("axis")
+    if settings.get("channels"):
+        return (*shape[:2], *(1,) * (len(shape) - 2))
+    if axes is None:
+        return shape
+    chosen = {axis % len(shape) for axis in (axes if isinstance(axes, list | tuple) else (axes,))}
+    return tuple(n if i in chosen else 1 for i, n in enumerate(shape))
+
+
+def dropout_probe(settings: Mapping[str, Any]) -> np.ndarray:
+    """Ones for a dropout layer on its own, float32: 16,384 numbers are drawn for them."""
+    return np.ones((64, 256, 1, 1) if settings.get("channels") else (64, 256), dtype=np.float32)
 
 
 @contextlib.contextmanager

@@ -58,6 +58,22 @@ CONSTANTS = {
     "bilinear to a size": lambda: paddle.nn.Upsample([13, 9], mode="bilinear"),
     "bilinear by a factor, corners aligned": lambda: paddle.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
 }
+VOLUMES = {  # ours, theirs, shape
+    "AvgPool3D": (paddle.nn.AvgPool3D(3, 2, 1), torch.nn.AvgPool3d(3, 2, 1, count_include_pad=False), (9, 8, 7)),
+    "ceil mode": (paddle.nn.AvgPool2D(3, 2, ceil_mode=True), torch.nn.AvgPool2d(3, 2, ceil_mode=True), (8, 12)),
+    "a divisor": (paddle.nn.AvgPool2D(3, 2, divisor_override=5), torch.nn.AvgPool2d(3, 2, divisor_override=5), (8, 12)),
+    "AdaptiveAvgPool3D": (paddle.nn.AdaptiveAvgPool3D(3), torch.nn.AdaptiveAvgPool3d(3), (8, 7, 5)),
+    "LocalResponseNorm": (
+        paddle.nn.LocalResponseNorm(5, alpha=0.1, beta=0.5, k=2.0), torch.nn.LocalResponseNorm(5, 0.1, 0.5, 2.0), (7, 6),
+    ),
+    **{
+        f"{mode} {corners}": (
+            paddle.nn.Upsample(scale_factor=1.5, mode=mode, align_corners=corners, data_format=f"NC{'DHW'[-count:]}"),
+            torch.nn.Upsample(scale_factor=1.5, mode=mode, align_corners=corners), (7, 5, 6)[:count],
+        )
+        for count, mode in ((2, "bilinear"), (2, "bicubic"), (3, "trilinear")) for corners in (False, True)
+    },
+}  # fmt: skip
 THEIRS = {
     "AdaptiveAvgPool2D": lambda: torch.nn.AdaptiveAvgPool2d((3, 5)),
     "ELU": lambda: torch.nn.ELU(0.7),
@@ -76,6 +92,16 @@ def test_exact_mode_is_the_same_in_both_frameworks(case):
     ours, theirs = gradients(Paddle(), CONSTANTS[case](), x, True), gradients(Torch(), THEIRS[case](), x, True)
     for a, b in zip(ours, theirs, strict=True):
         assert relative_l2(a, b) < 1e-14
+
+
+@pytest.mark.parametrize("case", VOLUMES)
+def test_exact_mode_takes_out_a_constant_and_nothing_more(case):
+    ours, theirs, sides = VOLUMES[case]
+    x = np.random.default_rng(0).normal(size=(2, 8, *sides))
+    exact, stock = (gradients(Paddle(), ours, x, mode) for mode in (True, False))
+    for a, b, c in zip(exact, gradients(Torch(), theirs, x, True), stock, strict=True):
+        assert relative_l2(a, b) < 1e-14 and relative_l2(a, c) < 2e-6
+    assert max(relative_l2(a, c) for a, c in zip(exact, stock, strict=True)) > 1e-10, "the stock kernel has become exact"
 
 
 def test_pooling_over_one_dimension_is_exact_too():

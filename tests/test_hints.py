@@ -22,6 +22,7 @@ from alignment.steps.backward import ADAMW, RMSPROP, SGD
 from alignment.steps.loss import cases
 from alignment.steps.metric import KS, made_up_cases, oracle
 from alignment.weights import copy_to_paddle
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
 
 RNG = np.random.default_rng(0)
@@ -187,7 +188,7 @@ CONVOLUTIONS = {
     "dilation": ({"padding": 2}, {"padding": 2, "dilation": 2}, Kind.DILATION),
     "dilation and padding": ({"padding": 1}, {"padding": 3, "dilation": 3}, Kind.DILATION),
     "reflected": ({"padding": 1}, {"padding": 1, "padding_mode": "reflect"}, Kind.PADDING),
-    "stride and padding": ({"padding": 1}, {"padding": 3, "stride": 2}, Kind.SHAPE),
+    "stride and padding": ({"padding": 1}, {"padding": 3, "stride": 2}, Kind.STRIDE),
     "sound": ({"padding": 1}, {"padding": 1}, Kind.UNKNOWN),
 }
 
@@ -201,7 +202,11 @@ def test_a_convolution_is_named(case):
 
 POOLS = {
     "ceil": (nn.MaxPool2D(3, 2, ceil_mode=True), torch.nn.MaxPool2d(3, 2), "ceil_mode=True, expected False"),
-    "kernel": (nn.MaxPool2D(2, 2), torch.nn.MaxPool2d(3, 2, 1), ""),
+    "kernel": (
+        nn.MaxPool2D(2, 2),
+        torch.nn.MaxPool2d(3, 2, 1),
+        "kernel_size (2, 2), expected (3, 3), padding (0, 0), expected (1, 1)",
+    ),
     "window": (nn.AvgPool2D(2, 2), torch.nn.AvgPool2d(3, 2), ""),
     "stride": (nn.MaxPool2D(3, 3), torch.nn.MaxPool2d(3, 2), "stride 3, expected (2, 2)"),
     "exclusive": (nn.AvgPool2D(3, 2, 1), torch.nn.AvgPool2d(3, 2, 1), "leaves the padding out"),
@@ -582,3 +587,84 @@ def test_half_precision_is_rounded_to_even_as_the_frameworks_round():
     values = np.random.default_rng(6).standard_normal(1000).astype(np.float32)
     for mine, theirs in ((bfloat16, torch.bfloat16), (float16, torch.float16)):
         assert np.array_equal(mine(values), torch.tensor(values).to(theirs).float().numpy())
+
+
+# --- settings, randomness --------------------------------------------------------------------------------------------------
+
+SIGNAL = RNG.standard_normal((4, 6, 15)).astype(np.float32)
+SETTINGS = {
+    "groups": (nn.GroupNorm(3, 6), torch.nn.GroupNorm(2, 6), INPUTS, Kind.GROUPS, "num_groups 3, expected 2"),
+    "eps": (nn.GroupNorm(2, 6, 1e-3), torch.nn.GroupNorm(2, 6), INPUTS, Kind.NORM_EPS, "eps 0.001, expected 1e-05"),
+    "corners": (
+        nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+        INPUTS, Kind.ALIGN_CORNERS, "align_corners True, expected False",
+    ),
+    "axis": (nn.Softmax(-1), torch.nn.Softmax(1), INPUTS, Kind.AXIS, "dim -1, expected 1"),
+    "output padding": (
+        nn.Conv1DTranspose(6, 4, 3, 2, 1, 0), torch.nn.ConvTranspose1d(6, 4, 3, 2, 1, 1), SIGNAL, Kind.OUTPUT_PADDING,
+        "output_padding (0,), expected (1,)",
+    ),
+    "ceil mode": (nn.MaxPool1D(2, 2, ceil_mode=True), torch.nn.MaxPool1d(2, 2), SIGNAL, Kind.POOLING, "ceil_mode True, expected"),
+    "margin": (nn.Pad1D([2, 1]), torch.nn.ConstantPad1d((1, 2), 0.0), SIGNAL, Kind.PADDING, "padding (2, 1), expected (1, 2)"),
+    "sound": (nn.GroupNorm(2, 6), torch.nn.GroupNorm(2, 6), INPUTS, Kind.UNKNOWN, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_another_setting_of_a_stock_layer_is_named(case):
+    ours, theirs, inputs, kind, words = SETTINGS[case]
+    theirs = torch.nn.Sequential(theirs)
+    first = localize(nn.Sequential(ours), theirs, inputs, weights=False).first
+    assert (first is None) if kind is Kind.UNKNOWN else (first.kind == kind and words in first.hint), first
+
+
+def test_a_padding_number_is_named_by_its_row():
+    theirs = torch.nn.Sequential(torch.nn.Embedding(10, 6, padding_idx=2))
+    numbers = RNG.integers(0, 10, (4, 20))
+    for ours, stage in ((nn.Embedding(10, 6), "backward"), (nn.Embedding(10, 6, padding_idx=3), "forward")):
+        first = localize(nn.Sequential(ours), theirs, numbers, weights=False).first
+        assert (first.stage, first.kind) == (stage, Kind.PADDING_INDEX) and "expected 2" in first.hint, first
+    assert localize(nn.Sequential(nn.Embedding(10, 6, padding_idx=2)), theirs, numbers, weights=False).first is None
+
+
+class Noisy(torch.nn.Module):
+    """Random numbers by a function; seldom ones where ``often`` is small."""
+
+    def __init__(self, often):
+        super().__init__()
+        self.often = often
+
+    def forward(self, x):
+        dropped = torch.rand(len(x), *(1,) * (x.ndim - 1)) < self.often
+        return torch.where(dropped, 0.0, x) if self.training else x
+
+
+@pytest.mark.parametrize("often", [0.5, 0.15])
+def test_the_references_own_noise_never_hides_a_mistake(often):
+    """Tanh in place of ReLU: the reference's masks would be taken for the noise floor."""
+    theirs = torch.nn.Sequential(torch.nn.ReLU(), Noisy(often))
+    ours = nn.Sequential(nn.Tanh(), nn.Identity())
+    with pytest.raises(UserError, match="draws random numbers in training mode that cannot be shared"):
+        localize(ours, theirs, INPUTS, training=True)
+    assert localize(ours, theirs, INPUTS).first.location == "0"
+
+
+def test_masks_of_whole_channels_are_shared():
+    theirs = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Dropout2d(0.4))
+    for ours, place in (
+        (nn.Sequential(nn.ReLU(), nn.Dropout2D(0.4)), None),
+        (nn.Sequential(nn.Tanh(), nn.Dropout2D(0.4)), "0"),
+        (nn.Sequential(nn.ReLU(), nn.Dropout2D(0.6)), "1"),
+        (nn.Sequential(nn.ReLU(), nn.Dropout(0.4)), "1"),
+    ):
+        first = localize(ours, theirs, INPUTS, training=True).first
+        assert (first and first.location) == place, first
+    theirs = torch.nn.Sequential(torch.nn.Dropout(0.4))
+    for ours in (nn.Dropout(0.4, mode="downscale_in_infer"), nn.Dropout(0.4, axis=0)):
+        assert localize(nn.Sequential(ours), theirs, INPUTS, training=True).first is not None
+
+
+def test_an_output_of_another_size_leaves_the_table_whole():
+    """Paddle was given gradients of the reference's shape, read beyond their end, and ended the process."""
+    found = localize(nn.Sequential(nn.MaxPool1D(3, 2, 0)), torch.nn.Sequential(torch.nn.MaxPool1d(3, 2, 1)), SIGNAL)
+    assert found.first.kind == Kind.PADDING and {row.name for row in found.layers if row.phase == "forward"} == {"", "0"}

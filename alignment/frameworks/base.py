@@ -193,6 +193,14 @@ class Framework(abc.ABC):
     def _stock(self, module: Module) -> Layer | None:
         """What a module of a class of the framework computes, or of a class derived from one; None where unknown."""
 
+    def set_settings(self, module: Module, changes: Mapping[str, Any]) -> bool:
+        """Give a stock layer other settings, under the names of ``Layer.settings``, in place.
+
+        Returns:
+            False where the framework does not know how to change one of them; the layer is then as it was.
+        """
+        return False
+
     @abc.abstractmethod
     def training(self, model: Module) -> bool:
         """Whether a module is in training mode."""

@@ -21,7 +21,8 @@ from paddle import nn
 from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
-from alignment.frameworks._resampling import bilinear_matrix, means_matrix
+from alignment.frameworks._paddle_resampling import resampling
+from alignment.frameworks._settings import PADDLE, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -212,30 +213,30 @@ class Paddle(Taped):
         if isinstance(module, nn.layer.norm._BatchNormBase):
             return Layer("batch_norm", {"eps": module._epsilon, "momentum": 1.0 - module._momentum}, title)
         if isinstance(module, nn.Dropout):
-            return Layer("dropout", {"p": module.p, "mode": module.mode}, title)
+            own = {"p": module.p, "channels": False, "mode": module.mode}
+            return Layer("dropout", own | ({"axis": module.axis} if module.axis is not None else {}), title)
+        if isinstance(module, nn.Dropout2D | nn.Dropout3D):
+            return Layer("dropout", {"p": module.p, "channels": True}, title)
         if isinstance(module, nn.GELU):
             return Layer("gelu", {"approximate": "tanh" if module._approximate else "none"}, title)
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
                 slope = {"slope": module._negative_slope} if isinstance(module, nn.LeakyReLU) else {}
                 return Layer(name, slope, title)
-        return self._pooling(module, title)
+        name, dimensions = stock_class(module, "paddle.nn")
+        if name in ("Pad", "ZeroPad"):
+            own = {"mode": module._mode, "padding": tuple(map(int, module.padding)), "value": float(module.value)}
+            return Layer("pad", own, title)
+        if name not in PADDLE:
+            return None
+        kind_of, known = PADDLE[name]
+        return Layer(
+            kind_of or f"{name}{f'{dimensions}d' if dimensions else ''}".lower(), settings_of(module, known, dimensions), title
+        )
 
-    def _pooling(self, module: nn.Layer, title: str) -> Layer | None:
-        if isinstance(module, nn.AdaptiveAvgPool2D | nn.AdaptiveMaxPool2D):
-            kind = "adaptive_avg_pool" if isinstance(module, nn.AdaptiveAvgPool2D) else "adaptive_max_pool"
-            return Layer(kind, {"output_size": _sizes(module._output_size, 2)}, title)
-        if isinstance(module, nn.AvgPool2D | nn.MaxPool2D):
-            own = {
-                "kernel_size": _sizes(module.ksize, 2),
-                "stride": _sizes(module.stride or module.ksize, 2),
-                "padding": module.padding if isinstance(module.padding, str) else _sizes(module.padding, 2),
-                "ceil_mode": module.ceil_mode,
-            }
-            if isinstance(module, nn.MaxPool2D):
-                return Layer("max_pool", own, title)
-            return Layer("avg_pool", {**own, "count_include_pad": not module.exclusive}, title)
-        return None
+    def set_settings(self, module: nn.Layer, changes: Mapping[str, Any]) -> bool:
+        known = PADDLE.get(stock_class(module, "paddle.nn")[0], ("", {}))[1]
+        return set_settings(module, known, changes, lambda value: list(value) if isinstance(value, tuple) else value)
 
     # --- exact mode --------------------------------------------------------------------------------------------------------
 
@@ -261,11 +262,7 @@ class Paddle(Taped):
             (nn.functional, "selu", exact_selu),
             (nn.functional, "hardtanh", exact_hardtanh),
             (nn.functional, "softshrink", exact_softshrink),
-            (nn.functional, "interpolate", exact_bilinear),
-            (nn.functional, "adaptive_avg_pool1d", adaptive_means_1d),
-            (nn.functional, "adaptive_avg_pool2d", adaptive_means),
-            (nn.functional, "avg_pool1d", pool_by_windows_1d),
-            (nn.functional, "avg_pool2d", pool_by_windows),
+            *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
             (nn.functional, "batch_norm", batch_norm_in_float64),
             (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
         ]
@@ -400,68 +397,6 @@ def exact_softshrink(x: paddle.Tensor, threshold: float = 0.5, name: str | None 
     return nn.functional.relu(x - threshold) - nn.functional.relu(-x - threshold)
 
 
-def exact_bilinear(
-    x: paddle.Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-    align_mode: int = 0,
-    data_format: str | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-    name: str | None = None,
-) -> paddle.Tensor:
-    """Bilinear interpolation to a size, as two matrices; the stock kernel's positions are float32 (5e-7 off)."""
-    known = (
-        mode.lower() == "bilinear" and x.ndim == 4 and data_format in (None, "NCHW") and not (recompute_scale_factor or antialias)
-    )
-    if x.dtype != paddle.float64 or not known or (align_mode != 0 and not align_corners):
-        return NotImplemented
-    if size is not None and all(isinstance(n, int) for n in _sizes(size, 2)):
-        sizes = _sizes(size, 2)
-    elif size is None and align_corners and all(isinstance(n, int | float) for n in _sizes(scale_factor, 2)):
-        sizes = tuple(int(n * by) for n, by in zip(x.shape[2:], _sizes(scale_factor, 2), strict=True))
-    else:
-        return NotImplemented
-    down, across = (bilinear_matrix(n, int(wanted), align_corners) for n, wanted in zip(x.shape[2:], sizes, strict=True))
-    return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
-
-
-def adaptive_means(x: paddle.Tensor, output_size: Any, data_format: str = "NCHW", name: str | None = None) -> paddle.Tensor:
-    """Adaptive average pooling as means: the gradient of Paddle's kernel has 1/N in float32 (2e-8 off)."""
-    if x.dtype != paddle.float64 or data_format != "NCHW" or x.ndim != 4:
-        return NotImplemented
-    sizes = _sizes(output_size, 2)
-    if sizes == (1, 1):
-        return x.mean([2, 3], keepdim=True)
-    down, across = (means_matrix(n, n if wanted is None else int(wanted)) for n, wanted in zip(x.shape[2:], sizes, strict=True))
-    return paddle.to_tensor(down) @ x @ paddle.to_tensor(across.T)
-
-
-def adaptive_means_1d(x: paddle.Tensor, output_size: Any, name: str | None = None) -> paddle.Tensor:
-    """The same over one dimension."""
-    if x.dtype != paddle.float64:
-        return NotImplemented
-    return adaptive_means(x.unsqueeze(2), (1, *_sizes(output_size, 1))).squeeze(2)
-
-
-def pool_by_windows_1d(
-    x: paddle.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    exclusive: bool = True,
-    ceil_mode: bool = False,
-    name: str | None = None,
-) -> paddle.Tensor:
-    """Average pooling over one dimension, as over two."""
-    if x.dtype != paddle.float64 or isinstance(padding, str) or ceil_mode:
-        return NotImplemented
-    size, step, margin = (_sizes(value, 1)[0] for value in (kernel_size, stride or kernel_size, padding))
-    return pool_by_windows(x.unsqueeze(2), (1, size), (1, step), (0, margin), exclusive=exclusive).squeeze(2)
-
-
 STOCK_BATCH_NORM = nn.functional.batch_norm
 
 
@@ -491,34 +426,6 @@ def batch_norm_in_float64(
         running_mean.set_value(running_mean * momentum + mean * (1.0 - momentum))
         running_var.set_value(running_var * momentum + variance * (1.0 - momentum))
     return output
-
-
-def pool_by_windows(
-    x: paddle.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    exclusive: bool = True,
-    divisor_override: float | None = None,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> paddle.Tensor:
-    """Average pooling as the mean over unfolded windows; the stock kernel's gradient has 1/N in float32."""
-    high, wide = _sizes(kernel_size, 2)
-    step, margin = _sizes(stride or kernel_size, 2), _sizes(padding, 2)
-    plain = len(margin) == 2 and all(isinstance(n, int) for n in margin) and data_format == "NCHW"
-    if x.dtype != paddle.float64 or ceil_mode or divisor_override is not None or not plain:
-        return NotImplemented
-    samples, channels, height, width = x.shape
-
-    def sums(image: paddle.Tensor) -> paddle.Tensor:
-        windows = nn.functional.unfold(image, [high, wide], list(step), list(margin))
-        return windows.reshape([image.shape[0], image.shape[1], high * wide, -1]).sum(2)
-
-    counts = sums(paddle.ones([1, 1, height, width], x.dtype)) if exclusive else float(high * wide)
-    rows = (height + 2 * margin[0] - high) // step[0] + 1
-    return (sums(x) / counts).reshape([samples, channels, rows, -1])
 
 
 FRAMEWORK = Paddle

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
+from alignment.frameworks._settings import TORCH, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -35,6 +36,14 @@ ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.LeakyReLU: "leaky_relu",
     nn.ELU: "elu",
     nn.Identity: "identity",
+}
+OTHERS = {"slope": "negative_slope", **{name: name for name in ("stride", "padding", "dilation", "padding_mode")}}
+PADS = {
+    "ZeroPad": "constant",
+    "ConstantPad": "constant",
+    "ReflectionPad": "reflect",
+    "ReplicationPad": "replicate",
+    "CircularPad": "circular",
 }
 
 
@@ -207,33 +216,31 @@ class Torch(Taped):
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return Layer("batch_norm", {"eps": module.eps, "momentum": module.momentum}, title)
         if isinstance(module, nn.Dropout):
-            return Layer("dropout", {"p": module.p}, title)
+            return Layer("dropout", {"p": module.p, "channels": False}, title)
+        if isinstance(module, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+            return Layer("dropout", {"p": module.p, "channels": True}, title)
         if isinstance(module, nn.GELU):
             return Layer("gelu", {"approximate": module.approximate}, title)
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
                 slope = {"slope": module.negative_slope} if isinstance(module, nn.LeakyReLU) else {}
                 return Layer(name, slope, title)
-        return self._pooling(module, title)
+        name, dimensions = stock_class(module, "torch.nn")
+        if name in PADS:
+            own = {"mode": PADS[name], "padding": tuple(module.padding), "value": float(getattr(module, "value", 0.0))}
+            return Layer("pad", own, title)
+        if name not in TORCH:
+            return None
+        kind_of, known = TORCH[name]
+        return Layer(
+            kind_of or f"{name}{f'{dimensions}d' if dimensions else ''}".lower(), settings_of(module, known, dimensions), title
+        )
 
-    def _pooling(self, module: nn.Module, title: str) -> Layer | None:
-        if isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
-            size = module.output_size
-            sizes = (size, size) if isinstance(size, int) or size is None else tuple(size)
-            kind = "adaptive_avg_pool" if isinstance(module, nn.AdaptiveAvgPool2d) else "adaptive_max_pool"
-            return Layer(kind, {"output_size": sizes}, title)
-        if isinstance(module, nn.AvgPool2d | nn.MaxPool2d):
-            pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)  # noqa: E731
-            own = {
-                "kernel_size": pair(module.kernel_size),
-                "stride": pair(module.stride),
-                "padding": pair(module.padding),
-                "ceil_mode": module.ceil_mode,
-            }
-            if isinstance(module, nn.MaxPool2d):
-                return Layer("max_pool", own, title)
-            return Layer("avg_pool", {**own, "count_include_pad": module.count_include_pad}, title)
-        return None
+    def set_settings(self, module: nn.Module, changes: Mapping[str, Any]) -> bool:
+        if "eps" in changes and hasattr(module, "eps_in_mode"):
+            module.eps_in_mode = dict.fromkeys((False, True), changes["eps"])  # type: ignore
+        known = TORCH.get(stock_class(module, "torch.nn")[0], ("", OTHERS))[1]
+        return set_settings(module, known, changes, lambda value: value)
 
     # --- exact mode --------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from alignment.localize.matching import Matching, match_modules, matched, order_
 from alignment.localize.search import (
     locate_in_models,
     random_cotangents,
+    refuse_randomness,
     tied_names,
     weights_findings,
 )
@@ -70,7 +71,8 @@ def localize(
         The first finding, or None, and a table over all modules.
 
     Raises:
-        UserError: one of the two is no model, or the reference itself cannot run on the inputs.
+        UserError: one of the two is no model, the reference itself cannot run on the inputs, or it draws random numbers that cannot
+            be shared: its own noise would hide any mistake.
     """
     sides = framework_of(port), framework_of(reference)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -93,6 +95,7 @@ def localize(
     rounding.choose((sides[0], ours), (sides[1], theirs), matching.paths, args)
     networks = Network(sides[0], ours, matching.paths), Network(sides[1], theirs)
     pair = Pair(*networks, matching, args, training=training, rtol=rtol)
+    refuse_randomness(pair)
     if backward:
         pair.cotangents = random_cotangents(pair)
     outcome = locate_in_models(pair)

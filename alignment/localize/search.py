@@ -30,6 +30,8 @@ from mobilenetv3_common.errors import UserError
 
 # What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.ZERO, Kind.PERMUTED, Kind.RAISES})
+PASSES = 8  # of a reference that may draw random numbers, some of them seldom
+SAME = 1e-9  # relative L2 of what runs of the same network may differ by
 
 
 def search(pair: Pair) -> Finding | None:
@@ -76,6 +78,32 @@ def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
             network.put_back()
     rng = np.random.default_rng(0)
     return [rng.standard_normal(o.shape) / max(o.size, 1) if o.dtype.kind == "f" else None for o in outputs]
+
+
+def refuse_randomness(pair: Pair) -> None:
+    """See that the reference gives the same whenever it is run: its noise would be taken for the floor, and hide every mistake.
+
+    Raises:
+        UserError: it does not, or it cannot run on the inputs.
+    """
+    network = pair.reference
+    with training_mode([network], pair.training):
+        first: list[np.ndarray] = []
+        for _ in range(PASSES if pair.training else 2):
+            try:
+                outputs = network.framework.call(network.model, pair.args).outputs
+            except Exception as error:
+                raise UserError(f"the reference cannot run on these inputs: {error}") from error
+            finally:
+                network.put_back()
+            first = first or outputs
+            pairs = [(a, b) for a, b in zip(first, outputs, strict=False) if np.isfinite(a).all()]
+            if len(first) != len(outputs) or any(a.shape != b.shape or relative(distance(a, b), norm(a)) > SAME for a, b in pairs):
+                mode = "training" if pair.training else "evaluation"
+                raise UserError(
+                    f"the reference draws random numbers in {mode} mode that cannot be shared (those of dropout layers can): "
+                    "nothing can be compared there; take them out on both sides, or compare the other mode"
+                )
 
 
 def _descend(pair: Pair, key: str, phase: str) -> Iterator[Finding]:

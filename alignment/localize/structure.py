@@ -175,6 +175,10 @@ def _other_shape(name: str, layer: _Tensors) -> Hint:
         return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}"
     if len(a) == 2 and a == b[::-1]:
         return Kind.WEIGHT_TRANSPOSED, "weight transposed"
+    if layer.reference.kind == "conv_transpose" and len(a) > 2:  # (inputs, outputs of a group, *kernel)
+        groups = [int(side.settings.get("groups", 1)) for side in (layer.port, layer.reference)]
+        if groups[0] != groups[1] and a[1] * groups[0] == b[1] * groups[1]:
+            return Kind.GROUPS, f"{groups[0]} groups, expected {groups[1]}"
     if layer.reference.kind == "conv" and len(a) > 2:
         return _other_kernel(a, b, *(int(side.settings.get("groups", 1)) for side in (layer.port, layer.reference)))
     if len(a) == 1:

@@ -265,6 +265,18 @@ class Network:
             for tensor, values in own:
                 framework.assign(tensor, values)
 
+    def answer_set(self, path: str, call: Call, changes: Mapping[str, object]) -> Answer:
+        """What a layer gives for the input of a call, without gradients, with other settings than its own; nothing where it cannot
+        have them."""
+        framework = self.framework
+        module = framework.copy(self.modules[path])
+        if not framework.set_settings(module, changes):
+            return Answer()
+        try:
+            return Answer(framework.call(module, call.args, call.kwargs).outputs)
+        except Exception as error:  # such a layer does not take this input
+            return Answer(error=words_of(error))
+
     def answer_without(self, path: str, call: Call, skipped: str) -> Answer:
         """What a module gives for the input of a call where a module inside it, by the model's own path, gives its input back."""
         inside = self.framework.modules(self.model)[skipped]

@@ -8,6 +8,7 @@ import numpy as np
 
 from alignment.compare import Quantity, judge_equal
 from alignment.frameworks.base import Framework, Module
+from alignment.observe import dropout_probe
 from alignment.steps.context import Context
 
 Profile = dict[str, np.ndarray]
@@ -38,7 +39,7 @@ def dropout_profile_of(framework: Framework, network: Module) -> Profile:
         layer = framework.layer(module)
         if layer.kind == "dropout":
             p = layer.settings["p"]
-            ones = np.ones((64, 256), dtype=np.float32)
+            ones = dropout_probe(layer.settings)
             framework.set_training(module, True)
             dropped = framework.call(module, (ones,)).outputs[0]
             framework.set_training(module, False)

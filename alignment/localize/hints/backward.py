@@ -23,6 +23,7 @@ def backward(s: Subject) -> Iterator[Hint]:
         a, b = ours.gradients.get(name), theirs.gradients.get(name)
         if a is None and b is not None:
             yield Kind.FROZEN, f"{name} gets no gradient in the port: frozen, or not used"
+        yield from _padding_row(s, a, b)
         if a is not None and b is None:
             yield Kind.NOT_FROZEN, f"{name} gets a gradient in the port alone: it is frozen in the reference"
     if a is None and b is not None:
@@ -41,6 +42,17 @@ def backward(s: Subject) -> Iterator[Hint]:
     if ratio is not None:
         yield Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
     yield from array_hint(a, b)
+
+
+def _padding_row(s: Subject, ours: np.ndarray | None, right: np.ndarray | None) -> Iterator[Hint]:
+    """An embedding whose padding number learns, or another one's does not."""
+    port = s.pair.port
+    own, expected = (layer.settings.get("padding_idx") for layer in (port.framework.layer(port.modules[s.path]), s.layer))
+    if "padding_idx" not in s.layer.settings or own == expected or ours is None or right is None or ours.shape != right.shape:
+        return
+    rows = set(np.flatnonzero((ours != right).reshape(len(ours), -1).any(1)).tolist())
+    if rows and rows <= {own, expected}:
+        yield Kind.PADDING_INDEX, f"padding_idx {own}, expected {expected}: only the gradient of that number's row differs"
 
 
 def _one_path(s: Subject, ours: np.ndarray, right: np.ndarray) -> Iterator[Hint]:

@@ -17,10 +17,14 @@ from alignment.localize.hints.gates import KINDS as HARD_GATES
 from alignment.localize.hints.gates import gates
 from alignment.localize.hints.general import random
 from alignment.localize.hints.hypothesis import Hypothesis, confirmed
+from alignment.localize.hints.settings import settings
 from alignment.localize.hints.wiring import siblings, wiring
 from alignment.localize.kinds import Kind
 
-ACTIVATIONS = {"relu", "relu6", "hardswish", "hardsigmoid", "sigmoid", "silu", "gelu", "tanh", "leaky_relu", "elu"}
+ACTIVATIONS = {
+    "relu", "relu6", "hardswish", "hardsigmoid", "sigmoid", "silu", "gelu", "tanh", "leaky_relu", "elu", "selu", "celu", "mish",
+    "softplus", "softsign", "hardtanh", "logsigmoid",
+}  # fmt: skip
 POOLS = {"max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"}
 Hypotheses = Iterator[Hypothesis]
 
@@ -36,6 +40,9 @@ def layers(s: Subject) -> Iterator[Hint]:
     if kind in HYPOTHESES:
         yield from confirmed(s, HYPOTHESES[kind](s))
         yield from gates(s)
+    yield from settings(s)
+    if kind in HYPOTHESES:
+        pass
     elif "squeeze" in kind and close(s.output, s.input):
         yield Kind.NO_SQUEEZE_EXCITATION, "squeeze-excitation missing: the block gives its input back"
     elif network.framework.children(network.modules[s.path]):
@@ -200,12 +207,14 @@ def _linear(s: Subject) -> Hypotheses:
 
 def _pooling(s: Subject) -> Hypotheses:
     x, settings, expected = s.input, s.layer.settings, s.expected_class
-    if x is None or x.ndim != 4:
+    if x is None or x.ndim < 3:
         return
-    size = settings.get("output_size", (1, 1))
+    size = settings.get("output_size", (1,) * (x.ndim - 2))
     for words, how in (("max", "max"), ("average", "mean")):
         made = functools.partial(formulas.adaptive_pool, size=size, how=how)
         yield Hypothesis(Kind.POOLING, f"{words} pooling, expected {expected}", made)
+    if x.ndim != 4:
+        return
     if "kernel_size" not in settings:
         if tuple(size) == (1, 1):
             yield Hypothesis(Kind.POOLING, f"sum over the picture, expected {expected}", lambda x: x.sum((2, 3), keepdims=True))
@@ -250,9 +259,35 @@ def _mean_of_corner(n: int, x: np.ndarray) -> np.ndarray:
     return x[:, :, :n, :n].mean((2, 3), keepdims=True)
 
 
+def _pad(s: Subject) -> Hypotheses:
+    own, expected = s.pair.port.framework.layer(s.pair.port.modules[s.path]), s.layer
+    if own.kind != "pad":
+        return
+    other = {name: value for name, value in own.settings.items() if value != expected.settings[name]}
+    words = ", ".join(f"{name} {value}, expected {expected.settings[name]}" for name, value in other.items())
+    settings = dict(own.settings)
+    wide = list(zip(settings["padding"][::2], settings["padding"][1::2], strict=True))[::-1]  # the last dimension comes first
+    if other and all(n >= 0 for side in wide for n in side):
+        yield Hypothesis(
+            Kind.PADDING,
+            f"wrong {words}",
+            lambda x: formulas.padded(x, wide, formulas.PAD_NAMES.get(settings["mode"], settings["mode"]), settings["value"]),
+        )
+
+
+def _embedding(s: Subject) -> Hypotheses:
+    own = s.pair.port.framework.layer(s.pair.port.modules[s.path]).settings.get("padding_idx")
+    weight, right = s.weights()["weight"], s.layer.settings.get("padding_idx")
+    if own is not None and own != right:
+        words = f"padding_idx {own}, expected {right}: it gives zeros for this number"
+        yield Hypothesis(Kind.PADDING_INDEX, words, lambda x: np.where((x == own)[..., None], 0.0, weight[x]))
+
+
 HYPOTHESES: dict[str, Callable[[Subject], Hypotheses]] = {
     "batch_norm": _batch_norm,
     "conv": convolution,
+    "embedding": _embedding,
+    "pad": _pad,
     "linear": _linear,
     **dict.fromkeys(ACTIVATIONS, _activation),
     **dict.fromkeys(POOLS, _pooling),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from alignment.localize import Pair, compare_states
 from alignment.localize.finding import Finding, LayerRow
 from alignment.localize.kinds import Kind
@@ -15,6 +13,7 @@ from alignment.localize.search import random_cotangents, search, table
 from alignment.localize.stages import converted
 from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
+from alignment.observe import dropout_probe
 from alignment.raised import place_of, words_of
 from alignment.steps import initialisation, low_precision, variants
 from alignment.steps.context import Context, Lane
@@ -187,7 +186,7 @@ def _dropout_profile(context: Context, role: str, path: str) -> _Dropout | None:
     made = []
     for training in (True, False):
         framework.set_training(module, training)
-        made.append(framework.call(module, (np.ones((64, 256), dtype=np.float32),)).outputs[0])
+        made.append(framework.call(module, (dropout_probe(layer.settings),)).outputs[0])
     return _Dropout(float(layer.settings["p"]), float((made[0] == 0).mean()), float(made[0].max()), float(made[1].mean()))
 
 

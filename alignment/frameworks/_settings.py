@@ -1,0 +1,113 @@
+"""The settings of the frameworks' own layers, under torch's names: data, by the name of the class.
+
+An entry is the layer's kind (its class's name in lower case where None) and, by setting, the attribute that holds it. A ``!``
+before the attribute turns a truth value round; ``*`` says that there is one value for each dimension.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Known = tuple["str | None", Mapping[str, str]]
+SPREAD = {"stride": "*stride", "padding": "*padding", "ceil_mode": "ceil_mode"}
+
+TORCH: dict[str, Known] = {
+    "LayerNorm": (None, {"eps": "eps"}),
+    "GroupNorm": (None, {"eps": "eps", "num_groups": "num_groups"}),
+    "InstanceNorm": (None, {"eps": "eps"}),
+    "LocalResponseNorm": (None, {name: name for name in ("size", "alpha", "beta", "k")}),
+    "Embedding": (None, {"padding_idx": "padding_idx"}),
+    "ConvTranspose": (
+        "conv_transpose",
+        {name: f"*{name}" for name in ("stride", "padding", "output_padding", "dilation")} | {"groups": "groups"},
+    ),
+    "MaxPool": ("max_pool", {"kernel_size": "*kernel_size", **SPREAD}),
+    "AvgPool": ("avg_pool", {"kernel_size": "*kernel_size", **SPREAD, "count_include_pad": "count_include_pad"}),
+    "AdaptiveAvgPool": ("adaptive_avg_pool", {"output_size": "*output_size"}),
+    "AdaptiveMaxPool": ("adaptive_max_pool", {"output_size": "*output_size"}),
+    "Upsample": (None, {"mode": "mode", "align_corners": "align_corners"}),
+    "ChannelShuffle": (None, {"groups": "groups"}),
+    "CELU": (None, {"alpha": "alpha"}),
+    "Softplus": (None, {"beta": "beta", "threshold": "threshold"}),
+    "Hardtanh": (None, {"min_val": "min_val", "max_val": "max_val"}),
+    "Hardshrink": (None, {"lambd": "lambd"}),
+    "Softshrink": (None, {"lambd": "lambd"}),
+    "Softmax": (None, {"dim": "dim"}),
+    "LogSoftmax": (None, {"dim": "dim"}),
+    "GLU": (None, {"dim": "dim"}),
+    "MultiheadAttention": (None, {"num_heads": "num_heads"}),
+    "LSTM": (None, {"batch_first": "batch_first"}),
+    "GRU": (None, {"batch_first": "batch_first"}),
+}
+PADDLE: dict[str, Known] = {
+    "LayerNorm": (None, {"eps": "_epsilon"}),
+    "GroupNorm": (None, {"eps": "_epsilon", "num_groups": "_num_groups"}),
+    "InstanceNorm": (None, {"eps": "_epsilon"}),
+    "LocalResponseNorm": (None, {name: name for name in ("size", "alpha", "beta", "k")}),
+    "Embedding": (None, {"padding_idx": "_padding_idx"}),
+    "ConvTranspose": (
+        "conv_transpose",
+        {name: f"*_{name}" for name in ("stride", "padding", "dilation")}
+        | {"output_padding": "*output_padding", "groups": "_groups"},
+    ),
+    "MaxPool": ("max_pool", {"kernel_size": "*kernel_size|*ksize", **SPREAD}),
+    "AvgPool": ("avg_pool", {"kernel_size": "*kernel_size|*ksize", **SPREAD, "count_include_pad": "!exclusive"}),
+    "AdaptiveAvgPool": ("adaptive_avg_pool", {"output_size": "*output_size|*_output_size"}),
+    "AdaptiveMaxPool": ("adaptive_max_pool", {"output_size": "*output_size|*_output_size"}),
+    "Upsample": (None, {"mode": "mode", "align_corners": "align_corners"}),
+    "ChannelShuffle": (None, {"groups": "_groups"}),
+    "CELU": (None, {"alpha": "_alpha"}),
+    "Softplus": (None, {"beta": "_beta", "threshold": "_threshold"}),
+    "Hardtanh": (None, {"min_val": "_min", "max_val": "_max"}),
+    "Hardshrink": (None, {"lambd": "_threshold"}),
+    "Softshrink": (None, {"lambd": "_threshold"}),
+    "Softmax": (None, {"dim": "_axis"}),
+    "LogSoftmax": (None, {"dim": "_axis"}),
+    "GLU": (None, {"dim": "_axis"}),
+    "MultiHeadAttention": ("multiheadattention", {"num_heads": "num_heads"}),
+    "LSTM": (None, {"batch_first": "!time_major"}),
+    "GRU": (None, {"batch_first": "!time_major"}),
+}
+DEFAULTS = {"align_corners": False}  # what None stands for
+
+
+def stock_class(module: Any, package: str) -> tuple[str, int]:
+    """The framework's own class that a module is, or is derived from: its name without the dimensions, and how many these are."""
+    for kind in type(module).__mro__:
+        if kind.__module__.startswith(package):
+            found = re.fullmatch(r"(.*?)([123])[dD](\w*)", kind.__name__)
+            return (found[1] + found[3], int(found[2])) if found else (kind.__name__, 0)
+    return "", 0
+
+
+def settings_of(module: Any, known: Mapping[str, str], dimensions: int) -> dict[str, Any]:
+    """A layer's settings under torch's names."""
+    found: dict[str, Any] = {}
+    for name, held in known.items():
+        attribute = _attribute(module, held)
+        value = getattr(module, attribute.lstrip("*!"), None)
+        if name == "stride" and value is None:
+            value = found.get("kernel_size")
+        if attribute.startswith("!"):
+            value = not value
+        elif attribute.startswith("*") and not isinstance(value, str) and value is not None:
+            value = tuple(value) if isinstance(value, (tuple, list)) else (value,) * max(dimensions, 1)
+        found[name] = DEFAULTS.get(name) if value is None else value
+    return found
+
+
+def set_settings(module: Any, known: Mapping[str, str], changes: Mapping[str, Any], spread: Callable) -> bool:
+    """Give a layer other settings, in place; False where one of them is none of its own."""
+    if not changes.keys() <= known.keys():
+        return False
+    for name, value in changes.items():
+        attribute = _attribute(module, known[name])
+        setattr(module, attribute.lstrip("*!"), not value if attribute.startswith("!") else spread(value))
+    return True
+
+
+def _attribute(module: Any, held: str) -> str:
+    """The first of several attributes that a layer has."""
+    return next((one for one in held.split("|") if hasattr(module, one.lstrip("*!"))), held.partition("|")[0])

@@ -1,0 +1,89 @@
+"""A stock layer with another setting: the reference's own layer is computed again with it, by its framework's own kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from alignment.localize.blame import Subject
+from alignment.localize.finding import Hint
+from alignment.localize.hints.arrays import explains
+from alignment.localize.hints.hypothesis import PROBE
+from alignment.localize.kinds import Kind
+
+KINDS = {
+    "eps": Kind.NORM_EPS,
+    "num_groups": Kind.GROUPS,
+    "groups": Kind.GROUPS,
+    **dict.fromkeys(("size", "alpha", "beta", "k"), Kind.NORM_SETTING),
+    **dict.fromkeys(("min_val", "max_val", "lambd", "threshold", "slope"), Kind.ACTIVATION),
+    "dim": Kind.AXIS,
+    "padding_idx": Kind.PADDING_INDEX,
+    "align_corners": Kind.ALIGN_CORNERS,
+    "mode": Kind.INTERPOLATION,
+    "output_padding": Kind.OUTPUT_PADDING,
+    "stride": Kind.STRIDE,
+    "padding": Kind.PADDING,
+    "dilation": Kind.DILATION,
+    "padding_mode": Kind.PADDING,
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "kernel_size", "output_size"), Kind.POOLING),
+    "num_heads": Kind.HEADS,
+    "batch_first": Kind.BATCH_FIRST,
+}
+ACTIVATIONS = ("celu", "softplus")
+RNG = range(-4, 4)
+# What is tried where the port's layer does not say its settings.
+USUAL: Mapping[str, tuple[Any, ...]] = {
+    "eps": (1e-3, 1e-5, 1e-6, 1e-12, 1e-8, 0.0),
+    "num_groups": (1, 2, 4, 8, 16, 32),
+    "groups": (1, 2, 4, 8),
+    "dim": tuple(RNG),
+    "align_corners": (False, True),
+    "ceil_mode": (False, True),
+    "count_include_pad": (False, True),
+    "batch_first": (False, True),
+    "num_heads": (1, 2, 4, 8),
+    "padding_idx": (None,),
+}
+
+
+def settings(s: Subject) -> Iterator[Hint]:
+    """Settings that the port's layer says it has, alone and together; usual ones where it does not say.
+
+    A hypothesis counts as everywhere: it gives what the port gives, for the input of the pass and for a second one.
+    """
+    pair, network = s.pair, s.pair.reference
+    expected = dict(s.layer.settings)
+    if s.phase != "forward" or pair.truth is not None or not expected:
+        return
+    own = pair.port.framework.layer(pair.port.modules[s.path])
+    if own.kind == s.layer.kind:
+        other = {name: value for name, value in own.settings.items() if name in expected and value != expected[name]}
+        options: list[dict[str, Any]] = [{name: value} for name, value in other.items()]
+        options += [other] if len(other) > 1 else []
+    else:
+        tried = [(name, value) for name in USUAL if name in expected for value in USUAL[name] if value != expected[name]]
+        options = [{name: value} for name, value in tried]
+    subjects = [s, *([probe] if (probe := s.probe(PROBE)) is not None else [])]
+    for changes in options:
+        if not changes.keys() <= KINDS.keys():
+            continue
+        if all(_confirmed(one, network.answer_set(s.path, one.call, changes).outputs) for one in subjects):
+            words = ", ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
+            yield _kind(s.layer.kind, next(iter(changes))), f"wrong {words}"
+
+
+def _confirmed(s: Subject, made: list) -> bool:
+    given, right = s.blame.ours.outputs, s.blame.theirs.outputs
+    triples = list(itertools.zip_longest(made, given, right))
+    differing = [t for t in triples if t[1] is None or t[2] is None or t[1].shape != t[2].shape or (t[1] != t[2]).any()]
+    return bool(made) and all(a is not None and explains(a, b, c) for a, b, c in differing[:1]) and len(made) == len(given)
+
+
+def _kind(layer: str, setting: str) -> Kind:
+    return Kind.ACTIVATION if layer in ACTIVATIONS and KINDS[setting] is Kind.NORM_SETTING else KINDS[setting]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
