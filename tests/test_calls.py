@@ -1,5 +1,6 @@
 """Mistakes between the layers are named by the line of the port that makes them; right rewrites never are."""
 
+import functools
 import json
 import textwrap
 
@@ -13,6 +14,7 @@ from paddle import nn
 from alignment.bench import functional
 from alignment.bench.edited import Edit
 from alignment.cli import main
+from alignment.frameworks import _calls
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
@@ -223,6 +225,55 @@ def test_the_cause_is_named_where_a_later_line_raises():
         Two("raises"), TwoReference("raises"), np.random.default_rng(1).standard_normal((2, 5, 6)), weights=False
     ).first
     assert "transpose to [0, 2, 1] is too much" in first.hint and "then" in first.measured and "raises" in first.measured
+
+
+class InPlace(nn.Layer):
+    """Values that are overwritten, a number as a tensor, and a function that is held with its arguments."""
+
+    def __init__(self, row=0, more=1.0, tanh=False):
+        super().__init__()
+        self.fc, self.row, self.more = nn.Linear(6, 6), row, more
+        self.act = functools.partial(F.gelu, approximate=tanh)
+
+    def forward(self, x):
+        y = self.fc(x).clone()
+        y[:, self.row] = 0
+        y = y.add_(paddle.to_tensor(self.more, dtype=y.dtype))
+        return self.act(y).cumsum(1)
+
+
+class InPlaceReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        y = self.fc(x).clone()
+        y[:, 0] = 0
+        y += 1
+        return torch.nn.functional.gelu(y).cumsum(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, None),
+        ({"row": 1}, "setitem index [:, 1], expected [:, 0]"),
+        ({"more": 2.0}, "+ 2, expected 1"),
+        ({"tanh": True}, "gelu approximate True, expected none"),
+    ],
+)
+def test_what_is_overwritten_or_held_is_traced(settings, words):
+    first = localize(
+        InPlace(**settings), InPlaceReference(), np.random.default_rng(0).standard_normal((2, 4, 6)), weights=False
+    ).first
+    assert first is None if words is None else words in first.hint, first
+
+
+def test_arrays_that_are_too_large_to_keep_leave_a_module_without_lines(monkeypatch):
+    monkeypatch.setattr(_calls, "LIMIT", 100)
+    first = localize(Two("wrong"), TwoReference("wrong"), np.ones((2, 5, 6)), weights=False, backward=False).first
+    assert first.location == "Two.forward" and not first.source
 
 
 def test_what_is_patched_for_a_trace_is_put_back():

@@ -242,7 +242,7 @@ def test_the_projects_own_gate_keeps_its_slope_in_exact_mode(context, monkeypatc
     assert any("exact mode differs" in row.reason for row in result.quantities)
     found = models.forward_and_backward(port)
     assert (found.location, found.kind) == ("features.1.block.1.scale_activation", "activation")
-    assert found.hint == "slope 0.1666 and offset 0.5, expected 0.166666667 and 0.5"
+    assert found.hint.startswith("slope 0.1666 and offset 0.5, expected 0.166666667 and 0.5: tests/test_exact_ports.py:")
 
 
 def test_an_exact_layer_does_not_take_the_ports_own_constant_away():

@@ -91,6 +91,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
         ("scaled_dot_product_attention",), ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     ),
     **dict.fromkeys(("__getitem__",), ("x", "index")),
+    **dict.fromkeys(("__setitem__",), ("x", "index", "value")),
 }  # fmt: skip
 
 RENAMED = {
@@ -131,7 +132,10 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", 
 def bound_names(function: Callable, name: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
     """A function's parameters in order, and those that have a default with it; none where they are not known."""
     if isinstance(function, FunctionType):
-        parameters = inspect.signature(function).parameters.values()
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:  # it wraps a function written in C
+            return PARAMETERS.get(name.rstrip("_"), ()), ()
         if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
             defaults = tuple((p.name, p.default) for p in parameters if p.default is not p.empty)
             return tuple(p.name for p in parameters), defaults

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -38,7 +39,7 @@ class Operation:
         number: of the call; the same in each pass over the same input.
         name: what it computes, in words that belong to no framework: ``"softmax"``, ``"concat"``, ``"call PATH"``.
         title: its own name.
-        inputs, outputs: indices into ``Trace.values``; no outputs where it raised.
+        inputs, outputs: indices into ``Trace.values``, single numbers left out of the inputs; no outputs where it raised.
         attributes: arguments that are no tensors, under names of no framework, in a form that can be compared.
         spelled: the same as the source gives them.
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
@@ -132,7 +133,7 @@ class Recorder:
         self._count += 1
         given = leaves((args, kwargs), kind)
         names, defaults = bound_names(function, name)
-        operation = Operation(number, "", name, [self._note(tensor) for tensor in given], [])
+        operation = Operation(number, "", name, [self._note(tensor) for tensor in given if tuple(tensor.shape)], [])
         operation.file, operation.line, operation.function = self._place()
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
@@ -285,6 +286,8 @@ def by_name(recorder: Recorder, names: Sequence[tuple[Any, str]], model: Module,
             for name, value in list(vars(owner).items()):
                 if type(value) in FUNCTIONS and id(value) in versions:
                     put(owner, name, value, versions[id(value)])
+                elif type(value) is partial and id(value.func) in versions:
+                    put(owner, name, value, partial(versions[id(value.func)], *value.args, **value.keywords))
         yield
     finally:
         for owner, name, value in reversed(before):

@@ -111,7 +111,7 @@ fault(
 )
 
 fault("Shift", "call_argument", "rolled_the_other_way", "shifts=[-1, -2]", "shifts=[1, 2]")
-fault("Shift", "call_argument", "windows_across", ".transpose([0, 1, 3, 2, 4, 5])", ".transpose([0, 3, 1, 2, 4, 5])")
+fault("Shift", "call_argument|permuted", "windows_across", ".transpose([0, 1, 3, 2, 4, 5])", ".transpose([0, 3, 1, 2, 4, 5])")
 fault("Shift", "other_function", "mean_for_maximum", "windows.max(axis=1)", "windows.mean(axis=1)")
 
 fault("Squeeze", "call_argument", "slope_of_the_gate", "F.hardsigmoid(scale)", "F.hardsigmoid(scale, slope=0.2)")

@@ -24,7 +24,7 @@ from alignment.localize.blame import Subject
 from alignment.localize.calls import Aligned, aligned, equal
 from alignment.localize.hints.arrays import close
 from alignment.localize.kinds import Kind
-from alignment.raised import shown
+from alignment.raised import shown, words_of
 
 SECONDS = 30.0  # for the hypotheses about one module
 RUNS = 120
@@ -82,7 +82,10 @@ class _Search:
         self.s = s
         self.among = set(s.pair.port.modules) & set(s.pair.reference.modules)
         self.expected = s.blame.theirs.outputs
-        self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="no trace")
+        try:
+            self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
+        except Exception as error:  # its arrays are too large to be kept
+            self.theirs = Trace(error=words_of(error))
         self.runs, self.start = 0, time.perf_counter()
 
     def found(self) -> list[Mistake]:
@@ -418,6 +421,10 @@ def _title(one: Operation) -> str:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, slice):
+        return f"{'' if value.start is None else value.start}:{'' if value.stop is None else value.stop}"
+    if isinstance(value, tuple) and any(isinstance(part, slice) for part in value):
+        return f"[{', '.join(map(_number, value))}]"
     return f"{value:.6g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
 
 
