@@ -26,7 +26,8 @@ class UserError(Exception):
     def line(self) -> str:
         """The message as one line, without any worker traceback around it."""
         text = str(self).rsplit("UserError: ", 1)[-1].rsplit(f"{type(self).__name__}: ", 1)[-1].strip()
-        return " ".join(text.split())
+        text = " ".join(text.split())
+        return text if len(text) <= 1200 else f"{text[:900]} ... {text[-250:]}"
 
 
 class RankError(UserError):

@@ -1,10 +1,11 @@
-"""The learning-rate range test: train while the learning rate grows, and see where accuracy begins to rise and where it stops.
+"""The learning-rate range test: train while the learning rate grows, and see where the loss begins to fall and where it is least.
 
 L. N. Smith, Cyclical learning rates for training neural networks, 2017; item hp.01 of the accuracy checklist.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from mobilenetv3_common.run import Meter, build_run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import averages, micro_batches, update
 
-START, END = 0.1, 0.95  # shares of the whole rise
+START = 0.1  # share of the whole fall at which the loss has begun to fall
 
 
 @dataclass(frozen=True)
@@ -36,30 +37,54 @@ class RangeTest:
     diverged: bool
 
     def smoothed(self) -> np.ndarray:
-        """Accuracy as a moving average over a tenth of the updates, without the bias of its start."""
-        window = max(3, len(self.rates) // 10)
-        weights = np.convolve(np.ones(len(self.rates)), np.ones(window))[: len(self.rates)]
-        return np.convolve(self.accuracies, np.ones(window))[: len(self.rates)] / weights
+        """Loss as a mean over neighbouring updates, weighted by a Gaussian whose width is a 25th of the updates."""
+        width = max(1.0, len(self.rates) / 25)
+        reach = np.arange(-int(3 * width), int(3 * width) + 1)
+        kernel = np.exp(-0.5 * (reach / width) ** 2)
+        inner = slice(len(reach) // 2, len(reach) // 2 + len(self.losses))
+        return np.convolve(self.losses, kernel)[inner] / np.convolve(np.ones(len(self.losses)), kernel)[inner]
 
     def interval(self) -> tuple[float, float]:
-        """The learning rates at which accuracy begins to rise and no longer rises.
+        """The learning rates at which the loss has begun to fall, and at which it is least.
 
         Raises:
-            UserError: accuracy did not rise.
+            UserError: the loss did not fall, or still fell at the highest rate.
         """
-        accuracy = self.smoothed()
-        peak = int(np.argmax(accuracy))
-        base = float(np.median(accuracy[: max(3, len(accuracy) // 10)]))
-        rise = accuracy[peak] - base
-        if peak < 3 or rise < 0.02:
+        low, _, high = self._places()
+        return float(self.rates[low]), float(self.rates[high])
+
+    def suggested(self) -> float:
+        """A learning rate to train with: midway, as a ratio, between where the loss falls fastest and where it is least.
+
+        Raises:
+            UserError: as ``interval``.
+        """
+        _, steepest, high = self._places()
+        return float(np.sqrt(self.rates[steepest] * self.rates[high]))
+
+    def _places(self) -> tuple[int, int, int]:
+        """Numbers of the updates at which the loss has begun to fall, falls fastest, and is least."""
+        loss, edge = self.smoothed(), max(3, len(self.rates) // 10)
+        least = int(np.argmin(loss))
+        base = float(np.median(loss[:edge]))
+        fall = base - loss[least]
+        if least < 3 or fall < 0.01 * abs(base):
             raise UserError(
-                f"accuracy did not rise between learning rates {self.rates[0]:g} and {self.rates[-1]:g}: "
+                f"the loss did not fall between learning rates {self.rates[0]:g} and {self.rates[-1]:g}: "
                 "give a wider range with --from and --to, or more --updates"
             )
-        # From the peak backwards: noise before the rise begins does not count.
-        low = next(i for i in range(peak, -1, -1) if i == 0 or accuracy[i - 1] < base + START * rise)
-        high = next(i for i in range(low, peak + 1) if accuracy[i] >= base + END * rise)
-        return float(self.rates[low]), float(self.rates[max(high, low + 1)])
+        if least >= len(loss) - 2:
+            raise UserError(f"the loss still falls at learning rate {self.rates[-1]:g}: give a higher --to")
+        low = next(i for i in range(least, -1, -1) if i == 0 or loss[i - 1] > base - START * fall)
+        steepest = low + int(np.argmin(np.gradient(loss)[low : least + 1]))
+        return low, steepest, least
+
+
+def mean_of(tests: Sequence[RangeTest]) -> RangeTest:
+    """Several range tests over the same rates, of different seeds, as one: as far as the shortest came."""
+    done = min(len(test.rates) for test in tests)
+    losses, accuracies = (np.mean([getattr(test, name)[:done] for test in tests], axis=0) for name in ("losses", "accuracies"))
+    return RangeTest(tests[0].rates[:done], losses, accuracies, any(test.diverged for test in tests))
 
 
 def growing_rates(low: float, high: float, updates: int) -> np.ndarray:

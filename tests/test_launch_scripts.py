@@ -86,3 +86,25 @@ def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):
     )
     assert run.returncode == 2 and "it is not started again" in run.stderr and "restart 1" not in run.stderr
     assert "data path nowhere is not a folder" in "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))
+
+
+@pytest.mark.parametrize(("status", "asked"), [(15, False), (143, False), (130, False), (0, True)])
+def test_train_dist_sh_does_not_restart_a_stop_that_was_asked_for(tmp_path, status, asked):
+    """15 is what Paddle's launcher ends with after SIGTERM. A signal to the script reaches the launcher, and is waited for."""
+    launcher = tmp_path / "python"
+    wait = f"trap 'echo told > {tmp_path}/launcher; exit {status}' TERM; echo up > {tmp_path}/up; sleep 20 & wait"
+    launcher.write_text(f"#!/bin/bash\n{wait if asked else f'exit {status}'}\n")
+    launcher.chmod(0o755)
+    cluster = {"MASTER": "127.0.0.1:1", "NNODES": "1", "NODE_RANK": "0", "PYTHON": str(launcher)}
+    run = subprocess.Popen(
+        ["scripts/train_dist.sh", "configs/lite.yaml", "lite_data"],
+        cwd=ROOT, env=environment(tmp_path) | cluster, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    if asked:
+        deadline = time.time() + 20
+        while not (tmp_path / "up").exists() and time.time() < deadline:
+            time.sleep(0.02)
+        run.send_signal(signal.SIGTERM)
+    told = run.communicate(timeout=30)[1]
+    assert run.returncode == (143 if asked else status) and "restart" not in told
+    assert (tmp_path / "launcher").exists() == asked

@@ -211,11 +211,11 @@ def test_a_damaged_picture_stops_the_run_or_is_skipped_and_counted(framework, li
 def test_lr_find_suggests_an_interval(tmp_path):
     folder = write_digits(tmp_path / "digits", train_per_class=40, val_per_class=1)
     command = ["tools/lr_find.py", "--framework", "ref", "--config", "configs/digits.yaml", "--data-path", folder, "--workers", "0"]
-    run = run_command(*command, "--updates", "80", "--plot", tmp_path / "lr.png", "--json", tmp_path / "lr.json")
+    run = run_command(*command, "--updates", "80", "--seeds", "2", "--plot", tmp_path / "lr.png", "--json", tmp_path / "lr.json")
     assert run.returncode == 0, run.stderr
     result = json.loads((tmp_path / "lr.json").read_text())
     low, high = result["interval"]
-    assert 1e-5 < low < high < 0.1 and f"{low:.2g}" in run.stdout
+    assert 1e-5 < low < result["suggested"] <= high < 0.1 and f"suggested learning rate: {result['suggested']:.2g}" in run.stdout
     assert np.allclose(np.diff(np.log(result["lr"])), np.log(1e5) / 79)
     assert Image.open(tmp_path / "lr.png").size[0] > 400
     run = run_command(*command, "--from", "1", "--to", "0.1")

@@ -13,11 +13,14 @@ import torch
 import mobilenetv3_paddle.models
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
+from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.lr_range import RangeTest, growing_rates
+from mobilenetv3_common.lr_range import RangeTest, growing_rates, mean_of
+from mobilenetv3_common.run import Meter
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream, RunPlan
 from mobilenetv3_common.train_config import OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_log import Stopwatch
+from mobilenetv3_common.training import averages
 from mobilenetv3_paddle.models import BatchNorm2D
 from tests.conftest import relative_l2
 from tests.test_train import twins
@@ -202,11 +205,61 @@ def test_freezing_keeps_batch_norm_as_it_was(tmp_path):
         assert np.array_equal(array, after[name]) == (name.rpartition(".")[0] + "." in norms), name
 
 
-def test_the_range_test_finds_the_rise():
+def range_test(loss, seed=0, noise=0.0):
     rates = growing_rates(1e-4, 1.0, 100)
-    position = np.log10(rates)
-    accuracy = np.where(position < -3, 0.1, np.where(position < -1, 0.1 + 0.4 * (position + 3), 0.9 - 0.3 * (position + 1)))
-    low, high = RangeTest(rates, np.ones(100), accuracy, False).interval()
-    assert 5e-4 < low < 4e-3 and 3e-2 < high < 0.4
-    with pytest.raises(UserError, match="did not rise"):
-        RangeTest(rates, np.ones(100), np.full(100, 0.1), False).interval()
+    losses = loss(np.log10(rates)) + noise * np.random.default_rng(seed).normal(size=100)
+    return RangeTest(rates, losses, np.zeros(100), False)
+
+
+def valley(position):
+    """2.3 up to 1e-3, down to 1.3 at 1e-2, and up again."""
+    return np.where(position < -3, 2.3, np.where(position < -2, 2.3 - (position + 3), 1.3 + 3 * (position + 2)))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_range_test_finds_the_valley(noise):
+    test = mean_of([range_test(valley, seed, noise) for seed in range(3)])
+    low, high = test.interval()
+    assert 5e-4 < low < 2e-3 and 5e-3 < high < 1.5e-2 and low < test.suggested() <= high
+
+
+def test_the_range_test_says_what_it_did_not_see():
+    with pytest.raises(UserError, match="did not fall"):
+        range_test(lambda position: 0 * position + 2.3).interval()
+    with pytest.raises(UserError, match="still falls at learning rate 1: give a higher --to"):
+        range_test(lambda position: -position).interval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "high", "sweep"),
+    [
+        ({"optimizer": "adamw", "weight_decay": 0.01}, 1.0, (1e-3, 3e-3, 1e-2)),
+        ({"optimizer": "sgd"}, 10.0, (3e-2, 1e-1, 3e-1)),
+        ({"optimizer": "rmsprop", "eps": 0.0316, "weight_decay": 1e-5}, 1.0, (1e-3, 3e-3, 1e-2)),
+    ],
+    ids=["adamw", "sgd", "rmsprop"],
+)
+def test_the_suggested_rate_trains_as_the_best_of_a_sweep(recipe, high, sweep, tmp_path):
+    """Mean loss of the last 20 of 75 updates; outside the sweep the losses are higher still."""
+    folder = write_digits(tmp_path / "digits", train_per_class=40, val_per_class=1)
+    config = TrainConfig(
+        framework="ref", data_path=str(folder), crop_size=32, resize_size=32, min_crop_scale=0.7, hflip_prob=0.0, batch_size=16,
+        workers=0, width_mult=0.35, epochs=3, bn_momentum=0.1, dropout=0.0, **recipe,
+    )  # fmt: skip
+    configs = [dataclasses.replace(config, seed=seed) for seed in range(3)]
+    test = mean_of([theirs.find_learning_rates(one, theirs.Ranks(), growing_rates(1e-5, high, 100)) for one in configs])
+
+    def final_loss(lr):
+        run = theirs.build_run(dataclasses.replace(config, lr=lr), theirs.Ranks())
+        run.train_mode()
+        batches, losses = theirs.micro_batches(run), []
+        for _ in range(75):
+            theirs.update(run, [next(batches)])
+            losses.append(averages(run)["loss"])
+            run.meter = Meter()
+            if run.iteration == run.updates_per_epoch:
+                run.epoch, run.iteration = run.epoch + 1, 0
+        return np.mean(losses[-20:])
+
+    assert final_loss(test.suggested()) <= 1.1 * min(map(final_loss, sweep)), test.suggested()

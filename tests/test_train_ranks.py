@@ -138,3 +138,17 @@ def test_a_rank_that_dies_ends_the_run_and_its_log_is_named(framework, lite_copy
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=ENVIRONMENT)
     assert run.returncode == 0, run.stdout + run.stderr
     assert json.loads((tmp_path / "out" / "train_log.jsonl").read_text().splitlines()[-1])["update"] == 8
+
+
+@pytest.mark.slow
+def test_a_paddle_rank_that_pauses_for_longer_than_gloos_30_seconds_does_not_end_the_run(begin, tmp_path):
+    """It pauses while it saves, as on a slow disk, and the other rank goes on to its next update."""
+    slow = "import os, sys, time; from mobilenetv3_common.checkpoint import CheckpointFolder as F\nsave, pauses = F.save, [35]\n"
+    slow += "def late(*args):\n    time.sleep(pauses.pop() if pauses else 0)\n    return save(*args)\nF.save = late\n"
+    slow += "from tools.train import main\nsys.exit(main())\n"
+    (tmp_path / "slow.py").write_text(slow)
+    launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={tmp_path / 'log'}", str(tmp_path / "slow.py")]
+    flags = [*QUICK, "--pretrained", begin, "--epochs", "2", "--lr", "1e-5", "--output-dir", str(tmp_path / "out")]
+    run = launch([sys.executable, *launcher, *flags])
+    assert run.returncode == 0, run.stdout + "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))
+    assert len(curve(tmp_path / "out")) == 4
