@@ -9,6 +9,7 @@ from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.parts import Ranks
+from mobilenetv3_common.train_config import TrainConfig
 
 
 def unreadable(index: DatasetIndex, backend: str, threads: int = 1, rank: int = 0, world_size: int = 1) -> list[str]:
@@ -32,27 +33,26 @@ def unreadable(index: DatasetIndex, backend: str, threads: int = 1, rank: int = 
         return [line for line in pool.map(look, range(rank, len(index), world_size)) if line]
 
 
-def check_pictures(indices: tuple[DatasetIndex, ...], backend: str, threads: int, stop: bool, ranks: Ranks) -> int:
+def check_pictures(indices: tuple[DatasetIndex, ...], config: TrainConfig, ranks: Ranks) -> int:
     """Decode every picture, and name on standard error those that cannot be; every rank has to call it.
 
     Args:
         indices: of the splits.
-        backend: as for ``unreadable``.
-        threads: of this rank.
-        stop: whether a bad picture stops the run.
+        config: says the decoder, how many at a time, and whether a bad picture stops the run.
         ranks: which share the pictures.
 
     Returns:
         How many cannot be decoded, over all ranks.
 
     Raises:
-        UserError: there are some, and they ``stop`` the run.
+        UserError: there are some, and they stop the run.
     """
-    bad = [line for index in indices for line in unreadable(index, backend, threads, ranks.rank, ranks.world_size)]
+    share = (config.image_backend, max(1, config.workers), ranks.rank, ranks.world_size)
+    bad = [line for index in indices for line in unreadable(index, *share)]
     for line in bad:
         print(f"bad picture: {shown(line)}", file=sys.stderr, flush=True)
     total = int(ranks.sum([len(bad)])[0])
-    if total and stop:
+    if total and config.on_bad_image == "stop":
         raise UserError(
             f"{total} of {sum(map(len, indices))} pictures cannot be read, each is named above: remove or replace them, "
             "or give --on-bad-image skip"

@@ -40,6 +40,8 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
     stop = StopRequest().listen()
     with framework.started(config.device, config.rank_timeout) as ranks, run_lock(config.output_dir, ranks.first):
         run = build_run(framework, config, ranks, builder)
+        if config.check_data:
+            check_pictures((run.train_index, run.val_index), config, ranks)
         folder = CheckpointFolder(config.output_dir, config.keep) if ranks.first else None
         earlier = folder.set_aside(run.source) if folder is not None else None
         if folder is not None:
@@ -57,10 +59,6 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         if folder is not None and written.name != CONFIG:
             log.line(f"{folder.folder / CONFIG} is not this run's and is kept: its effective config is {written}")
         with contextlib.closing(log):
-            if config.check_data:
-                indices = (run.train_index, run.val_index)
-                bad = check_pictures(indices, config.image_backend, max(1, config.workers), config.on_bad_image == "stop", ranks)
-                log.line(f"checked {sum(map(len, indices))} pictures: {bad} cannot be read")
             stop.begin_loop()
             status = _loop(run, folder, log, stop)
             stop.heed()

@@ -276,21 +276,22 @@ def test_ranks_wait_for_one_another_at_the_store_as_long_as_they_are_told(monkey
 def test_check_data_names_every_bad_picture(lite_folders, capsys, backend):
     bad = [lite_folders / "train" / "cat" / "cat_0.JPEG", lite_folders / "val" / "rocket" / "rocket_1.JPEG"]
     indices = index_splits(lite_folders)
-    assert check_pictures(indices, backend, 2, True, ours.Ranks()) == 0
+    config = dataclasses.replace(CONFIG_OF, image_backend=backend, workers=2)
+    assert check_pictures(indices, config, ours.Ranks()) == 0
     bad[0].write_text("no picture")
     bad[1].write_bytes(bad[1].read_bytes()[:300])
     with pytest.raises(UserError, match="2 of 32 pictures cannot be read"):
-        check_pictures(indices, backend, 2, True, ours.Ranks())
+        check_pictures(indices, config, ours.Ranks())
     told = capsys.readouterr().err
     assert all(f"bad picture: {path} is" in told for path in bad) and told.count("\n") == 2
-    assert check_pictures(indices, backend, 2, False, ours.Ranks()) == 2
+    assert check_pictures(indices, dataclasses.replace(config, on_bad_image="skip"), ours.Ranks()) == 2
 
 
 def test_check_data_comes_before_the_first_update(quiet, lite_copy, tmp_path):
     sorted((lite_copy / "val").rglob("*.JPEG"))[5].write_text("no picture")
     with pytest.raises(UserError, match="1 of 32 pictures cannot be read"):
-        run_numpy(tmp_path, data_path=str(lite_copy), check_data=True)
-    assert not (tmp_path / LATEST).exists()
+        run_numpy(tmp_path / "out", data_path=str(lite_copy), check_data=True)
+    assert not (tmp_path / "out").exists(), "before anything is written"
 
 
 @pytest.mark.parametrize("backend", ["pil", "cv2"])
