@@ -1,12 +1,14 @@
 """Convert weights between torch and Paddle: .pth, .pdparams and .safetensors, strictly and both ways.
 
-The direction follows from the names in the input: torch's weights become Paddle's and the other way round.
+The direction follows from the names in the input: torch's weights become Paddle's and the other way round. With --port and
+--reference it converts between any two models that can be named, MODULE:CALLABLE or FILE.py:CALLABLE.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.train_config import MODELS
@@ -15,13 +17,27 @@ from mobilenetv3_common.train_config import MODELS
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("input", help="weights of either framework: .pth, .pdparams or .safetensors")
-    parser.add_argument("output", help=".pth or .safetensors for torch, .pdparams or .safetensors for Paddle")
+    parser.add_argument("input", nargs="?", help="weights of either framework: .pth, .pdparams or .safetensors")
+    parser.add_argument("output", nargs="?", help=".pth or .safetensors for torch, .pdparams or .safetensors for Paddle")
     parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--num-classes", type=int, default=1000)
     parser.add_argument("--width-mult", type=float, default=1.0)
     parser.add_argument("--reduced-tail", action="store_true")
+    pair = parser.add_argument_group("any two models")
+    for side in ("port", "reference"):
+        pair.add_argument(f"--{side}", metavar="MODULE:CALLABLE", help=f"what makes the {side}")
+        pair.add_argument(f"--{side}-args", metavar="JSON", help="its keyword arguments")
+    pair.add_argument("--names", type=Path, metavar="FILE.yaml", help="map of names, as an audit writes it (default: found out)")
+    pair.add_argument("--model-input", metavar="SHAPE", help="what the models are run on where names differ, e.g. 2x3x224x224")
+    pair.add_argument("--to", choices=("port", "reference"), help="whose weights are written (default: the other's of the input)")
+    pair.add_argument("--list", action="store_true", help="print which tensor is which")
     args = parser.parse_args(argv)
+    if args.port or args.reference:
+        return _any_pair(args)
+    if args.names or args.list or args.to or args.model_input or args.port_args or args.reference_args:
+        raise UserError("--names, --list, --to, --model-input and arguments go with --port and --reference")
+    if args.input is None or args.output is None:
+        raise UserError("give an input and an output file")
     if args.num_classes < 1 or args.width_mult <= 0:
         raise UserError("--num-classes must be at least 1 and --width-mult above 0")
     from mobilenetv3_common import weights
@@ -46,6 +62,25 @@ def main(argv: list[str] | None = None) -> int:
     counters = {int(v) for k, v in state.items() if k.endswith(weights.COUNTER)} - {0}
     if counters:
         print(f"num_batches_tracked ({max(counters)}) is not kept: Paddle has no such counter, and the way back writes 0")
+    return 0
+
+
+def _any_pair(args: argparse.Namespace) -> int:
+    """Convert between two models that are named."""
+    if not (args.port and args.reference):
+        raise UserError("--port and --reference go together")
+    if (args.input is None or args.output is None) and not (args.list and args.input is None):
+        raise UserError("give an input and an output file, or --list alone")
+    from alignment.audit.convert import convert, sides_of
+    from alignment.audit.pair import Maker, arguments
+
+    port = Maker("--port", args.port, arguments("--port-args", args.port_args))
+    reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
+    sides = sides_of(port, reference, args.names, args.model_input)
+    if args.list:
+        print("\n".join(["port <-> reference", *sides.rows()]))
+    if args.input is not None:
+        print(convert(sides, args.input, args.output, args.to))
     return 0
 
 
