@@ -102,10 +102,11 @@ def _layers(port: Module, reference: Module, matching: Matching, sides: Sides) -
     """Matched modules that have tensors on either side, by the reference's path, in its order."""
     modules = [side.modules(model, every_path=True) for side, model in zip(sides, (port, reference), strict=True)]
     back = matching.renaming()
+    pieces = {entry.canonical for entry in sides[0].entries(port) if isinstance(entry, Piece)}
     found: dict[str, _Tensors] = {}
     for number, model in ((1, reference), (0, port)):
         for entry in sides[number].entries(model):
-            if isinstance(entry, Piece):
+            if isinstance(entry, Piece) or entry.canonical in pieces:
                 continue  # its counterpart has its shape
             path, _, last = entry.canonical.rpartition(".")
             theirs = path if number else back.get(path)

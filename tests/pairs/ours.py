@@ -1,4 +1,4 @@
-"""Ports as strangers write them: own names, other nesting, other order of definition; ``wide``, ``extra`` and ``missing`` are wrong."""
+"""Ports as strangers write them: own names, nesting, order of definition; ``wide``, ``extra`` and ``missing`` are wrong."""
 
 # ruff: noqa: E731, E741, RUF100, I001
 import paddle
