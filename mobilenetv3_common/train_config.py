@@ -117,7 +117,11 @@ class TrainConfig:
     num_classes: int | None = option(None, "classes; by default those of the training data", within=f"[1, {MAX_CLASSES}]")
     width_mult: float = option(1.0, "width multiplier of the paper, above 0", within="(0, 16]")
     dropout: float = option(0.2, "share of features dropped before the last layer, 0 to below 1", within=BELOW_ONE)
-    pretrained: str | None = option(None, "weights to begin from: .pdparams, .pth, .safetensors or a checkpoint", metavar="FILE")
+    pretrained: str | None = option(
+        None,
+        "weights to begin from: a file, or torchvision or torchvision-v2 (fetched once)",
+        metavar="FILE",
+    )
     reset_classifier: bool = option(False, "begin with a fresh last layer where the weights have another number of classes")
     match_classes: str = option(
         "name",

@@ -93,7 +93,7 @@ EXPECTED: dict[str, Run] = {
     ),
     # Without a network it says what to do instead; that is then done.
     r"python tools/align\.py --data-path /data/imagenet --weights torchvision": Run(
-        (rf"error: cannot fetch https://\S+{PUBLISHED}: .* fetch it elsewhere and give its path with --weights", PASSED.format(2)),
+        (rf"error: cannot fetch https://\S+{PUBLISHED}: .* fetch it elsewhere and put it at \S+{PUBLISHED}", PASSED.format(2)),
         instead=(
             (r"/data/imagenet", "imagenet"),
             (r"(.*)torchvision$", rf"\1torchvision; [ $? -eq 2 ] && \1{PUBLISHED} --steps 1,2,4"),

@@ -129,7 +129,7 @@ REFUSED = {
     "no picture in it": (["--img-path", "docs/examples", "--pretrained", "README.md"], "docs/examples has no pictures"),
     "no such weights": (["--img-path", str(CAT), "--pretrained", "gone.pdparams"], "no such weights file: gone.pdparams"),
     "no weights": (["--img-path", str(CAT), "--pretrained", "README.md"], "unknown kind of weights file"),
-    "no flag": (["--img-path", str(CAT)], "the following arguments are required: --pretrained"),
+    "no flag": (["--pretrained", "README.md"], "the following arguments are required: --img-path"),
     "unknown flag": (["--img-path", str(CAT), "--pretrained", "x", "--top", "5"], "unrecognized arguments"),
     "no class": (["--img-path", str(CAT), "--pretrained", "x.pth", "--topk", "0"], "--topk and --batch-size must be at least 1"),
 }

@@ -16,13 +16,13 @@ from alignment.calibration import calibrated_state
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.weights import copy_weights, load_file
+from mobilenetv3_common import published as published_weights
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.published import fetch_published
 from mobilenetv3_common.weights import canonical_state, is_statistic, own_state, read_state, with_counters, write_state
 from mobilenetv3_paddle.models import MODELS
 from mobilenetv3_ref.models import MODELS as REF_MODELS
-from projects.mobilenetv3 import published as published_weights
 from projects.mobilenetv3.project import PROJECT
-from projects.mobilenetv3.published import fetch_published
 from tests.conftest import LARGE, SMALL, run_command
 
 

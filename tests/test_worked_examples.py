@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from projects.mobilenetv3.published import cache_dir
+from mobilenetv3_common.published import cache_dir
 from tests.conftest import ROOT
 
 WORKED = ROOT / "tests" / "worked"

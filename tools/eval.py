@@ -18,6 +18,7 @@ from typing import Any
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path or not config.pretrained:
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
+    config = with_published(config, flags)
     for path in filter(None, (json_file, picture)):
         if not Path(path).parent.is_dir():
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")

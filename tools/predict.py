@@ -1,4 +1,4 @@
-"""Name what is on pictures: python tools/predict.py --img-path PICTURE_OR_FOLDER --pretrained WEIGHTS
+"""Name what is on pictures: python tools/predict.py --img-path PICTURE_OR_FOLDER [--pretrained WEIGHTS]
 
 WEIGHTS is a checkpoint of tools/train.py, which knows its preprocessing and class names, or any .pdparams, .safetensors or
 .pth of a MobileNetV3. Exit status 0; 2 where something cannot be used. A damaged picture is named, the others are predicted.

@@ -16,6 +16,7 @@ import sys
 
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
 
@@ -28,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    config = with_published(config, flags)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
     package = importlib.import_module(f"mobilenetv3_{config.framework}.train")

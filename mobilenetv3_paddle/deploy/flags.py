@@ -8,14 +8,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_file import PREDICTION, Rules
+from mobilenetv3_common.published import V2_RESIZE, pretrained_file
+from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS
 
 
 def add_weights_flags(p: argparse.ArgumentParser) -> None:
     """Which weights, and what to know about them where they do not say it: the arguments of ``load_trained``."""
-    p.add_argument("--pretrained", required=True, metavar="FILE", help="the weights: .safetensors, .pdparams or .pth")
+    p.add_argument(
+        "--pretrained", default="torchvision", metavar="FILE",
+        help="the weights: .safetensors, .pdparams or .pth; torchvision or torchvision-v2 fetches ImageNet's published ones "
+        "once (default: torchvision)",
+    )  # fmt: skip
+    p.add_argument(
+        "--model", choices=MODELS, help="architecture of published weights (default: mobilenet_v3_small, of v2 mobilenet_v3_large)"
+    )
     p.add_argument("--classes", metavar="FILE", help="class names, one a line (default: the weights' own, or ImageNet's)")
     p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
@@ -53,7 +63,13 @@ def load_weights(args: argparse.Namespace) -> Any:
     """The ``mobilenetv3_paddle.deploy.trained.Trained`` that these flags name; Paddle is imported now."""
     from mobilenetv3_paddle.deploy.trained import load_trained
 
-    return load_trained(args.pretrained, args.width_mult, args.classes, args.image_backend, args.resize_size, args.crop_size)
+    model = args.model or ("mobilenet_v3_large" if args.pretrained == "torchvision-v2" else "mobilenet_v3_small")
+    path = pretrained_file(args.pretrained, model)
+    resize_size = args.resize_size or (V2_RESIZE if args.pretrained == "torchvision-v2" else None)
+    trained = load_trained(path, args.width_mult, args.classes, args.image_backend, resize_size, args.crop_size)
+    if args.model not in (None, trained.model):
+        raise UserError(f"--model {args.model}: {path} holds {trained.model}; leave --model out")
+    return trained
 
 
 def add_engine_flags(p: argparse.ArgumentParser) -> None:

@@ -28,12 +28,12 @@ from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.published import PUBLISHED, PUBLISHED_NAMES, ROOT, cache_dir, fetch_published
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights import State, as_torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 
 from . import torchvision_data, torchvision_draws, torchvision_values
-from .published import PUBLISHED, ROOT, cache_dir, fetch_published
 
 LAST_LAYER = "classifier.3"
 
@@ -77,7 +77,7 @@ def _candidates(width: float) -> Iterator[dict[str, Any]]:
 
 def published(model: str) -> dict[str, Callable[[], Path]]:
     """``torchvision``, and ``torchvision-v2`` where there is a second file."""
-    names = {"torchvision": model, "torchvision-v2": f"{model}_v2"}
+    names = {name: model + suffix for name, suffix in PUBLISHED_NAMES.items()}
     return {name: partial(fetch_published, key) for name, key in names.items() if key in PUBLISHED}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torchvision.models import MobileNet_V3_Small_Weights
 from torchvision.transforms import AutoAugment, RandAugment, RandomHorizontalFlip, RandomResizedCrop
 
-from .published import ROOT
+from mobilenetv3_common.published import ROOT
 
 # references/classification/README.md, "MobileNetV3 Large & Small", which the weights' meta data name as their recipe:
 #   torchrun --nproc_per_node=8 train.py --model $MODEL --epochs 600 --opt rmsprop --batch-size 128 --lr 0.064

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 TORCHVISION_HOST = "https://download.pytorch.org/models"
 # file name -> full SHA-256 where known; every name carries the first 8 digits of its own.
 PUBLISHED = {
@@ -19,6 +22,7 @@ PUBLISHED = {
     "mobilenet_v3_large": ("mobilenet_v3_large-8738ca79.pth", None),
     "mobilenet_v3_large_v2": ("mobilenet_v3_large-5c1a4163.pth", None),
 }
+PUBLISHED_NAMES = {"torchvision": "", "torchvision-v2": "_v2"}  # as flags name them -> what follows the model in PUBLISHED
 
 
 def cache_dir() -> Path:
@@ -26,7 +30,45 @@ def cache_dir() -> Path:
     return ensure_writable_dir(os.environ.get("MOBILENETV3_CACHE") or ROOT / ".cache")
 
 
-def fetch_published(name: str, host: str = TORCHVISION_HOST, directory: Path | None = None) -> Path:
+V2_RESIZE = 232  # pixels of the shorter side: the preprocessing of torchvision's second weights
+Config = TypeVar("Config")
+
+
+def pretrained_file(given: str, model: str) -> str:
+    """The file that ``--pretrained`` means: ``torchvision`` and ``torchvision-v2`` are fetched once, all else is a path.
+
+    Args:
+        given: what was given.
+        model: the architecture, e.g. ``mobilenet_v3_small``.
+
+    Raises:
+        UserError: as ``fetch_published``, or there is no such file of this model.
+    """
+    if given not in PUBLISHED_NAMES:
+        return given
+    key = model + PUBLISHED_NAMES[given]
+    if key not in PUBLISHED:
+        raise UserError(f"--pretrained {given}: torchvision publishes no such weights of {model}; use --pretrained torchvision")
+    return str(fetch_published(key))
+
+
+def with_published(config: Config, given: Collection[str]) -> Config:
+    """A run's config with the file in the place of a published name, and with the preprocessing of those weights.
+
+    Args:
+        config: a ``mobilenetv3_common.train_config.TrainConfig``.
+        given: names of the settings that were given as flags; those stay.
+    """
+    name = config.pretrained  # type: ignore[attr-defined]
+    if name not in PUBLISHED_NAMES:
+        return config
+    changed: dict[str, Any] = {"pretrained": pretrained_file(name, config.model)}  # type: ignore[attr-defined]
+    if name == "torchvision-v2" and "resize_size" not in given:
+        changed["resize_size"] = V2_RESIZE
+    return dataclasses.replace(config, **changed)  # type: ignore[type-var]
+
+
+def fetch_published(name: str, host: str | None = None, directory: Path | None = None) -> Path:
     """Fetch one of torchvision's published weight files, check its SHA-256 and keep it.
 
     A kept file is checked again; a damaged one is fetched anew. A file that does not match is never kept.
@@ -41,14 +83,14 @@ def fetch_published(name: str, host: str = TORCHVISION_HOST, directory: Path | N
     path = (directory or cache_dir()) / file_name
     if path.is_file() and sha256_of(path).startswith(wanted):
         return path
-    url = f"{host}/{file_name}"
+    url = f"{host or TORCHVISION_HOST}/{file_name}"
     try:
         with urllib.request.urlopen(url, timeout=60) as response:
             content = response.read()
             announced = response.headers.get("Content-Length")
     except (urllib.error.URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise UserError(f"cannot fetch {url}: {reason}; fetch it elsewhere and give its path with --weights") from error
+        raise UserError(f"cannot fetch {url}: {reason}; fetch it elsewhere and put it at {path}") from error
     except Exception as error:  # http.client.IncompleteRead and its kin
         raise UserError(f"fetching {url} broke off: {error}; try again") from error
     if announced is not None and len(content) != int(announced):
