@@ -39,6 +39,7 @@ align-resnet50: setup
 
 bench: setup
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py
+	$(RUN) -m alignment bench projects/layers/pairs.py --layer-faults --seeds 5
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --ranks 2
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --source-faults
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --rewrites

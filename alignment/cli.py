@@ -165,7 +165,7 @@ def _align(
 
 def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Raise ``UserError`` where a flag of ``bench`` would go unheeded."""
-    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults")
+    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults", "layer_faults")
     mode = next((mode for mode in modes if getattr(args, mode)), "faults")
     for flag, heeding in HEEDED.items():
         if mode not in heeding and getattr(args, flag) != parser.get_default(flag):
@@ -194,6 +194,11 @@ def bench(argv: Sequence[str]) -> int:
         chosen = parse_steps(args.steps, sorted(STEPS)) if args.steps else []
         sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite)
         return commands.run_mutants(args.project, sample, args.jobs, args.resume, args.result_dir)
+    if args.layer_faults:
+        from alignment.bench import layer_faults
+
+        ensure_writable_dir(args.result_dir)
+        return layer_faults.run(args.project, args.seeds, args.result_dir)
     project = load_project(args.project)
     if args.ranks is not None:
         from alignment.bench import ranks

@@ -120,6 +120,11 @@ def bench_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="mistakes between the layers, as edits of the source: is each named by its line, and is no right rewrite?",
     )
+    what.add_argument(
+        "--layer-faults",
+        action="store_true",
+        help="wrong settings of single layers, of a file that defines PAIRS, and its sound pairs",
+    )
     what.add_argument("--rewrites", action="store_true", help="run the steps on right rewrites of the source: none may fail")
     p.add_argument(
         "--steps",
@@ -135,7 +140,7 @@ def bench_parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
     )
-    p.add_argument("--seeds", type=int, default=20, help="false alarms: random weights of each (default: 20)")
+    p.add_argument("--seeds", type=int, default=20, help="false alarms, sound pairs: random weights of each (default: 20)")
     p.add_argument("--localize", action="store_true", help="false alarms: what does localisation find in the sound port?")
     p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
     p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")

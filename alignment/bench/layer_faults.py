@@ -1,0 +1,109 @@
+"""Layers beyond a CNN's, a pair of small networks each: are wrong settings found, placed and named, and are sound pairs silent?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from alignment.calibration import random_values
+from alignment.frameworks import framework_of
+from alignment.frameworks.base import Module
+from alignment.localize import Finding, Kind, localize
+from alignment.project import import_file
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import atomic_open
+
+Make = Callable[[], Module]
+PLACE = "layer"  # the module of each pair that its faults are in
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """A sound pair, and ports of it with one wrong setting each.
+
+    Attributes:
+        port, reference: make the networks; the layer in question is their module ``layer``.
+        inputs: makes their input from a generator.
+        faults: by name: what makes the wrong port, and the kinds that it may be called.
+        training: whether the pair agrees in training mode, too.
+    """
+
+    port: Make
+    reference: Make
+    inputs: Callable[[np.random.Generator], np.ndarray]
+    faults: Mapping[str, tuple[Make, Sequence[Kind]]] = field(default_factory=dict)
+    training: bool = True
+
+
+def finding(pair: LayerPair, port: Make, seed: int) -> Finding | None:
+    """The first mistake, in evaluation mode, then in training mode, with random weights of a seed."""
+    rng = np.random.default_rng(seed)
+    reference = pair.reference()
+    framework = framework_of(reference)
+    state = framework.state(reference)
+    roles = {entry.canonical: entry.role for entry in framework.entries(reference)}
+    state = {n: array if roles[n] == "buffer" else random_values(rng, n, array) for n, array in state.items()}
+    for path, module in framework.modules(reference).items():
+        row = framework.layer(module).settings.get("padding_idx")
+        if row is not None:
+            state[f"{path}.weight"][row] = 0
+    framework.load(reference, state)
+    inputs = pair.inputs(rng)
+    for training in (False, True) if pair.training else (False,):
+        found = localize(port(), reference, inputs, training=training, weights=False).first
+        if found is not None:
+            return found
+    return None
+
+
+def pairs_of(file: Path) -> Mapping[str, LayerPair]:
+    """``PAIRS`` of a Python file.
+
+    Raises:
+        UserError: it has none.
+    """
+    found = getattr(import_file(file), "PAIRS", None)
+    if not isinstance(found, dict) or not all(isinstance(pair, LayerPair) for pair in found.values()):
+        raise UserError(f"{file}: --layer-faults needs a file that defines PAIRS, e.g. projects/layers/pairs.py")
+    return found
+
+
+def run(file: Path, seeds: int, result_dir: Path) -> int:
+    """Every sound pair from ``seeds`` weights, and every fault; 0 where no pair alarms, and of the faults all are detected, at
+    least 95 % located and 90 % named. Writes layer_faults.json.
+
+    Raises:
+        UserError: the file lists no pairs, or the number of seeds is below 1.
+    """
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, found {seeds}")
+    pairs = pairs_of(file)
+    alarms = runs = 0
+    rows = []
+    for name, pair in pairs.items():
+        for seed in range(seeds):
+            runs += 1
+            if (found := finding(pair, pair.port, seed)) is not None:
+                alarms += 1
+                print(f"{name}, sound, seed {seed}: ALARM: {found.line()}", flush=True)
+        for fault, (port, kinds) in pair.faults.items():
+            found = finding(pair, port, 0)
+            located = found is not None and found.location.partition(".")[0] == PLACE
+            named = found is not None and located and found.kind in kinds
+            verdict = "named" if named else "located" if located else "detected" if found else "NOT DETECTED"
+            print(f"{name}, {fault}: {verdict}{f': {found.line()}' if found else ''}", flush=True)
+            line = found.line() if found else ""
+            rows.append(
+                {"pair": name, "fault": fault, "detected": found is not None, "located": located, "named": named, "line": line}
+            )
+    with atomic_open(result_dir / "layer_faults.json", "w") as out:
+        json.dump({"pairs": len(pairs), "seeds": seeds, "alarms": alarms, "faults": rows}, out, indent=1)
+    count = {what: sum(bool(row[what]) for row in rows) for what in ("detected", "located", "named")}
+    print(f"{alarms} false alarms in {runs} runs of {len(pairs)} sound pairs")
+    print(f"{len(rows)} faults: " + ", ".join(f"{number} {what}" for what, number in count.items()))
+    enough = count["detected"] == len(rows) and count["located"] >= 0.95 * len(rows) and count["named"] >= 0.9 * len(rows)
+    return 0 if enough and not alarms else 1
