@@ -59,8 +59,9 @@ def test_every_commands_flags_exist(command):
         }
         args = parsers[words[3]]().parse_args(words[4:])
         assert words[3] in ("audit", "dump") or (ROOT / args.project).is_file()
-    elif words[:2] == ["python", "-m"] and words[2].startswith("alignment."):
-        assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file()
+    elif words[:2] == ["python", "-m"] and words[2].startswith(("alignment.", "projects.")):
+        module = words[2].replace(".", "/")
+        assert (ROOT / f"{module}.py").is_file() or (ROOT / module / "__main__.py").is_file()
     elif starts:
         program, arguments = words[starts[0]], words[starts[0] + 1 :]
         assert (ROOT / program).is_file(), program

@@ -156,6 +156,7 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment audit --port docs/.*": Run(
         (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
     ),
+    r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
     r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),
     r"python -m alignment dump paddle\.vision\.models:squeezenet.*": Run((r"dump of the port",)),
     r"python -m alignment audit --port-dump .*": Run((r"step 1 forward \.\.\. FAILED",), status=1),

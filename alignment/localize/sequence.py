@@ -355,7 +355,7 @@ class Sequencer:
                     between[side].setdefault(gaps[id(unit)], []).append(unit)
         for gap, theirs in between[1].items():
             mine = between[0].get(gap, [])
-            if len(mine) == len(theirs):
+            if len(mine) == len(theirs) and all(_family(a) == _family(b) for a, b in zip(mine, theirs, strict=True)):
                 self.found.pairs += zip(mine, theirs, strict=True)
                 continue
             for unit in theirs:
@@ -392,3 +392,8 @@ def _above(path: str) -> list[str]:
 def _likeness(mine: Unit, theirs: Unit) -> float:
     """How much two names have in common, below 1."""
     return 0.9 * _shared(mine.words, theirs.words)
+
+
+def _family(unit: Unit) -> str:
+    """What a layer without weights is for: an activation may be another one by mistake, a pooling is none."""
+    return next((name for name in ("pool", "dropout") if name in unit.part.kind), "")
