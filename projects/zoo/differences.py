@@ -141,9 +141,21 @@ def _epsilon() -> str:
     return "eps of every BatchNorm: Paddle 1e-5, torchvision 1e-3"
 
 
+def dropout_rate(model: nn.Layer) -> None:
+    """Inception v3's dropout drops half of the values."""
+    model.dropout.p = 0.5
+
+
+def _dropout_rate() -> str:
+    network = torchvision.models.inception_v3(aux_logits=False, init_weights=False)
+    rates = paddle.vision.models.inception_v3().dropout.p, network.dropout.p
+    assert rates == (0.2, 0.5)
+    return "p of the dropout: Paddle 0.2, torchvision 0.5"
+
+
 def _width() -> str:
-    ours = {tuple(weight.shape)[0] for weight in paddle.vision.models.shufflenet_v2_x2_0().parameters()}
-    theirs = {tuple(weight.shape)[0] for weight in torchvision.models.shufflenet_v2_x2_0().parameters()}
+    ours = {int(weight.shape[0]) for weight in paddle.vision.models.shufflenet_v2_x2_0().parameters()}
+    theirs = {int(weight.shape[0]) for weight in torchvision.models.shufflenet_v2_x2_0().parameters()}
     assert 112 in ours - theirs and 122 in theirs - ours  # each half of a block's channels
     return "channels of a branch of the first stage: Paddle 112, torchvision 122"
 
@@ -187,6 +199,13 @@ DIFFERENCES = {
         "inceptionv3.py leaves the default; torchvision's inception.py: nn.BatchNorm2d(out_channels, eps=0.001)",
         epsilon,
         _epsilon,
+    ),
+    "rate": Difference(
+        "dropout drops a fifth of the values, the reference's half",
+        "inceptionv3.py: Dropout(p=0.2); torchvision's inception.py: dropout: float = 0.5",
+        dropout_rate,
+        _dropout_rate,
+        training=True,
     ),
     "width": Difference(
         "the first stage has 224 channels, the reference's 244",

@@ -52,7 +52,7 @@ PADDLE_VISION = (
     _vision("alexnet", shape=(3, 224, 224), differences=("dropout",)),
     *(_vision(f"densenet{depth}") for depth in (121, 161, 169, 201)),
     _vision("googlenet", differences=("googlenet",), reference_args=AUXILIARY, shape=(3, 224, 224)),
-    _vision("inception_v3", shape=(3, 107, 107), differences=("epsilon", "dropout", "variance"), reference_args=AUXILIARY),
+    _vision("inception_v3", shape=(3, 107, 107), differences=("epsilon", "dropout", "rate", "variance"), reference_args=AUXILIARY),
     _vision("mobilenet_v2"),
     _vision("mobilenet_v3_small"),
     _vision("mobilenet_v3_large"),
