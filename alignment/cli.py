@@ -165,8 +165,8 @@ def _align(
 
 def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Raise ``UserError`` where a flag of ``bench`` would go unheeded."""
-    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults", "layer_faults")
-    mode = next((mode for mode in modes if getattr(args, mode)), "faults")
+    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults", "layer_faults", "together")
+    mode = next((mode for mode in modes if getattr(args, mode) not in (None, False)), "faults")
     for flag, heeding in HEEDED.items():
         if mode not in heeding and getattr(args, flag) != parser.get_default(flag):
             others = " or ".join(f"--{other.replace('_', '-')}" for other in heeding)
@@ -222,6 +222,10 @@ def bench(argv: Sequence[str]) -> int:
 
         return functional.run(args.project, project, commands.edits_of(project), args.inject, args.result_dir)
     steps = parse_steps(args.steps, sorted(STEPS))
+    if args.together is not None:
+        from alignment.bench import together
+
+        return together.run(project, args.together, args.count, args.seed, args.result_dir)
     if args.source_faults:
         return commands.run_source_faults(args.project, project, args.inject, steps, args.jobs, args.result_dir)
     if args.rewrites:

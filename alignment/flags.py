@@ -22,7 +22,8 @@ HEEDED = {
     "padiff": ("faults",),
     **dict.fromkeys(("models", "options", "localize"), ("false_alarms",)),
     "jobs": ("mutants", "source_faults", "rewrites"),
-    **dict.fromkeys(("count", "seed", "resume", "suite"), ("mutants",)),
+    **dict.fromkeys(("count", "seed"), ("mutants", "together")),
+    **dict.fromkeys(("resume", "suite"), ("mutants",)),
 }
 
 
@@ -125,6 +126,9 @@ def bench_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="wrong settings of single layers, of a file that defines PAIRS, and its sound pairs",
     )
+    what.add_argument(
+        "--together", type=int, metavar="N", help="plant N known faults of the model at once: does one search find all?"
+    )
     what.add_argument("--rewrites", action="store_true", help="run the steps on right rewrites of the source: none may fail")
     p.add_argument(
         "--steps",
@@ -144,8 +148,13 @@ def bench_parser() -> argparse.ArgumentParser:
     p.add_argument("--localize", action="store_true", help="false alarms: what does localisation find in the sound port?")
     p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
     p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")
-    p.add_argument("--count", type=int, default=100, help="mutants: how many, an equal share of each package (default: 100)")
-    p.add_argument("--seed", type=int, default=0, help="mutants: which ones are drawn (default: 0)")
+    p.add_argument(
+        "--count",
+        type=int,
+        default=100,
+        help="mutants: how many, an equal share of each package; together: groups of faults (default: 100)",
+    )
+    p.add_argument("--seed", type=int, default=0, help="mutants, together: which ones are drawn (default: 0)")
     p.add_argument("--resume", action="store_true", help="mutants: keep what mutants.jsonl in the result folder has")
     p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: survivors have to pass this command, too")
     return p

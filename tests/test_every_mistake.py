@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alignment.accepted import KINDS, Accept, marked
+from alignment.bench import together
 from alignment.cli import main
 from alignment.frameworks import framework
 from alignment.frameworks.base import Wanted
@@ -16,6 +17,8 @@ from alignment.localize.finding import Finding
 from alignment.localize.kinds import Kind
 from alignment.localize.mending import mend
 from alignment.localize.tracing import Network
+from alignment.project import load_project
+from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
 TORCH = """
@@ -236,3 +239,24 @@ def test_a_mended_part_computes_what_the_reference_computes(tmp_path, sides, tra
     assert passes() == set()
     state = {name: array * 1.01 for name, array in state.items()}
     assert passes() == set(), "it computes with the port's weights as they are then"
+
+
+def test_groups_of_faults_are_drawn_by_seed_at_different_places():
+    project = load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
+    groups = together.drawn(project, 3, 20, seed=4)
+    assert [[f.name for f in g] for g in groups] == [[f.name for f in g] for g in together.drawn(project, 3, 20, seed=4)]
+    assert [[f.name for f in g] for g in groups] != [[f.name for f in g] for g in together.drawn(project, 3, 20, seed=5)]
+    assert all(len({f.location for f in g}) == 3 and sum(f.area == "weights" for f in g) <= 1 for g in groups)
+    with pytest.raises(UserError, match="too few faults"):
+        together.drawn(project, 500, 1, seed=0)
+    first, second = groups[0][:2]
+    found = [Finding("forward", "elsewhere", first.hint, also=[first.location])]
+    outcome = together.Outcome([first, second], found, 0.0)
+    assert outcome.located(first) and outcome.named(first) and not outcome.located(second) and not outcome.complete
+
+
+@pytest.mark.slow  # make test-slow
+def test_three_faults_in_one_port_are_found_by_one_search():
+    project = load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
+    (outcome,) = together.run_all(project, 3, 1, seed=0)
+    assert outcome.complete, [one.line() for one in outcome.found]
