@@ -15,12 +15,13 @@ from mobilenetv3_common.errors import UserError, exit_on_user_error
 DESCRIPTION = """Examine a training run and its data.
 
     python tools/doctor.py data lite_data
+    python tools/doctor.py check --config configs/lite.yaml --data-path lite_data
 
 Exit status: 0 no problem found, 1 a problem found, 2 input that cannot be used.
 """
 
 # Sub-command -> its module, which has HELP, add_flags(parser) and run(flags) -> Examination; imported when it is asked for.
-COMMANDS = {name: f"doctor.{name}.command" for name in ("data", "weights", "compare")}
+COMMANDS = {name: f"doctor.{name}.command" for name in ("data", "weights", "compare", "check")}
 
 
 def parser() -> argparse.ArgumentParser:

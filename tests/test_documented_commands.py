@@ -220,6 +220,9 @@ EXPECTED: dict[str, Run] = {
         instead=((r"^(.*)$", rf"{TWICE.format('lite')} && {TWICE.format('lite_again')} && \1"),),
         weekly="tests/test_doctor_compare.py runs the same command",
     ),
+    r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data": Run(
+        (r"^check\.overfit .* none found", r"^No problem found"), weekly="tests/test_doctor_check.py examines a sound recipe"
+    ),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
     r"python tools/convert_weights\.py small\.pdparams back\.pth": Run((r"back\.pth",)),

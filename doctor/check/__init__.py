@@ -1,0 +1,1 @@
+"""A training run examined before it costs an hour: its first batch, its first updates and its plan."""

@@ -1,0 +1,1 @@
+"""The checks of a run; each takes a ``doctor.check.subject.RunSubject``."""

@@ -1,0 +1,130 @@
+"""The first batch, the order of the pictures, and the pictures of evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from doctor.check.subject import RunSubject
+from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.image import decode_image
+from mobilenetv3_common.preprocess import eval_transform
+from mobilenetv3_common.sampling import SampleKey
+
+COMPARED = 4  # pictures
+SAME_PIXEL = 0.02  # of a deviation: less than one level of 255
+HINTS = {
+    "blue and red are exchanged": lambda pixels: pixels[::-1],
+    "they are mirrored": lambda pixels: pixels[:, :, ::-1],
+}
+
+
+@check(
+    "check.input",
+    "002 dp.01",
+    "001 data 1-4",
+    "004 data",
+    measures="type, shape, range, mean and deviation of the first training batch",
+    fix="scale pictures to 0..1 once, and normalise them once by mean and deviation in that unit, as float32 (N, 3, H, W)",
+)
+def batch(subject: RunSubject) -> Outcome:
+    images, size = subject.images, subject.config.crop_size
+    if images.ndim != 4 or images.shape[1:] != (3, size, size):
+        return found(f"shape {images.shape}, expected (N, 3, {size}, {size})", ["images"])
+    if images.dtype != np.float32 or not np.isfinite(images).all():
+        return found(
+            f"{images.dtype}, {'' if np.isfinite(images).all() else 'not '}all finite; expected finite float32", ["images"]
+        )
+    low, high, mean, std = (float(f(images)) for f in (np.min, np.max, np.mean, np.std))
+    said = f"{low:.2f} to {high:.2f}, mean {mean:.2f}, deviation {std:.2f}"
+    if high > 20:
+        return found(f"{said}: levels of 0..255 were not divided by 255, or were normalised in another unit", ["images"])
+    if low >= 0:
+        return found(f"{said}: nothing was subtracted", ["images"])
+    if std < 0.05 or std > 3 or abs(mean) > 2:
+        return found(f"{said}: divided or normalised twice, or by other numbers than the data's", ["images"])
+    return nothing(said)
+
+
+@check(
+    "check.labels",
+    "002 ds.02",
+    "004 data",
+    measures="labels of the first batch",
+    fix="number classes from 0 without gaps; rows of probabilities must sum to 1",
+)
+def labels(subject: RunSubject) -> Outcome:
+    given = subject.labels
+    if given.ndim == 2:
+        wrong = np.abs(given.sum(1) - 1) > 1e-3
+        return judged(
+            [f"sample {n}: sum {given[n].sum():.3f}" for n in np.flatnonzero(wrong)], "rows", f"{len(given)} rows sum to 1"
+        )
+    wrong = (given < 0) | (given >= subject.num_classes)
+    where = [f"sample {n}: label {given[n]}" for n in np.flatnonzero(wrong)]
+    return judged(where, f"outside 0..{subject.num_classes - 1}", f"{len(given)} labels within 0..{subject.num_classes - 1}")
+
+
+@check(
+    "check.order",
+    "002 dp.03",
+    measures="the order of the pictures in the first two epochs",
+    fix="shuffle, and tell the sampler the epoch (set_epoch): otherwise every epoch has the same order",
+)
+def order(subject: RunSubject) -> Outcome:
+    orders = []
+    for epoch in (0, 1):
+        subject.run.plan.set_epoch(epoch)
+        orders.append([key.sample for keys in subject.run.plan for key in keys])
+    subject.run.plan.set_epoch(0)
+    first, second = orders
+    if len(first) < 4:
+        return not_applicable(f"an epoch has {len(first)} pictures")
+    if first == second:
+        return found("both epochs have the same order", ["epochs 0 and 1"])
+    if first == sorted(first):
+        return found("the pictures come in the order of their files", ["epoch 0"])
+    repeated = len(first) - len(set(first))
+    return found(f"{repeated} pictures come twice in an epoch", ["epoch 0"]) if repeated else nothing("another order in each epoch")
+
+
+@check(
+    "check.augmentation",
+    "004 data",
+    "002 dp.02",
+    measures="one training picture in three epochs",
+    fix="draw the random parameters anew in each epoch and worker: a generator that each worker seeds alike repeats itself",
+)
+def augmentation(subject: RunSubject) -> Outcome:
+    preset = subject.config.train_preset
+    if preset.crop_scale[0] >= 1 and preset.hflip_prob in (0, 1) and not preset.auto_augment and not preset.random_erase_prob:
+        return not_applicable("the settings switch no random augmentation on")
+    run, config = subject.run, subject.config
+    dataset = subject.framework.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
+    changed = 0
+    for sample in range(min(COMPARED, len(run.train_index))):
+        made = [np.asarray(dataset[SampleKey(epoch, sample, 0)][0]) for epoch in range(3)]
+        changed += not all(np.array_equal(made[0], other) for other in made[1:])
+    return nothing("differs between epochs") if changed else found("equal in every epoch", ["training pictures"])
+
+
+@check(
+    "check.evaluation_pictures",
+    "002 dp.02",
+    "001 data 1-3",
+    measures="pictures of evaluation against decoding, resize, centre crop and normalisation written out",
+    fix="prepare pictures in evaluation as in training, without its random parts: RGB, the same unit, mean and deviation",
+)
+def evaluation_pictures(subject: RunSubject) -> Outcome:
+    config, index = subject.config, subject.run.val_index
+    if config.image_backend != "pil":
+        return not_applicable(f"the decoder {config.image_backend} has other rounding")
+    dataset = subject.framework.ImageDataset(index, config.eval_preset, config.seed)
+    where = []
+    for sample in range(min(COMPARED, len(index))):
+        own = np.asarray(dataset[SampleKey(0, sample, 0)][0])
+        right = eval_transform(decode_image(index.path(sample)), config.eval_preset)
+        if own.shape == right.shape and float(np.abs(own - right).max()) <= SAME_PIXEL:
+            continue
+        hints = [h for h, mend in HINTS.items() if own.shape == right.shape and np.abs(mend(own) - right).max() <= SAME_PIXEL]
+        where.append(f"{index.names[sample]}{': ' + hints[0] if hints else ''}")
+    return judged(where, f"{len(where)} pictures differ", "agree")

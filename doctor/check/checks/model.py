@@ -1,0 +1,177 @@
+"""Starting weights, loss, gradients, modes, and whether one batch can be learnt."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from doctor.check.subject import LOOKED_AT, UPDATES, RunSubject
+from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.weights import CLASSIFIER, as_torch, is_statistic, read_state
+
+LEARNT = 0.5  # of the loss above its floor, after UPDATES updates on one batch
+
+
+def _ran(subject: RunSubject) -> Outcome | None:
+    return None if subject.losses else not_applicable("no update was made, since the labels cannot be used")
+
+
+@check(
+    "check.initial_weights",
+    "002 wi.01",
+    measures="starting weights of two or more axes",
+    fix="initialise the layer at random: units with equal weights stay equal for ever",
+)
+def initial_weights(subject: RunSubject) -> Outcome:
+    weights = {name: array for name, array in subject.before.items() if array.ndim > 1 and array.size > 1}
+    where = [f"{name}: every value is {array.flat[0]:g}" for name, array in weights.items() if np.all(array == array.flat[0])]
+    return judged(where, f"{len(where)} weights hold one value", f"{len(weights)} weights have different values")
+
+
+@check(
+    "check.pretrained",
+    "002 wi.02",
+    "004 model",
+    "001 data 2",
+    measures="the weights of the model against those of the file",
+    fix="load the file strictly and after everything that initialises weights",
+)
+def pretrained(subject: RunSubject) -> Outcome:
+    if not subject.config.pretrained:
+        return not_applicable("the run begins with fresh weights")
+    given = as_torch(read_state(subject.config.pretrained))
+    fresh = {n for n, a in given.items() if n.startswith(f"{CLASSIFIER}.") and a.shape != subject.before.get(n, a).shape}
+    where = [n for n, a in given.items() if n not in fresh and not np.array_equal(a, subject.before.get(n, np.zeros(0)))]
+    rest = f"; {CLASSIFIER} is fresh, for another number of classes" if fresh else ""
+    return judged(
+        where, f"{len(where)} of {len(given)} tensors are not the file's", f"{len(given) - len(fresh)} are the file's{rest}"
+    )
+
+
+@check(
+    "check.first_loss",
+    "002 cg.04",
+    "004 loss",
+    measures="the first loss of fresh weights against that of guessing, ln(classes)",
+    fix="look at the last layer (its scale, a softmax before a loss that has one), the labels, and whether the loss is a mean",
+)
+def first_loss(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    if subject.config.pretrained:
+        return not_applicable("the weights are not fresh")
+    loss, guess = subject.losses[0], math.log(subject.num_classes)
+    said = f"{loss:.4f}, ln({subject.num_classes}) = {guess:.4f}"
+    return nothing(said) if abs(loss - guess) <= max(0.5, 0.2 * guess) else found(said, ["update 1"])
+
+
+@check(
+    "check.loss_formula",
+    "002 cg.04",
+    "004 loss",
+    measures="the first loss against the mean cross-entropy of the same logits and labels, in numpy",
+    fix="use the mean over the batch of the cross-entropy of logits; no second softmax, no further division by the batch",
+)
+def loss_formula(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    if subject.config.accumulate > 1:
+        return not_applicable("the loss is of several batches: --accumulate 1")
+    logits = subject.logits - subject.logits.max(1, keepdims=True)
+    logarithms = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    right, loss = float(-(subject.targets * logarithms).sum(1).mean()), subject.losses[0]
+    limit = 1e-2 if subject.config.amp_level != "O0" else 1e-4
+    said = f"{loss:.6f}, in numpy {right:.6f}"
+    return nothing(said) if abs(loss - right) <= limit * max(abs(right), 1.0) else found(said, ["the training loss"])
+
+
+@check(
+    "check.gradients",
+    "002 cg.02",
+    "004 model",
+    measures=f"gradients of all parameters that are not frozen, in {LOOKED_AT} updates",
+    fix="look for a detach or stop_gradient on the way to the parameter, or a layer that forward does not use",
+)
+def gradients(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    seen = subject.gradients
+    where = [f"{name}: {'0 everywhere' if name in seen else 'none'}" for name in subject.trainable if not seen.get(name)]
+    frozen = len(subject.engine.parameters(subject.run.model)) - len(subject.trainable)
+    return judged(where, f"{len(where)} parameters get none", f"{len(subject.trainable)} parameters have one; {frozen} are frozen")
+
+
+@check(
+    "check.moved",
+    "002 cg.02",
+    "004 optimizer",
+    "001 training 4",
+    measures=f"which parameters {LOOKED_AT} updates move",
+    fix="give the optimizer every parameter that is to be trained, after the model has its last layer, and none that is frozen",
+)
+def moved(subject: RunSubject) -> Outcome:
+    if not subject.after:
+        return not_applicable("no three updates were made")
+    still = {name for name, array in subject.before.items() if np.array_equal(array, subject.after[name])}
+    where = [
+        f"{name}: has a gradient and does not move" for name in subject.trainable if name in still and subject.gradients.get(name)
+    ]
+    parameters = set(subject.engine.parameters(subject.run.model))
+    frozen = parameters - set(subject.trainable)
+    where += [f"{name}: is frozen and moves" for name in sorted(frozen - still)]
+    if subject.config.freeze_bn:
+        where += [
+            f"{name}: BatchNorm is frozen and this moves" for name in subject.before if is_statistic(name) and name not in still
+        ]
+    return judged(where, f"{len(where)} parameters", f"{len(subject.trainable)} move as they should")
+
+
+@check(
+    "check.modes",
+    "002 api.02",
+    "001 module 1",
+    measures="the mode of every module in training and in evaluation",
+    fix="call train() before training and eval() before evaluation on the whole model; frozen BatchNorm stays in evaluation",
+)
+def modes(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    return judged(subject.wrong_modes, f"{len(subject.wrong_modes)} modules", "every module is in the mode that it should be in")
+
+
+@check(
+    "check.batch_independence",
+    "002 api.02",
+    "001 module 1",
+    measures="the output of one picture in evaluation, alone and in its batch",
+    fix="in evaluation, BatchNorm must use its running statistics, and no layer may mix the pictures of a batch",
+)
+def batch_independence(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    if len(subject.images) < 2:
+        return not_applicable("a batch has one picture")
+    said = f"relative difference {subject.apart:.1e}"
+    return nothing(said) if subject.apart <= 1e-3 else found(said, ["the model's output"])
+
+
+@check(
+    "check.overfit",
+    "004 training",
+    "000 step 10",
+    measures=f"the loss of one batch after {UPDATES} updates on it at the full learning rate",
+    fix="a batch that cannot be learnt by heart means a wrong loss, labels, gradients, frozen layers, or a learning rate far off",
+)
+def overfit(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    if subject.config.amp_level != "O0":
+        return not_applicable("the loss scale moves in mixed precision: --amp-level O0")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        floor = float(-np.nansum(subject.targets * np.log(subject.targets), axis=1).mean())
+    first, last = subject.losses[0] - floor, min(subject.losses[-5:]) - floor
+    said = f"loss {subject.losses[0]:.3f}, then {subject.losses[-1]:.3f}" + (f", at best {floor:.3f}" if floor > 0.01 else "")
+    if not np.isfinite(subject.losses[-1]):
+        return found(f"{said}: it diverges", ["learning rate"])
+    return nothing(said) if last <= LEARNT * first or last < 0.1 else found(said, ["the first batch"])

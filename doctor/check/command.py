@@ -1,0 +1,61 @@
+"""Examine a run before it costs an hour: its first batch, a few updates on it, and its plan. Nothing of the run is kept.
+
+python tools/doctor.py check --config configs/lite.yaml --data-path lite_data
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+
+from alignment.report.drawing import Series, chart
+from doctor.check import checks
+from doctor.check.subject import RunSubject, observe
+from doctor.findings import examine
+from doctor.report import Examination, Section
+from mobilenetv3_common.config_file import add_flags as add_config_flags
+from mobilenetv3_common.config_file import field_types, make_config
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.train_config import TrainConfig
+
+HELP = "examine a run before it begins: data, model, loss, gradients, schedule"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The sub-command's flags: those of tools/train.py."""
+    parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
+    add_config_flags(parser, TrainConfig)
+
+
+def run(flags: argparse.Namespace) -> Examination:
+    """Examine a run.
+
+    Raises:
+        UserError: something given cannot be used.
+    """
+    given = {name: value for name, value in vars(flags).items() if name in field_types(TrainConfig)}
+    config = make_config(TrainConfig, flags.config, given)
+    if not config.data_path:
+        raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
+    framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
+    with framework.started(config.device) as ranks:
+        subject = observe(framework, config, ranks)
+        findings = examine(checks, subject)
+    named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
+    facts = {"losses_of_one_batch": subject.losses, "learning_rates": subject.rates[:10_000]}
+    return Examination("check", named, findings, facts, _sections(subject))
+
+
+def _sections(subject: RunSubject) -> list[Section]:
+    step = max(1, len(subject.rates) // 2000)
+    rates = subject.rates[::step]
+    drawn = chart(
+        "Learning rate over the run", [str(n * step) for n in range(len(rates))], [Series("rate", list(rates))], False, "unit"
+    )
+    if subject.losses:
+        places = [str(n + 1) for n in range(len(subject.losses))]
+        drawn += chart("Loss of one batch, learnt by heart", places, [Series("loss", list(subject.losses))], False, "update")
+    return [Section("Pictures", drawn)]

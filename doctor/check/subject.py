@@ -1,0 +1,170 @@
+"""A run put together as training puts it together, and what its first batch and first updates showed."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks import framework_of
+from alignment.frameworks.base import Framework as Engine
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.parts import Ranks
+from mobilenetv3_common.run import Run, build_run
+from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training import micro_batches
+
+Arrays = dict[str, np.ndarray]
+UPDATES = 30  # on one and the same batch
+LOOKED_AT = 3  # updates whose gradients and movement are looked at
+
+
+@dataclass
+class RunSubject:
+    """What was observed. The checks read it and compute nothing with the model.
+
+    Attributes:
+        config: of the run.
+        framework: what computes.
+        run: as it was put together; its weights have moved since.
+        engine: the same framework as the alignment engine sees it.
+        images, labels: the first batch, as the loader gave it.
+        logits: of the first forward pass, float64 (N, classes), in training mode.
+        losses: of each update on that batch, by the run's own criterion.
+        before, after: weights and statistics before and after the first ``LOOKED_AT`` updates.
+        trainable: names of the parameters that are not frozen.
+        gradients: largest absolute gradient of each parameter that had one.
+        wrong_modes: modules in the wrong mode, with what they were to do.
+        apart: relative difference of a picture's output in evaluation, alone and in its batch.
+        rates: learning rate of each unit of the schedule over the whole run.
+    """
+
+    config: TrainConfig
+    framework: Framework
+    run: Run
+    engine: Engine
+    images: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    labels: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    logits: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    losses: list[float] = field(default_factory=list)
+    before: Arrays = field(default_factory=dict)
+    after: Arrays = field(default_factory=dict)
+    trainable: list[str] = field(default_factory=list)
+    gradients: dict[str, float] = field(default_factory=dict)
+    wrong_modes: list[str] = field(default_factory=list)
+    apart: float = 0.0
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def num_classes(self) -> int:
+        return self.run.train_index.num_classes
+
+    @functools.cached_property
+    def targets(self) -> np.ndarray:
+        """Class probabilities of the first batch, float64 (N, classes), smoothed as the config says."""
+        hard = self.labels if self.labels.ndim == 2 else np.eye(self.num_classes)[self.labels.astype(int)]
+        smoothing = self.config.label_smoothing
+        return hard.astype(np.float64) * (1 - smoothing) + smoothing / self.num_classes
+
+
+def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> RunSubject:
+    """Put a run together, look at its first batch, and make a few updates on that batch. Nothing is written.
+
+    Args:
+        framework: what computes.
+        config: of the run; it begins anew, whatever ``resume`` says, and loads its data in this process.
+        ranks: this process alone.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+
+    Raises:
+        UserError: the data or the weights cannot be used.
+    """
+    config = replace(config, resume=None, workers=0)
+    run = build_run(framework, config, ranks, builder)
+    subject = RunSubject(config, framework, run, framework_of(run.model))
+    subject.rates = _rates(subject)
+    batches = micro_batches(run)
+    gathered = [next(batches)[0] for _ in range(config.accumulate)]
+    engine = subject.engine
+    subject.images, subject.labels = (engine.array(part) for part in gathered[0])
+    subject.before = engine.state(run.model)
+    parameters = engine.parameters(run.model)
+    subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
+    if not _labels_fit(subject):
+        return subject  # a loss would be of nothing
+    _evaluate(subject)
+    _update(subject, gathered)
+    return subject
+
+
+def _labels_fit(subject: RunSubject) -> bool:
+    labels = subject.labels
+    return labels.ndim == 2 or bool(((labels >= 0) & (labels < subject.num_classes)).all())
+
+
+def _rates(subject: RunSubject) -> list[float]:
+    """The schedule of the whole run, walked through on an optimizer of its own."""
+    config, run, framework = subject.config, subject.run, subject.framework
+    pictures = config.batch_size * run.ranks.world_size * config.accumulate
+    optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
+    schedule = framework.build_schedule(optimizer, config.schedule_config(run.updates_per_epoch))
+    rates = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch: that the optimizer makes no step, which is meant here
+        for _ in range(config.epochs * (run.updates_per_epoch if config.lr_unit == "update" else 1)):
+            rates.append(framework.learning_rate(optimizer))
+            schedule.step()
+    return rates
+
+
+def _evaluate(subject: RunSubject) -> None:
+    """The modes, and one picture's output alone and in its batch."""
+    run, engine = subject.run, subject.engine
+    run.train_mode()
+    norms = {name.rpartition(".")[0] for name in subject.before if name.endswith("running_mean")}
+    for path, module in engine.modules(run.model).items():
+        expected = not (subject.config.freeze_bn and path in norms)
+        if engine.training(module) != expected:
+            subject.wrong_modes.append(f"{path or '(model)'}: in {'evaluation' if expected else 'training'} mode while training")
+    run.model.eval()
+    for path, module in engine.modules(run.model).items():
+        if engine.training(module):
+            subject.wrong_modes.append(f"{path or '(model)'}: in training mode while evaluating")
+    images = subject.images.astype(np.float32)
+    whole = engine.call(run.model, (images,)).outputs[0][0].astype(np.float64)
+    alone = engine.call(run.model, (images[:1],)).outputs[0][0].astype(np.float64)
+    size = max(float(np.linalg.norm(whole)), float(np.linalg.norm(alone)), 1e-30)
+    subject.apart = float(np.linalg.norm(whole - alone)) / size
+    engine.load(run.model, subject.before)  # whatever evaluation did to statistics
+
+
+def _update(subject: RunSubject, gathered: list[Any]) -> None:
+    """Updates on one batch at the full learning rate, without the schedule."""
+    config, run, framework, engine = subject.config, subject.run, subject.framework, subject.engine
+    pictures = config.batch_size * run.ranks.world_size * config.accumulate
+    optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
+    run.precision.prepare(run.model, optimizer)
+    run.train_mode()
+
+    def begin(number: int) -> None:
+        run.dropout.at(0, number * config.batch_size)
+
+    def watch(logits: Any, _labels: Any) -> None:
+        if subject.logits.size == 0:
+            subject.logits = engine.array(logits).astype(np.float64)
+
+    for number in range(UPDATES):
+        loss = framework.accumulate_gradients(run.parallel, run.criterion, gathered, run.precision, begin, watch)
+        subject.losses.append(float(loss))
+        if number < LOOKED_AT:
+            for name, gradient in engine.gradients(run.model).items():
+                largest = float(np.abs(gradient).max()) if gradient.size else 0.0
+                subject.gradients[name] = max(subject.gradients.get(name, 0.0), largest)
+        framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
+        if number == LOOKED_AT - 1:
+            subject.after = engine.state(run.model)
+        if not np.isfinite(subject.losses[-1]):
+            break

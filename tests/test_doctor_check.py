@@ -1,0 +1,290 @@
+"""tools/doctor.py check: planted mistakes of a run are found before it begins, and sound recipes have none."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mobilenetv3_common.run
+from doctor.check import checks, subject
+from doctor.check.subject import observe
+from doctor.cli import main
+from doctor.findings import Verdict, checks_of, examine
+from mobilenetv3_common.config_file import make_config
+from mobilenetv3_common.sampling import BatchPlan
+from mobilenetv3_common.train_config import TrainConfig
+from tests.conftest import LITE_DATA
+from tests.training import write_start
+
+SMALL = {
+    "data_path": str(LITE_DATA), "crop_size": 32, "resize_size": 36, "width_mult": 0.5, "workers": 0, "batch_size": 8, "epochs": 20,
+    "lr": 0.002, "optimizer": "adamw", "device": "cpu",
+}  # fmt: skip
+BOTH = ["ref", pytest.param("paddle", marks=pytest.mark.slow)]
+
+
+def outcomes(name, builder=None, changes=None, **settings):
+    """Check -> outcome; ``changes`` of the framework stand for mistakes in somebody's training code."""
+    module = importlib.import_module(f"mobilenetv3_{name}.train.framework")
+    framework = types.SimpleNamespace(**{**vars(module), **(changes(module) if changes else {})})
+    config = make_config(TrainConfig, None, {**SMALL, "framework": name, **settings})
+    with module.started("cpu") as ranks:
+        return {one.check.id: one.outcome for one in examine(checks, observe(framework, config, ranks, builder))}
+
+
+def problems(*args, **settings):
+    return {id: outcome.where for id, outcome in outcomes(*args, **settings).items() if outcome.verdict is Verdict.FOUND}
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Three updates, for what shows at once; a batch is not learnt in them."""
+    monkeypatch.setattr(subject, "UPDATES", 3)
+
+
+# --- sound recipes ------------------------------------------------------------------------------------------------------------
+
+RECIPES = {
+    "sgd": {"optimizer": "sgd", "lr": 0.05},
+    "rmsprop": {"optimizer": "rmsprop", "lr": 0.002, "eps": 0.0316, "lr_schedule": "step", "lr_unit": "epoch", "lr_step_epochs": 2},
+    "mixing": {"mixup_alpha": 0.2, "cutmix_alpha": 1.0, "label_smoothing": 0.1},
+    "accumulating": {"accumulate": 2, "batch_size": 4, "ema_decay": 0.9, "clip_norm": 1.0},
+    "augmenting": {"auto_augment": "imagenet", "random_erase": 0.2, "warmup_epochs": 2},
+    "large": {"model": "mobilenet_v3_large", "lr_schedule": "exponential", "lr_gamma": 0.9},
+}
+
+
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+def test_a_sound_recipe_has_no_problem(framework):
+    told = outcomes(framework)
+    assert [id for id, outcome in told.items() if outcome.verdict is Verdict.FOUND] == []
+    assert [id for id, outcome in told.items() if outcome.verdict is Verdict.NOT_APPLICABLE] == ["check.pretrained"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("framework", "recipe"), [*(("ref", name) for name in RECIPES), ("paddle", "sgd"), ("paddle", "mixing")])
+def test_other_sound_recipes_have_no_problem(framework, recipe):
+    assert problems(framework, **RECIPES[recipe]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+def test_fine_tuning_with_frozen_batchnorm_has_no_problem(framework, small_state, tmp_path):
+    start = str(write_start(tmp_path, small_state))
+    told = outcomes(framework, pretrained=start, freeze_bn=True, lr=0.0005)
+    assert [id for id, outcome in told.items() if outcome.verdict is Verdict.FOUND] == []
+    assert told["check.pretrained"].verdict is Verdict.NONE
+    assert told["check.gradients"].measured.endswith("68 are frozen")
+
+
+# --- planted mistakes: the model ------------------------------------------------------------------------------------------------
+
+
+def hooked(framework, change, layer=lambda model: model):
+    """Makes a network in which a layer's output is changed."""
+    models = importlib.import_module(f"mobilenetv3_{framework}.models")
+
+    def build(num_classes):
+        model = models.MODELS["mobilenet_v3_small"](num_classes, width_mult=0.5)
+        one = layer(model)
+        register = getattr(one, "register_forward_hook", None) or one.register_forward_post_hook
+        register(lambda _module, _inputs, output: change(output))
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_a_cut_gradient_is_found(few, framework):
+    builder = hooked(framework, lambda output: output.detach(), lambda model: model.features[3])
+    where = problems(framework, builder)["check.gradients"]
+    assert "features.0.0.weight: none" in where and not any(place.startswith("classifier") for place in where)
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_a_model_that_mixes_its_batch_is_found(few, framework):
+    builder = hooked(framework, lambda output: output - output.mean(0))
+    assert "check.batch_independence" in problems(framework, builder)
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_a_first_loss_far_from_guessing_is_found(few, framework):
+    builder = hooked(framework, lambda output: output * 20000.0)
+    assert "check.first_loss" in problems(framework, builder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+def test_a_second_softmax_is_found_since_one_batch_is_not_learnt(framework):
+    softmax = importlib.import_module("torch" if framework == "ref" else "paddle").nn.functional.softmax
+    assert "check.overfit" in problems(framework, hooked(framework, lambda output: softmax(output, -1)))
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_weights_of_zeros_are_found(few, framework):
+    models = importlib.import_module(f"mobilenetv3_{framework}.models")
+
+    def build(num_classes):
+        model = models.MODELS["mobilenet_v3_small"](num_classes, width_mult=0.5)
+        weight = model.classifier[0].weight
+        weight.data.zero_() if framework == "ref" else weight.set_value(np.zeros(weight.shape, np.float32))
+        return model
+
+    assert problems(framework, build)["check.initial_weights"] == ("classifier.0.weight: every value is 0",)
+
+
+# --- planted mistakes: the training code ----------------------------------------------------------------------------------------
+
+
+def wrong_loss(module):
+    def criterion(smoothing):
+        right = module.CrossEntropyLoss(smoothing)
+        return lambda logits, labels: right(logits, labels) / len(labels)
+
+    return {"CrossEntropyLoss": criterion}
+
+
+def left_out(module):
+    def optimizer(model, config):
+        frozen = [p for name, p in model.named_parameters() if name == "classifier.0.weight"]
+        switch = "requires_grad" if module.NAME == "ref" else "stop_gradient"
+        for parameter in frozen:
+            setattr(parameter, switch, switch == "stop_gradient")
+        made = module.build_optimizer(model, config)
+        for parameter in frozen:
+            setattr(parameter, switch, switch != "stop_gradient")
+        return made
+
+    return {"build_optimizer": optimizer}
+
+
+def trains_in_evaluation(module):
+    return {"train_mode": lambda model, freeze_bn: model.eval()}
+
+
+def ignores_freezing(module):
+    return {"train_mode": lambda model, freeze_bn: model.train()}
+
+
+def forgets_the_weights(module):
+    def build(config, classes, builder):
+        return module.build_model(replace(config, pretrained=None), classes, builder)
+
+    return {"build_model": build}
+
+
+def too_long_a_schedule(module):
+    return {"build_schedule": lambda optimizer, config: module.build_schedule(optimizer, replace(config, total=10 * config.total))}
+
+
+def pictures(change=None, evaluation=None, item=None):
+    def of(module):
+        class Changed(module.ImageDataset):
+            def train_transform(self, *args):
+                made = super().train_transform(*args)
+                return change(made) if change else made
+
+            def eval_transform(self, *args):
+                made = super().eval_transform(*args)
+                return evaluation(made) if evaluation else made
+
+            def __getitem__(self, key):
+                return item(super().__getitem__, key) if item else super().__getitem__(key)
+
+        return {"ImageDataset": Changed}
+
+    return of
+
+
+def flipped(pixels):
+    return pixels[::-1].copy() if isinstance(pixels, np.ndarray) else pixels.flip(0)
+
+
+CODE = {
+    "wrong_loss": (wrong_loss, "check.loss_formula", "the training loss", {}),
+    "left_out": (left_out, "check.moved", "classifier.0.weight: has a gradient and does not move", {}),
+    "trains_in_evaluation": (trains_in_evaluation, "check.modes", "(model): in evaluation mode while training", {}),
+    "ignores_freezing": (ignores_freezing, "check.moved", "BatchNorm is frozen and this moves", {"freeze_bn": True}),
+    "too_long_a_schedule": (too_long_a_schedule, "check.schedule", "the cosine ends at", {}),
+    "not_divided": (pictures(lambda pixels: pixels * 255), "check.input", "images", {}),
+    "normalised_twice": (pictures(lambda pixels: (pixels - 0.45) / 0.225), "check.input", "images", {}),
+    "not_normalised": (pictures(lambda pixels: pixels * 0.225 + 0.48), "check.input", "images", {}),
+    "bgr": (pictures(evaluation=flipped), "check.evaluation_pictures", "blue and red are exchanged", {}),
+    "label_from_one": (
+        pictures(item=lambda get, key: (lambda s: (s[0], s[1] + 1, s[2]))(get(key))), "check.labels", "label 8", {"batch_size": 16},
+    ),
+    "repeating": (pictures(item=lambda get, key: get(key._replace(epoch=0))), "check.augmentation", "training pictures", {}),
+}  # fmt: skip
+
+
+OF_THE_FRAMEWORK = ("left_out", "trains_in_evaluation", "ignores_freezing", "too_long_a_schedule")
+
+
+@pytest.mark.parametrize(
+    ("framework", "mistake"),
+    [*(("ref", name) for name in CODE), *(pytest.param("paddle", name, marks=pytest.mark.slow) for name in OF_THE_FRAMEWORK)],
+)
+def test_a_mistake_in_the_training_code_is_found(few, framework, mistake):
+    changes, id, said, settings = CODE[mistake]
+    found = problems(framework, changes=changes, **settings)
+    assert any(said in place for place in found[id]), found
+    assert set(found) <= {id, "check.overfit", "check.modes", "check.moved", "check.first_loss"}
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_weights_that_were_not_loaded_are_found(few, framework, small_state, tmp_path):
+    start = str(write_start(tmp_path, small_state))
+    assert "features.0.0.weight" in problems(framework, changes=forgets_the_weights, pretrained=start)["check.pretrained"]
+
+
+def test_an_order_that_never_changes_is_found(few, monkeypatch):
+    def plan(size, batch_size, seed, shuffle, *rest):
+        return BatchPlan(size, batch_size, seed, False, *rest)
+
+    monkeypatch.setattr(mobilenetv3_common.run, "BatchPlan", plan)
+    assert problems("ref")["check.order"] == ("epochs 0 and 1",)
+
+
+def test_a_learning_rate_far_off_is_found():
+    assert "check.overfit" in problems("ref", lr=1e-9)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_examines_a_recipe_and_writes_nothing_of_a_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    assert main(["check", *flags, "--framework", "ref", "--html", "check.html"]) == 0
+    assert "No problem found in mobilenet_v3_small (ref)" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["check.html"]
+    assert (tmp_path / "check.html").read_text().count("<svg") == 2
+
+
+def test_every_check_says_something_of_itself():
+    assert len(checks_of(checks)) == 15
+    for one in checks_of(checks):
+        assert one.items and one.measures and one.fix and one.id.startswith("check.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "--data-path is missing"),
+        (["--data-path", "nowhere"], "data path nowhere is not a folder"),
+        (["--data-path", "lite_data", "--config", "nowhere.yaml"], "cannot read config nowhere.yaml"),
+        (
+            ["--data-path", "lite_data", "--framework", "ref", "--batch-size", "4", "--pretrained", "nowhere.pth"],
+            "no such weights file",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):
+    monkeypatch.chdir(LITE_DATA.parent)
+    assert main(["check", *flags]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
