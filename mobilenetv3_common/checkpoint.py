@@ -62,6 +62,8 @@ def checkpoint_classes(path: str | os.PathLike) -> tuple[str, ...] | None:
     """The names of the classes that a checkpoint's last layer gives; None for any other file."""
     from safetensors import SafetensorError, safe_open
 
+    if not Path(path).is_file():  # opening a pipe would hang; who reads the weights says what is wrong
+        return None
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}

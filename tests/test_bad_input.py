@@ -113,7 +113,7 @@ def bad_recipe(rng, place):
     return [f"--config={place / 'r.yaml'}"]
 
 
-def bad_data(rng, place):
+def bad_data(rng, place, splits=("train", "val")):
     data = place / "data"
     shutil.copytree(LITE_DATA, data)
     line = rng.choice(
@@ -131,11 +131,11 @@ def bad_data(rng, place):
         )
     )
     kind = rng.choice(("line", "bytes", "empty", "class gone", "class extra", "class empty", "pipe", "names", "picture", "link"))
-    listing = data / f"{rng.choice(('train', 'val'))}_list.txt"
+    listing = data / f"{rng.choice(splits)}_list.txt"
     if kind in ("class gone", "class extra", "class empty", "pipe", "link"):
         for name in ("train_list.txt", "val_list.txt"):
             (data / name).unlink()
-    home = data / rng.choice(("train", "val")) / "cat"
+    home = data / rng.choice(splits) / "cat"
     if kind == "line":
         listing.write_text(listing.read_text() + line + "\n")
     elif kind == "bytes":
@@ -162,8 +162,12 @@ def bad_data(rng, place):
     return [f"--data-path={data}"]
 
 
+def bad_data_of_eval(rng, place):
+    return bad_data(rng, place, ("val",))
+
+
 MAKERS = (bad_number, bad_number, bad_choice, bad_flag, bad_combination, bad_place, bad_weights, bad_recipe, bad_data, bad_data)
-OF_EVAL = (bad_place, bad_weights, bad_data)
+OF_EVAL = (bad_place, bad_weights, bad_data_of_eval)
 
 
 def contents(folder):
