@@ -64,7 +64,7 @@ MISTAKES = {
     "residual": ("return x + self.act(", "return self.act(", "blocks.0", "no_residual", "return self.act("),
     "pool": ("nn.MaxPool2D(2)", "nn.AvgPool2D(2)", "pool", "pooling", "nn.AvgPool2D(2)"),
     "detached": ("self.blocks(self.stem(x))", "self.blocks(self.stem(x).detach())", "Net.forward", "detached", "def forward"),
-    "order": ("mean([2, 3]))", "mean([2, 3])).flip([1])", "Net.forward", "call_extra", "flip"),
+    "order": ("mean([2, 3]))", "mean([2, 3])).flip([1])", "Net.forward", "permuted", "flip"),
 }
 
 

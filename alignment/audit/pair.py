@@ -7,12 +7,12 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from alignment.audit.inputs import Inputs, chosen_inputs
+from alignment.audit.inputs import Inputs, chosen_inputs, refused
 from alignment.audit.named import named_object
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module
@@ -117,9 +117,11 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
     Raises:
         UserError: a side cannot be built or is no model, or the reference accepts no input.
     """
-    network = reference.made()
-    sides = Side(_framework(port, port.made())), Side(_framework(reference, network))
+    network, ported = reference.made(), port.made()
+    sides = Side(_framework(port, ported)), Side(_framework(reference, network))
     inputs = chosen_inputs(given, sides[1].framework, network)
+    if inputs.small and refused(sides[0].framework, ported, replace(inputs, shape=inputs.small)):
+        inputs = replace(inputs, small=None)  # step 1 says what the port does with other sizes; the rest is compared in this one
     spec = ModelSpec(
         port.function,
         reference.function,

@@ -83,7 +83,6 @@ class Taped(Framework):
         """The framework's functions hand their calls to a recorder inside the block; None where nothing watches them."""
         return None
 
-    @abc.abstractmethod
     def _outside(
         self, outputs: list[np.ndarray], inputs: list[Tensor], pull: Callable[[list[np.ndarray]], list[np.ndarray | None]]
     ) -> list[Tensor]:
@@ -94,8 +93,12 @@ class Taped(Framework):
             inputs: the floating tensors on which they depend.
             pull: gradients of the outputs -> gradients of the inputs, of their shapes.
         """
+        raise NotImplementedError
 
     def supply(self, module: Module, supplied: Supplied) -> bool:
+        if type(self)._outside is Taped._outside:
+            return False  # the framework has no operation of its own making
+
         def computed(*args: Any, **kwargs: Any) -> Any:
             floating: list[Tensor] = []
 

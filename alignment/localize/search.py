@@ -163,6 +163,8 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if wrong:
         vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
+        if pair.truth is None and blame.own < FLOAT32_CONSTANT:
+            words += " (as small as float32's rounding, in float64: a number that was rounded to float32? see exact_layers)"
         return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
         words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"

@@ -105,9 +105,8 @@ def last_operation(s: Subject) -> Last | None:
 
 def _for_others(s: Subject, child: str) -> bool:
     """Whether one side has layers without weights of a child's kind that the other has none for: it may call the child instead."""
-    network = s.pair.reference
-    layer = network.framework.layer(network.modules[child])
-    titles = {layer.title, s.pair.port.framework.layer(s.pair.port.modules[child]).title}
+    sides = (s.pair.port, s.pair.reference)  # a second path of a module is in no side's modules
+    titles = {side.framework.layer(side.modules[child]).title for side in sides if child in side.modules}
     others = [u for u in s.pair.matching.unmatched if u.kind in ("missing", "extra") and not u.parameters]
     return any(other.module in titles for other in others)
 
