@@ -31,6 +31,7 @@ from alignment.steps.recipe import topics
 from alignment.steps.result import StepResult
 from alignment.steps.schedules import expected_rates, judge_rates
 from mobilenetv3_common.checkpoint import LATEST, Checkpoint, CheckpointFolder, read_checkpoint
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State, is_statistic
 
 UPDATES = 3  # before the stop, and after it
@@ -107,11 +108,17 @@ def long_run(
     return LongRun(made, last, average, expected or last, saved, checkpoint("end"), run.updates_per_epoch)
 
 
-def resumed(ground: Ground, role: str) -> tuple[LongRun, LongRun]:
-    """One side's run without a stop, and the second half of the run that is resumed from its checkpoint."""
+def resumed(ground: Ground, role: str) -> tuple[LongRun, LongRun | str]:
+    """One side's run without a stop, and the second half of the run that is resumed from its checkpoint.
+
+    In place of the second half stands why the side refuses to go on from what it saved, where it does.
+    """
     folder = ground.folder / role
     whole = long_run(ground, role, ground.weights, folder)
-    return whole, long_run(ground, role, folder=folder / "resumed", resume=folder / "stopped")
+    try:
+        return whole, long_run(ground, role, folder=folder / "resumed", resume=folder / "stopped")
+    except UserError as error:
+        return whole, error.line
 
 
 def parts(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
@@ -143,14 +150,29 @@ def unequal_parts(restored: Checkpoint, saved: Checkpoint) -> list[str]:
 
 
 def judge_resumption(
-    result: StepResult, ground: Ground, ours: tuple[LongRun, LongRun], theirs: tuple[LongRun, LongRun], moved: LongRun
+    result: StepResult, ground: Ground, ours: tuple[LongRun, LongRun | str], theirs: tuple[LongRun, LongRun | str], moved: LongRun
 ) -> None:
     """Hold the port's run without a stop against the reference's, and the resumed one against its own."""
     judge_long_run(result, ground, ours[0], theirs[0], moved)
     whole, rest = ours
-    saved = read_checkpoints(whole.saved, rest.saved, theirs[0].saved)
-    here, there = parts(saved[0]), parts(saved[2])
-    lost = unequal_parts(saved[1], saved[0])
+    here, there = (parts(checkpoint) for checkpoint in read_checkpoints(whole.saved, theirs[0].saved))
+    if isinstance(rest, str):
+        result.quantities.append(Quantity("resume.loaded", []).fail(f"the port does not go on from its checkpoint: {rest}"))
+    else:
+        _judge_second_half(result, whole, rest)
+    # The reference's checkpoints hold what an optimizer must remember; how it is called there is the framework's own matter.
+    kept = Quantity("resume.saved", [len(here)])
+    for kind in there:
+        if there[kind] and not here[kind]:
+            kept.fail(f"the port's checkpoint holds no {kind}, the reference's does")
+    result.quantities.append(kept)
+    result.evidence["resume.optimizer_tensors"] = [len(here["optimizer"]), len(there["optimizer"])]
+    result.cover("resumed run")
+
+
+def _judge_second_half(result: StepResult, whole: LongRun, rest: LongRun) -> None:
+    """Hold a resumed run against the same run without a stop."""
+    lost = unequal_parts(*read_checkpoints(rest.saved, whole.saved))
     once, again = (parts(checkpoint) for checkpoint in read_checkpoints(whole.end, rest.end))
     for kind in once:
         if not once[kind] and not again[kind]:
@@ -164,14 +186,6 @@ def judge_resumption(
     if "schedule" in lost:
         schedule.fail("the resumed run does not begin where the other one stopped")
     result.quantities.append(schedule)
-    # The reference's checkpoints hold what an optimizer must remember; how it is called there is the framework's own matter.
-    kept = Quantity("resume.saved", [len(here)])
-    for kind in there:
-        if there[kind] and not here[kind]:
-            kept.fail(f"the port's checkpoint holds no {kind}, the reference's does")
-    result.quantities.append(kept)
-    result.evidence["resume.optimizer_tensors"] = [len(here["optimizer"]), len(there["optimizer"])]
-    result.cover("resumed run")
 
 
 def judge_long_run(result: StepResult, ground: Ground, ours: LongRun, theirs: LongRun, moved: LongRun) -> None:

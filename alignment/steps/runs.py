@@ -23,13 +23,13 @@ from mobilenetv3_common.weights import State
 
 @dataclass
 class Made:
-    """One side's runs; ``rest`` is the resumed one, None where the project has no checkpoints."""
+    """One side's runs; ``rest`` is the resumed one, why the side refuses to go on, or None where the project has no checkpoints."""
 
     averages: Averages
     stopped: dict[str, Stopped]
     frozen: Frozen
     whole: LongRun
-    rest: LongRun | None
+    rest: LongRun | str | None
 
 
 def compare(context: Context, result: StepResult) -> None:

@@ -227,15 +227,19 @@ def resumption(context: Context) -> Finding | None:
     with _ground(context) as ground:
         whole, rest = long_runs.resumed(ground, "port")
         theirs = long_runs.long_run(ground, "reference", ground.weights, ground.folder / "reference")
-        then, now, other = long_runs.read_checkpoints(whole.saved, rest.saved, theirs.saved)
-        later = [long_runs.parts(checkpoint) for checkpoint in long_runs.read_checkpoints(whole.end, rest.end)]
-    saved, restored, expected = (long_runs.parts(checkpoint) for checkpoint in (then, now, other))
+        then, other = long_runs.read_checkpoints(whole.saved, theirs.saved)
+        files = () if isinstance(rest, str) else (rest.saved, whole.end, rest.end)
+        read = long_runs.read_checkpoints(*files)
+    saved, expected = (long_runs.parts(checkpoint) for checkpoint in (then, other))
     for kind in saved:
         if expected[kind] and not saved[kind]:
             words = f"the checkpoint holds no {kind}: a resumed run begins with none"
             return Finding(
                 "train", f"resume.{kind}", Kind.STATE_NOT_SAVED, words, f"{len(expected[kind])} tensors in the reference's"
             )
+    if isinstance(rest, str):
+        return Finding("train", "resume", Kind.RAISES, "the port does not go on from its own checkpoint", rest)
+    now, restored, *later = read[0], *(long_runs.parts(checkpoint) for checkpoint in read)
     for kind in long_runs.unequal_parts(now, then):
         return _not_restored(kind, now, then, restored.get(kind, {}), saved.get(kind, {}))
     for kind in ("optimizer", "weights", "statistics", "average"):
