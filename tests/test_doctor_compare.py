@@ -97,7 +97,7 @@ FIRST = {
     "dropout": 0.5,
     "auto_augment": "ra",
 }
-SECOND = {"clip_norm": 0.01, "optimizer": "adamw", "warmup_epochs": 1, "weight_decay": 3.0}
+SECOND = {"clip_norm": 0.01, "optimizer": "adamw", "warmup_epochs": 1, "weight_decay": 1.0}
 WITH_THE_RATE = {"lr", "warmup_epochs"}
 
 

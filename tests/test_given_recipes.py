@@ -105,7 +105,7 @@ def test_step_5_has_the_recipes_own_rows(context):
         (None, (), "cannot read config"),
         ("lerning_rate: 1\n", (), "unknown key 'lerning_rate'"),
         ("lr: fast\n", (), "lr must be float"),
-        ("epochs: 4\nwarmup_epochs: 4\n", (), "warmup_epochs must be below epochs"),
+        ("epochs: 4\nwarmup_epochs: 4\n", (), "--warmup-epochs must be below --epochs (4), found 4"),
         ("lr: 0.1\n", ("--steps", "1-4"), "steps 5 and 6 train"),
         ("lr: 0.1\n", ("--bench-faults",), "--config does not go with --bench-faults"),
     ],
