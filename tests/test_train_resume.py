@@ -63,7 +63,9 @@ def test_killed_at_ten_random_moments_and_resumed_a_run_ends_bit_identical(frame
     assert np.array_equal(curve(tmp_path / "whole"), curve(tmp_path / "killed")), "the log holds every update once"
 
 
-@pytest.mark.parametrize(("framework", "number"), [("paddle", signal.SIGTERM), ("ref", signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("framework", "number"), [("paddle", signal.SIGTERM), pytest.param("ref", signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_exits(framework, number, tmp_path):
     flags = (*STATEFUL, "--framework", framework, "--save-every", "0", "--epochs", "6")
     run = start(tmp_path / "run", *flags, start_new_session=True)
