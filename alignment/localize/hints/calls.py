@@ -266,7 +266,7 @@ def _other_operation(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     for other in _waiting(pair):
         if other.name != one.name and _matched(pair, one, other, True):
             right = _arrays(pair, other)
-            words = f"{described(one)}, expected {described(other)}"
+            words = f"{_in_full(one)}, expected {_in_full(other)}"
             yield Proposal(Kind.OTHER_FUNCTION, words, one, {one.number: right}, right)
 
 
@@ -439,6 +439,16 @@ def described(one: Operation) -> str:
     if "axis" in one.spelled:
         return f"{_title(one)}(axis={_number(one.spelled['axis'])})"
     return _title(one)
+
+
+def _in_full(one: Operation) -> str:
+    """A call in words; a pooling or another call with settings of its own with them, a layer as such."""
+    words = described(one)
+    if one.name.startswith("call "):
+        return f"the layer {words}"
+    if words != _title(one) or one.name in SYMBOLS or not one.attributes:
+        return words
+    return f"{words}({', '.join(f'{key}={_number(value)}' for key, value in one.attributes.items() if value is not None)})"
 
 
 def _difference(one: Operation, other: Operation, key: str) -> str:
