@@ -34,6 +34,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal = 0
+        self._noted = False  # by the handler: the thread may have set ``signal`` before the handler of the same signal runs
         self._heeded = threading.Event()
         self._looping = False
 
@@ -57,9 +58,9 @@ class StopRequest:
         self._heeded.set()
 
     def _note(self, number: int, frame: object) -> None:
-        if self.signal and number == signal.SIGINT:
+        if self._noted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self._noted, self.signal = True, self.signal or number
 
     def _watch(self, reader: socket.socket, writer: socket.socket) -> None:
         launcher = os.getppid() if launched() else None

@@ -206,6 +206,37 @@ def test_a_run_that_hangs_in_foreign_code_still_stops(where, said):
     assert StopRequest.within < 10
 
 
+BUSY = """
+import sys, time
+import numpy as np
+from mobilenetv3_common.run_control import StopRequest
+stop = StopRequest().listen()
+stop.begin_loop()
+large = np.ones((3000, 3000))
+print("here", flush=True)
+# A handler waits until a call in C returns; the thread that reads the signal's number does not.
+while not stop.signal:
+    time.sleep(0.5) if sys.argv[1] == "handler first" else large @ large
+print("noted", int(stop.signal), flush=True)
+time.sleep(20)
+print("not ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("order", ["handler first", "thread first"])
+def test_the_first_ctrl_c_is_noted_and_the_second_ends_at_once(order):
+    run = subprocess.Popen(
+        [sys.executable, "-c", BUSY, order], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout.readline() == "here\n"
+    time.sleep(0.3)
+    run.send_signal(signal.SIGINT)
+    assert run.stdout.readline() == "noted 2\n"
+    run.send_signal(signal.SIGINT)
+    told, complaint = run.communicate(timeout=20)
+    assert run.returncode != 0 and "not ended" not in told and "KeyboardInterrupt" in complaint
+
+
 def test_the_end_of_the_launcher_is_noticed(tmp_path):
     """A launcher that is killed leaves its rank to another parent."""
     launcher = "import os, subprocess, sys; subprocess.Popen(sys.argv[1:]); input()"
