@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mobilenetv3_common.class_folders import pictures_of_classes
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
-from mobilenetv3_common.picture_files import pictures_of_classes
 
 SPLITS = ("train", "val")
 CLASSES_FILE = "classes.txt"

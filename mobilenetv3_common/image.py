@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import printable
-from mobilenetv3_common.picture_file import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
+from mobilenetv3_common.picture_format import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
 
 IMAGE_BACKENDS = ("pil", "cv2")
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # those of torchvision's ImageFolder

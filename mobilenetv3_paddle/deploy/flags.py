@@ -10,7 +10,7 @@ from typing import Any
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
-from mobilenetv3_common.picture_file import PREDICTION, Rules
+from mobilenetv3_common.picture_format import PREDICTION, Rules
 from mobilenetv3_common.published import V2_RESIZE, pretrained_file
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_file import NotAPicture, TooLarge
+from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_common.preprocess import normalize
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate

@@ -20,7 +20,7 @@ import numpy as np
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
-from mobilenetv3_common.picture_file import NotAPicture, Rules, TooLarge
+from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge
 from mobilenetv3_common.preprocess import center_crop, resize
 
 PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED = range(4)

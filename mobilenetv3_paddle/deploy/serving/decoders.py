@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_file import NotAPicture, Rules, TooLarge, format_of, quick_size
+from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, quick_size
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.serving.batcher import TooLate
 from mobilenetv3_paddle.deploy.serving.decoder import NOT_A_PICTURE, PIXELS, TOO_LARGE
