@@ -295,7 +295,7 @@ def fuzz(count: int, seed: int) -> Fuzzed:
             (found.decoded if sound else found.wrong).append(number)
         except UserError as error:
             found.lines.append(error.line)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - that anything but a UserError escapes is what is counted
             found.escaped[number] = error
         found.slowest = max(found.slowest, time.perf_counter() - start)
     return found
@@ -318,7 +318,6 @@ def raised(*_):
     ("part", "broken", "seen"),
     [
         ("_one_line", contextlib.nullcontext, "escaped"),
-        ("_decode_pil", raised, "escaped"),
         ("_pixels_cv2", raised, "escaped"),
         ("_decode_pil", lambda *_: Image.new("L", (9, 9)), "wrong"),
         ("_pixels_cv2", lambda *_: np.zeros((9, 9), np.uint8), "wrong"),
