@@ -225,9 +225,7 @@ print("not ended", flush=True)
 
 @pytest.mark.parametrize("order", ["handler first", "thread first"])
 def test_the_first_ctrl_c_is_noted_and_the_second_ends_at_once(order):
-    run = subprocess.Popen(
-        [sys.executable, "-c", BUSY, order], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    run = subprocess.Popen([sys.executable, "-c", BUSY, order], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout.readline() == "here\n"
     time.sleep(0.3)
     run.send_signal(signal.SIGINT)
