@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError, shown
 
 Identity = tuple[int, int]  # device and inode
 
 
-def pictures_of_classes(root: Path, folder: Path, extensions: tuple[str, ...]) -> tuple[list[str], list[str], list[int]]:
+def pictures_of_classes(
+    root: Path, folder: Path, extensions: tuple[str, ...], pictures: Builder, visited: Callable[[str], None]
+) -> list[str]:
     """The pictures of ``folder/CLASS/**``, classes and files in sorted order as torchvision's ``ImageFolder`` has them.
 
     A link to a folder is followed once: one that leads back to where it is, or to a folder that was already seen in its
@@ -20,14 +24,17 @@ def pictures_of_classes(root: Path, folder: Path, extensions: tuple[str, ...]) -
         root: names are relative to it.
         folder: holds a folder a class.
         extensions: of picture files, in lower case.
+        pictures: gets the name and label of each.
+        visited: called with each folder before it is listed.
 
     Returns:
-        the classes' names; the pictures' names; their labels.
+        the classes' names.
 
     Raises:
         UserError: a class has no picture, or a name that is not UTF-8; a picture is no regular file; a link leads to
             another class; a folder cannot be read.
     """
+    visited(str(folder))
     try:
         classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
         homes = {_identity(folder / name): name for name in classes}
@@ -37,27 +44,31 @@ def pictures_of_classes(root: Path, folder: Path, extensions: tuple[str, ...]) -
     if len(homes) < len(classes):
         twin = next(name for name in classes if homes[_identity(folder / name)] != name)
         raise UserError(f"{folder / twin} and {folder / homes[_identity(folder / twin)]} are one folder: remove the link")
-    names: list[str] = []
-    labels: list[int] = []
     prefix = folder.relative_to(root).as_posix()
     for label, name in enumerate(classes):
         if not _is_text(name):
             raise UserError(f"class folder {os.fsencode(folder / name)!r} has a name that is not UTF-8: rename it")
-        walk = _ClassWalk(folder / name, homes, above, extensions)
+        walk = _ClassWalk(folder / name, homes, above, extensions, visited)
         found = [prefix + path[len(str(folder)) :].replace(os.sep, "/") for path in walk.files()]
         if not found:
             raise UserError(f"class folder {folder / name} holds no picture: remove the folder or fill it")
         found.sort(key=lambda path: path.rsplit("/", 1))
-        names += found
-        labels += [label] * len(found)
-    return classes, names, labels
+        pictures.extend(found, label)
+    return classes
 
 
 class _ClassWalk:
     """One class folder's files."""
 
-    def __init__(self, home: Path, homes: dict[Identity, str], above: set[Identity], extensions: tuple[str, ...]) -> None:
-        self.home, self.homes, self.extensions = home, homes, extensions
+    def __init__(
+        self,
+        home: Path,
+        homes: dict[Identity, str],
+        above: set[Identity],
+        extensions: tuple[str, ...],
+        visited: Callable[[str], None],
+    ) -> None:
+        self.home, self.homes, self.extensions, self.visited = home, homes, extensions, visited
         self.seen = set(above)
 
     def files(self) -> list[str]:
@@ -70,6 +81,7 @@ class _ClassWalk:
                 folder = folders.pop() if folders else links.pop(0)
                 if not self._is_new(folder):
                     continue
+                self.visited(folder)
                 for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                     if entry.is_dir():
                         (links if entry.is_symlink() else folders).append(entry.path)

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from mobilenetv3_common.class_folders import pictures_of_classes
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
+from mobilenetv3_common.columns import Builder, Labels, Names
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
+from mobilenetv3_common.index_cache import Listed, Stamps, cached, stamp
 
 SPLITS = ("train", "val")
 CLASSES_FILE = "classes.txt"
+
+
+class _Digest(NamedTuple):
+    """The digest of these very columns, so that a million names are hashed once."""
+
+    names: Sequence[str]
+    labels: Sequence[int]
+    value: str
 
 
 @dataclass(frozen=True)
@@ -30,11 +46,12 @@ class DatasetIndex:
     """
 
     root: Path
-    names: tuple[str, ...]
-    labels: tuple[int, ...]
+    names: Sequence[str]
+    labels: Sequence[int]
     classes: tuple[str, ...]
     source: Path = Path()
     named: bool = True
+    _known: _Digest | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -52,18 +69,30 @@ class DatasetIndex:
         if self.classes == classes:
             return self
         place = {name: label for label, name in enumerate(classes)}
-        moved = [place[name] for name in self.classes]
-        return replace(self, labels=tuple(moved[label] for label in self.labels), classes=classes)
+        moved = np.array([place[name] for name in self.classes], dtype=np.int32)
+        return replace(self, labels=Labels(moved[np.asarray(self.labels)]), classes=classes)
+
+    def take(self, chosen: Sequence[int]) -> DatasetIndex:
+        """Some of the pictures, by their numbers."""
+        return replace(self, names=tuple(self.names[i] for i in chosen), labels=tuple(self.labels[i] for i in chosen))
 
     def digest(self) -> str:
         """SHA-256 over every picture's name and label, in order: equal for equal splits, wherever the data path is."""
-        digest = hashlib.sha256(
-            "\n".join(f"{n} {c}" for n, c in zip(self.names, self.labels, strict=True)).encode(errors="surrogateescape")
-        )
-        return digest.hexdigest()
+        known = self._known
+        if known is not None and known.names is self.names and known.labels is self.labels:
+            return known.value
+        return _digest(self.names, self.labels)
 
     def path(self, index: int) -> Path:
         return self.root / self.names[index]
+
+
+def _digest(names: Sequence[str], labels: Sequence[int]) -> str:
+    digest, between = hashlib.sha256(), ""
+    for name, label in zip(names, labels, strict=True):
+        digest.update(f"{between}{name} {label}".encode(errors="surrogateescape"))
+        between = "\n"
+    return digest.hexdigest()
 
 
 def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | None = None) -> DatasetIndex:
@@ -164,48 +193,88 @@ def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetInd
     folder = root / split
     if not folder.is_dir():
         raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt")
-    classes, names, labels = pictures_of_classes(root, folder, IMAGE_EXTENSIONS)
-    if not names:
-        raise UserError(f"data folder {folder} holds no class folder with pictures")
+    listed = cached(root, folder, "folders", functools.partial(_list_folders, root, folder))
+    classes = tuple(listed.meta["classes"])
     if num_classes is not None and len(classes) > num_classes:
         beyond = classes[num_classes]
         raise UserError(
             f"{folder / beyond} is class {num_classes}, but the model has {num_classes} classes (0 to {num_classes - 1}): "
             f"give --num-classes {len(classes)}, or remove the folders that are too many"
         )
-    return DatasetIndex(root, tuple(names), tuple(labels), tuple(classes), folder)
+    return _of_listed(root, listed, classes, folder, True)
+
+
+def _list_folders(root: Path, folder: Path) -> Listed:
+    pictures, folders, here = Builder(), dict[str, list[int]](), os.getcwd()
+
+    def visited(path: str) -> None:
+        folders[os.path.join(here, path)] = stamp(path)
+
+    classes = pictures_of_classes(root, folder, IMAGE_EXTENSIONS, pictures, visited)
+    if not pictures:
+        raise UserError(f"data folder {folder} holds no class folder with pictures")
+    return _listed(pictures, folders, {"classes": classes})
+
+
+def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
+    arrays = pictures.arrays()
+    digest = _digest(Names(arrays["text"], arrays["ends"]), Labels(arrays["labels"]))
+    return Listed(arrays, {**meta, "digest": digest}, folders)
+
+
+def _of_listed(root: Path, listed: Listed, classes: tuple[str, ...], source: Path, named: bool) -> DatasetIndex:
+    names, labels = Names(listed.arrays["text"], listed.arrays["ends"]), Labels(listed.arrays["labels"])
+    return DatasetIndex(root, names, labels, classes, source, named, _Digest(names, labels, listed.meta["digest"]))
 
 
 def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:
-    names: list[str] = []
-    labels: list[int] = []
+    limit = MAX_CLASSES if num_classes is None else num_classes
+    whose = "there may be" if num_classes is None else "the model has"
     try:
-        lines = list_file.read_text(encoding="utf-8").splitlines()
+        content = sha256_of(list_file)
+    except OSError as error:
+        raise UserError(f"cannot read {list_file}: {error}") from error
+    read = functools.partial(_read_list, root, list_file, limit, whose)
+    listed = cached(root, list_file, content, read)
+    if listed.meta["labels"] > limit:
+        listed = read()  # says which line has a label beyond them
+    classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
+    return _of_listed(root, listed, classes, list_file, (root / CLASSES_FILE).is_file())
+
+
+def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
+    """The pictures of a list file; ``whose`` words begin the message about a label of ``limit`` or more."""
+    pictures, folders, labels = Builder(), dict[str, list[int]](), 0
+    base = os.path.join(os.getcwd(), root)
+    try:
+        with open(list_file, encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if not (line := line.strip()):
+                    continue
+                name, label = _name_and_label(line, f"{list_file}:{number}", limit, whose)
+                path = os.path.join(base, name)
+                folder = os.path.dirname(path)
+                if folder not in folders and os.path.isdir(folder):
+                    folders[folder] = stamp(folder)
+                if "\0" in name or not os.path.isfile(path):
+                    raise UserError(f"{list_file}:{number}: no such file {root / name}")
+                pictures.add(name, label)
+                labels = max(labels, label + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {list_file}: {error}") from error
-    limit = MAX_CLASSES if num_classes is None else num_classes
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        name, _, label = line.strip().rpartition(" ")
-        name = name.strip()
-        if not name or not label.isascii() or not label.isdigit():
-            raise UserError(
-                f"{list_file}:{number}: expected 'relative/path label' with a whole label of 0 or more, found {line.strip()!r}"
-            )
-        if len(label) > 18 or int(label) >= limit:
-            whose = "there may be" if num_classes is None else "the model has"
-            raise UserError(
-                f"{list_file}:{number}: {name} has label {label}, but {whose} {limit} classes (0 to {limit - 1}): correct the label"
-            )
-        if "\0" in name or not os.path.isfile(root / name):
-            raise UserError(f"{list_file}:{number}: no such file {root / name}")
-        names.append(name)
-        labels.append(int(label))
-    if not names:
+    if not pictures:
         raise UserError(f"{list_file} lists no picture")
-    classes = _listed_classes(root / CLASSES_FILE, max(labels) + 1)
-    return DatasetIndex(root, tuple(names), tuple(labels), classes, list_file, (root / CLASSES_FILE).is_file())
+    return _listed(pictures, folders, {"labels": labels})
+
+
+def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str, int]:
+    name, _, label = line.rpartition(" ")
+    name = name.strip()
+    if not name or not label.isascii() or not label.isdigit():
+        raise UserError(f"{where}: expected 'relative/path label' with a whole label of 0 or more, found {line!r}")
+    if len(label) > 18 or int(label) >= limit:
+        raise UserError(f"{where}: {name} has label {label}, but {whose} {limit} classes (0 to {limit - 1}): correct the label")
+    return name, int(label)
 
 
 def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def _few(index: DatasetIndex) -> DatasetIndex:
     """Two batches of pictures, spread evenly over the split."""
     index = first_pictures(index)
     chosen = [i * len(index) // (BATCHES * BATCH_SIZE) for i in range(min(BATCHES * BATCH_SIZE, len(index)))]
-    return replace(index, names=tuple(index.names[i] for i in chosen), labels=tuple(index.labels[i] for i in chosen))
+    return index.take(chosen)
 
 
 def training_pictures(context: Context, result: StepResult) -> None:

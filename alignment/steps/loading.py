@@ -31,7 +31,7 @@ def first_pictures(index: DatasetIndex) -> DatasetIndex:
     if len(index) <= MAX_PICTURES:
         return index
     chosen = [i * len(index) // MAX_PICTURES for i in range(MAX_PICTURES)]
-    return replace(index, names=tuple(index.names[i] for i in chosen), labels=tuple(index.labels[i] for i in chosen))
+    return index.take(chosen)
 
 
 def compared_with(context: Context) -> dict[str, Side]:
