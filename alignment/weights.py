@@ -110,7 +110,9 @@ def entries_of(framework: Framework, model: Module | None, other: Framework, ref
         statistics = layout.statistics if held[path] >= set(layout.statistics.values()) else {}
         names = {new: name for name, new in {**statistics, **layout.renamed.get(kind, {})}.items()}
         name = ".".join(filter(None, (path, names.get(last, last))))
-        found.append(Entry(entry.canonical, name, entry.shape, kind in layout.transposed and last == "weight", entry.role))
+        flat = kind in layout.flat and len(entry.shape) > 1
+        turned = kind in layout.transposed and last == "weight"
+        found.append(Entry(entry.canonical, name, entry.shape, turned, entry.role, flat=flat))
     return found
 
 

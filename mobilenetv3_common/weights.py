@@ -8,10 +8,11 @@ strict: equal key sets, equal shapes, nothing skipped.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import pickle
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class Entry:
         shape: its canonical shape.
         transposed: whether its own form is the transpose of the canonical one.
         role: ``"parameter"``, or ``"buffer"`` for statistics and the like.
+        flat: whether its own form holds the same numbers in one dimension.
     """
 
     canonical: str
@@ -51,17 +53,24 @@ class Entry:
     shape: tuple[int, ...]
     transposed: bool = False
     role: str = "parameter"
+    flat: bool = field(default=False, kw_only=True)
 
     @property
     def own_shape(self) -> tuple[int, ...]:
+        if self.flat:
+            return (math.prod(self.shape),)
         return self.shape[::-1] if self.transposed else self.shape
 
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         """The values in the canonical layout, from the own one."""
+        if self.flat:
+            return array.reshape(self.shape)
         return np.ascontiguousarray(array.T) if self.transposed else array
 
     def to_own(self, array: np.ndarray) -> np.ndarray:
         """The values in the own layout, from the canonical one."""
+        if self.flat:
+            return array.reshape(-1)
         return np.ascontiguousarray(array.T) if self.transposed else array
 
     def onto(self, array: np.ndarray, found: np.ndarray | None) -> np.ndarray:

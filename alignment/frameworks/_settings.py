@@ -70,6 +70,8 @@ PADDLE: dict[str, Known] = {
     "LSTM": (None, {"batch_first": "!time_major"}),
     "GRU": (None, {"batch_first": "!time_major"}),
 }
+SLOPES_OF_TORCH = {"leaky_relu": {"slope": "negative_slope"}, "elu": {"alpha": "alpha"}}
+SLOPES_OF_PADDLE = {"leaky_relu": {"slope": "_negative_slope"}, "elu": {"alpha": "_alpha"}}
 DEFAULTS = {"align_corners": False}  # what None stands for
 
 

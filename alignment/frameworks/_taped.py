@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,8 +120,19 @@ class Taped(Framework):
         module.forward = computed
         return True
 
-    def _computing(self) -> contextlib.AbstractContextManager:
-        return contextlib.nullcontext() if self.low is None else self.autocast(self.low)
+    def _computing(self, module: Module, given: tuple) -> contextlib.AbstractContextManager:
+        """The precision of a pass: a low one, or float64 where the module is given it, or has it and is given integers alone."""
+        if self.low is not None:
+            return self.autocast(self.low)
+        kinds = {array.dtype for array in leaves(given, np.ndarray) if array.dtype.kind == "f"}
+        if not kinds and isinstance(module, self.module_type):
+            held = (self.array(tensor).dtype for tensor in self._held(module))
+            kinds = {next((dtype for dtype in held if dtype.kind == "f"), None)}
+        return self.in_full_precision() if np.dtype(np.float64) in kinds else contextlib.nullcontext()
+
+    def _held(self, module: Module) -> Iterator[Tensor]:
+        for one in self.modules(module).values():
+            yield from self.own_tensors(one).values()
 
     def call(
         self,
@@ -130,7 +141,8 @@ class Taped(Framework):
         kwargs: Mapping[str, Any] | None = None,
         watched: Mapping[str, Module] | None = None,
     ) -> Pass:
-        with self._no_graph(), self.exact_calls(), self._computing(), CallKeeper(self, watched or {}) as kept:
+        computing = self._computing(module, (args, dict(kwargs or {})))
+        with self._no_graph(), self.exact_calls(), computing, CallKeeper(self, watched or {}) as kept:
             given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         return Pass([self.array(t) for t in outputs], calls=kept.calls)
@@ -147,7 +159,7 @@ class Taped(Framework):
         if recording is None:
             return None
         given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
-        with self._no_graph(), self.exact_calls(), self._computing():
+        with self._no_graph(), self.exact_calls(), self._computing(module, (args, dict(kwargs or {}))):
             with recording as recorder, recorder.hooked():
                 recorder.give(given)
                 try:
@@ -172,7 +184,7 @@ class Taped(Framework):
             made.append(self._leaf(array))
             return made[-1] + 0  # the module may overwrite what it is given, but no leaf
 
-        with self.exact_calls(), self._computing(), CallKeeper(self, wanted.modules) as kept:
+        with self.exact_calls(), self._computing(module, (args, dict(kwargs or {}))), CallKeeper(self, wanted.modules) as kept:
             given = mapped((args, dict(kwargs or {})), np.ndarray, give)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]

@@ -53,6 +53,7 @@ class Layout:
             has all of them.
         renamed: kinds of layers (``Layer.kind``) -> their own names of parameters -> canonical names.
         transposed: kinds of layers (``Layer.kind``) whose ``weight`` lies transposed.
+        flat: kinds of layers (``Layer.kind``) whose parameters over several axes lie in one dimension.
         counters: last names of tensors that the canonical form leaves out.
         momentum_keeps: whether the momentum of a normalisation layer is the share of the old statistics (Paddle, MindSpore),
             not that of the new batch (torch).
@@ -61,6 +62,7 @@ class Layout:
     statistics: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     transposed: frozenset[str] = frozenset()
+    flat: frozenset[str] = frozenset()
     counters: frozenset[str] = frozenset()
     momentum_keeps: bool = False
 
@@ -177,6 +179,15 @@ class Framework(abc.ABC):
     @abc.abstractmethod
     def own_tensors(self, module: Module) -> dict[str, Tensor]:
         """A module's parameters, then its persistent buffers, those of its children left out, by the framework's own names."""
+
+    def canonical_shape(self, module: Module, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a tensor of ``own_tensors`` in the canonical form, a matrix not yet turned round.
+
+        Args:
+            module, name: whose tensor.
+            shape: as it lies.
+        """
+        return shape
 
     @abc.abstractmethod
     def is_parameter(self, tensor: Tensor) -> bool:
@@ -308,10 +319,12 @@ class Framework(abc.ABC):
                     continue
                 new = names.get(name, name)
                 transposed = kind in layout.transposed and new == "weight"
-                shape = tuple(int(n) for n in tensor.shape)
+                shape = self.canonical_shape(module, name, tuple(int(n) for n in tensor.shape))
+                flat = len(shape) > len(tensor.shape)
                 parameter = self.is_parameter(tensor) and not (normalises and name in layout.statistics)
                 role = "parameter" if parameter else "buffer"
-                found.append((Entry(above + new, prefix + name, shape[::-1] if transposed else shape, transposed, role), tensor))
+                shape = shape[::-1] if transposed else shape
+                found.append((Entry(above + new, prefix + name, shape, transposed, role, flat=flat), tensor))
             for name, child in self.children(module):
                 walk(f"{prefix}{name}.", child)
 
@@ -489,6 +502,10 @@ class Framework(abc.ABC):
                 if not hasattr(original, "exact_version_of"):  # the block is inside another one
                     stack.enter_context(patched(owner, **{name: exact_first(original, exact)}))
             yield
+
+    def in_full_precision(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the block what a model makes or casts without a type, or in float32, is float64: exact mode has no other type."""
+        return self.default_dtype("float64")
 
     @contextlib.contextmanager
     def precision(self, dtype: str) -> Iterator[None]:

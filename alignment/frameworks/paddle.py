@@ -22,7 +22,8 @@ from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
 from alignment.frameworks._paddle_resampling import resampling
-from alignment.frameworks._settings import PADDLE, set_settings, settings_of, stock_class
+from alignment.frameworks._paddle_widening import widened
+from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -61,7 +62,10 @@ class Paddle(Taped):
         "scale": "scale", "growth": "incr_ratio", "backoff": "decr_ratio", "interval": "incr_every_n_steps", "count": "incr_count",
     }  # fmt: skip
     rank_variable = "PADDLE_TRAINER_ID"
-    layout = Layout(statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), momentum_keeps=True)
+    layout = Layout(
+        statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}),
+        momentum_keeps=True,
+    )  # fmt: skip
 
     def use(self, device: str) -> None:
         if device == "gpu":
@@ -119,6 +123,9 @@ class Paddle(Taped):
         }
         return own | kept
 
+    def canonical_shape(self, module: nn.Layer, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(module._normalized_shape) if isinstance(module, nn.LayerNorm) and name in ("weight", "bias") else shape
+
     def is_parameter(self, tensor: paddle.Tensor) -> bool:
         return isinstance(tensor, paddle.base.framework.EagerParamBase)
 
@@ -134,8 +141,10 @@ class Paddle(Taped):
     def set_training(self, model: nn.Layer, on: bool) -> None:
         model.train() if on else model.eval()
         for layer in model.sublayers(include_self=True):
-            if isinstance(layer, nn.layer.rnn.RNNBase) and not layer.dropout:
-                layer.training = True  # it computes the same, and in evaluation mode its kernel has no gradient
+            if isinstance(layer, nn.layer.rnn.RNNBase):
+                layer.given_dropout = getattr(layer, "given_dropout", layer.dropout)
+                layer.dropout = layer.given_dropout if on else 0.0
+                layer.training = True  # without dropout it computes the same, and in evaluation mode its kernel has no gradient
 
     def place(self, model: nn.Layer) -> nn.Layer:
         return model
@@ -221,8 +230,7 @@ class Paddle(Taped):
             return Layer("gelu", {"approximate": "tanh" if module._approximate else "none"}, title)
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
-                slope = {"slope": module._negative_slope} if isinstance(module, nn.LeakyReLU) else {}
-                return Layer(name, slope, title)
+                return Layer(name, settings_of(module, SLOPES_OF_PADDLE.get(name, {}), 0), title)
         name, dimensions = stock_class(module, "paddle.nn")
         if name in ("Pad", "ZeroPad"):
             own = {"mode": module._mode, "padding": tuple(map(int, module.padding)), "value": float(module.value)}
@@ -235,7 +243,7 @@ class Paddle(Taped):
         )
 
     def set_settings(self, module: nn.Layer, changes: Mapping[str, Any]) -> bool:
-        known = PADDLE.get(stock_class(module, "paddle.nn")[0], ("", {}))[1]
+        known = PADDLE.get(stock_class(module, "paddle.nn")[0], ("", SLOPES_OF_PADDLE.get(self.layer(module).kind, {})))[1]
         return set_settings(module, known, changes, lambda value: list(value) if isinstance(value, tuple) else value)
 
     # --- exact mode --------------------------------------------------------------------------------------------------------
@@ -263,6 +271,7 @@ class Paddle(Taped):
             (nn.functional, "hardtanh", exact_hardtanh),
             (nn.functional, "softshrink", exact_softshrink),
             *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
+            *widened(paddle),
             (nn.functional, "batch_norm", batch_norm_in_float64),
             (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
         ]
@@ -343,7 +352,8 @@ def _with_given_eps(module: nn.Layer, args: tuple, kwargs: dict, output: paddle.
     else:
         mean, variance = module._mean.reshape(shape), module._variance.reshape(shape)
     result = (x - mean) / paddle.sqrt(variance + paddle.to_tensor(module._epsilon, x.dtype))
-    weight, bias = (t if t is None or layers else t.reshape(shape) for t in (module.weight, module.bias))
+    shape = list(module._normalized_shape) if layers else shape
+    weight, bias = (t if t is None else t.reshape(shape) for t in (module.weight, module.bias))
     result = result if weight is None else result * weight
     return result if bias is None else result + bias
 

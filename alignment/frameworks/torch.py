@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
-from alignment.frameworks._settings import TORCH, set_settings, settings_of, stock_class
+from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ELU: "elu",
     nn.Identity: "identity",
 }
-OTHERS = {"slope": "negative_slope", **{name: name for name in ("stride", "padding", "dilation", "padding_mode")}}
+OTHERS = {name: name for name in ("stride", "padding", "dilation", "padding_mode")}
 PADS = {
     "ZeroPad": "constant",
     "ConstantPad": "constant",
@@ -223,8 +223,7 @@ class Torch(Taped):
             return Layer("gelu", {"approximate": module.approximate}, title)
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
-                slope = {"slope": module.negative_slope} if isinstance(module, nn.LeakyReLU) else {}
-                return Layer(name, slope, title)
+                return Layer(name, settings_of(module, SLOPES_OF_TORCH.get(name, {}), 0), title)
         name, dimensions = stock_class(module, "torch.nn")
         if name in PADS:
             own = {"mode": PADS[name], "padding": tuple(module.padding), "value": float(getattr(module, "value", 0.0))}
@@ -239,7 +238,7 @@ class Torch(Taped):
     def set_settings(self, module: nn.Module, changes: Mapping[str, Any]) -> bool:
         if "eps" in changes and hasattr(module, "eps_in_mode"):
             module.eps_in_mode = dict.fromkeys((False, True), changes["eps"])  # type: ignore
-        known = TORCH.get(stock_class(module, "torch.nn")[0], ("", OTHERS))[1]
+        known = TORCH.get(stock_class(module, "torch.nn")[0], ("", SLOPES_OF_TORCH.get(self.layer(module).kind, OTHERS)))[1]
         return set_settings(module, known, changes, lambda value: value)
 
     # --- exact mode --------------------------------------------------------------------------------------------------------
@@ -258,6 +257,11 @@ class Torch(Taped):
 
     def round_eps(self, module: nn.Module, training: bool, rounded: bool) -> None:
         module.eps_in_mode[training] = float(np.float32(module.given_eps)) if rounded else module.given_eps  # type: ignore
+
+    @contextlib.contextmanager
+    def in_full_precision(self) -> Iterator[None]:
+        with self.default_dtype("float64"), _Widened():
+            yield
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., torch.Tensor]]]:
         return [
@@ -296,6 +300,15 @@ class _Recording(TorchFunctionMode):
         if name == "__get__":  # a property
             name = getattr(function.__self__, "__name__", "")
         return self.recorder.run(function, name, args, kwargs or {})
+
+
+class _Widened(TorchFunctionMode):
+    """What a model makes or casts in float32 is float64."""
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        wide = lambda value: torch.float64 if value is torch.float32 else value  # noqa: E731
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
 
 
 class _Outside(torch.autograd.Function):

@@ -172,7 +172,8 @@ def _match(
         return matching, links, False  # every name is there: what differs is no name
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
-    if lacks * CLEARLY > left or (len(found) > len(links) and not linked):
+    same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
+    if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not linked):
         return matching, links, False
     if not lacks and linked:
         other, found = _confirmed(models, other, found, names, links, sides, inputs())

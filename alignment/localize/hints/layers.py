@@ -58,6 +58,9 @@ def _activation(s: Subject) -> Hypotheses:
         words = f"slope {slope:.4g} of the negative values, expected "
         words += f"{s.layer.settings['slope']:.4g}" if "slope" in s.layer.settings else expected
         yield Hypothesis(Kind.ACTIVATION, words, lambda x: np.where(x > 0, x, slope * x))
+    if (alpha := _alpha(s)) is not None and s.layer.kind == "elu":
+        words = f"ELU with alpha {alpha:.4g}, expected {s.layer.settings['alpha']:.4g}"
+        yield Hypothesis(Kind.ACTIVATION, words, lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))))
     for other, function in formulas.ACTIVATIONS.items():
         yield Hypothesis(Kind.ACTIVATION, f"activation swapped: it computes {other}, expected {expected}", function)
     for gated in (False, True):
@@ -77,6 +80,16 @@ def _slope(s: Subject) -> float | None:
         return None
     slope = common_factor(made[given < 0], given[given < 0])
     return None if slope is None or abs(slope - 1) < 1e-9 else slope
+
+
+def _alpha(s: Subject) -> float | None:
+    """By what an ELU multiplies exp(x) - 1 of negative values; None where something else was computed."""
+    given, made = s.input, s.output
+    if given is None or made is None or made.shape != given.shape or not (given < 0).any():
+        return None
+    if (given > 0).any() and not close(made[given > 0], given[given > 0]):
+        return None
+    return common_factor(made[given < 0], np.expm1(given[given < 0]))
 
 
 def _gate(s: Subject, gated: bool) -> tuple[float, float] | None:

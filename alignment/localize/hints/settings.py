@@ -31,7 +31,7 @@ KINDS = {
     "num_heads": Kind.HEADS,
     "batch_first": Kind.BATCH_FIRST,
 }
-ACTIVATIONS = ("celu", "softplus")
+ACTIVATIONS = ("celu", "elu", "softplus")
 RNG = range(-4, 4)
 # What is tried where the port's layer does not say its settings.
 USUAL: Mapping[str, tuple[Any, ...]] = {

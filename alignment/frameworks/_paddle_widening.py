@@ -1,0 +1,42 @@
+"""Tensors that a model makes, or casts, in float32 are float64 in exact mode.
+
+A port that says ``paddle.zeros(shape, "float32")`` or ``mask.astype("float32")`` is right in float32. In exact mode it would mix
+two types, which Paddle's functions refuse, or round what the reference does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from alignment.frameworks._exact import Replaced
+
+MADE = ("zeros", "ones", "full", "empty", "eye", "arange", "linspace", "zeros_like", "ones_like", "full_like", "to_tensor")
+OF_TENSOR = ("astype", "cast")
+
+
+def widened(paddle: Any) -> list[Replaced]:
+    """Paddle's functions that make or cast tensors, as ``Framework.exact_functions`` lists them.
+
+    They do so while float64 is the default type.
+    """
+    functions = [(paddle, name) for name in (*MADE, "cast")] + [(paddle.Tensor, name) for name in OF_TENSOR]
+    return [(owner, name, _wide(paddle, STOCK.setdefault((owner, name), getattr(owner, name)))) for owner, name in functions]
+
+
+STOCK: dict[tuple[Any, str], Callable] = {}  # as they are outside exact mode
+
+
+def _wide(paddle: Any, original: Callable) -> Callable:
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        narrow = [value for value in (*args, *kwargs.values()) if _is_float32(paddle, value)]
+        if not narrow or paddle.get_default_dtype() != "float64":
+            return NotImplemented
+        wide = lambda value: "float64" if _is_float32(paddle, value) else value  # noqa: E731
+        return original(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
+
+    return computed
+
+
+def _is_float32(paddle: Any, value: Any) -> bool:
+    return value is paddle.float32 or (isinstance(value, str) and value in ("float32", "paddle.float32"))
