@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from alignment.steps.context import Context
 from alignment.steps.data import check_pictures
 from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.terminal import Progress, paint, verdict
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,16 @@ def align(context: Context, wanted: Wanted) -> Aligned:
     if wanted.injected:
         print(f"injected on purpose: {wanted.injected}")
     for result in done:
-        print(f"step {result.step} {result.name} ... {result.verdict} in {result.seconds:.1f} s", flush=True)
+        print(f"step {result.step} {result.name} ... {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
     with coverage.watched(context) as seen:
         for number in wanted.steps:
-            print(f"step {number} {NAMES.get(number, ranks.NAME)} ...", end="", flush=True)
-            done.append(wanted.on_ranks(context) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, context))
+            label = f"step {number} {NAMES.get(number, ranks.NAME)} ..."
+            print(label, end="", flush=True)
+            with Progress(label) as context.progress:
+                done.append(wanted.on_ranks(context) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, context))
             seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
-            print(f" {done[-1].verdict}{seconds}", flush=True)
+            again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
+            print(f"{again} {verdict(done[-1].verdict)}{seconds}", flush=True)
     if not any(result.ran for result in done[compared:]):
         steps = ", ".join(map(str, wanted.steps))
         raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
@@ -115,6 +120,8 @@ def align(context: Context, wanted: Wanted) -> Aligned:
     said = table.explanation(done, localization)
     if table.passed(done):
         said += [table.verdict(context, done, wanted.every), *covered.lines()]
+    if said and (failed or table.passed(done)):
+        said[0] = paint(said[0], "red" if failed else "green")
     print("\n".join([*said, *table.notes(context)]))
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 
@@ -27,9 +27,9 @@ HEEDED = {
 }
 
 
-def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> argparse.ArgumentParser:
+def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> Parser:
     """The flags of ``run``; with a project given, those of a command of its own."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog=prog,
         description="Prove that a port is its reference, step by step of the reproduction guide. "
         "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
@@ -101,9 +101,9 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     return p
 
 
-def bench_parser() -> argparse.ArgumentParser:
+def bench_parser() -> Parser:
     """The flags of ``bench``."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m alignment bench",
         description="Measure the engine on a project: are its known faults found, does a sound port ever fail, and how much of the "
         "port's source do the steps see? Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
@@ -160,9 +160,9 @@ def bench_parser() -> argparse.ArgumentParser:
     return p
 
 
-def weights_parser() -> argparse.ArgumentParser:
+def weights_parser() -> Parser:
     """The flags of ``weights``."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m alignment weights",
         description="Write the weights with which a project's model is aligned to a file, so that other tools can use them.",
     )
@@ -176,9 +176,9 @@ def weights_parser() -> argparse.ArgumentParser:
     return p
 
 
-def audit_parser() -> argparse.ArgumentParser:
+def audit_parser() -> Parser:
     """The flags of ``audit``."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m alignment audit",
         description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
         "with the same weights on both sides. Exit status: 0 no difference found, 1 a mistake found, 2 the input cannot be used.",
@@ -217,9 +217,9 @@ def audit_parser() -> argparse.ArgumentParser:
     return p
 
 
-def dump_parser() -> argparse.ArgumentParser:
+def dump_parser() -> Parser:
     """The flags of ``dump``."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m alignment dump",
         description="Write what one model computes to a folder, where the other one's framework is not: first the reference, then "
         "the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used.",

@@ -5,7 +5,6 @@ Nothing that a file carries is run, and neither file is held in memory: an array
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment.record import OnDisk, open_record
+from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
 
@@ -136,7 +136,7 @@ def table(rows: list[Row]) -> str:
 
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m alignment.compare",
         description="Compare two record files (reprod_log's .npy layout, or .npz) by the strict rules. Nothing in them is run. "
         "Exit status: 0 all arrays agree, 1 some differ, 2 a file cannot be read.",

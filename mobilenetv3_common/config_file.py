@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import re
+import sys
+import textwrap
 import types
 import typing
 from pathlib import Path
@@ -15,14 +18,65 @@ from mobilenetv3_common.errors import UserError
 Config = TypeVar("Config")
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Help as wide as the terminal, with every default: paragraphs are wrapped, indented lines stay as they are.
+
+    The usage names what is needed alone; the other flags are listed below it, in their groups.
+    """
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        needed = [action for action in actions if action.required or not action.option_strings]
+        if usage is None and len(needed) < len(actions):
+            words = ["%(prog)s [options]"]
+            for action in sorted(needed, key=lambda action: not action.option_strings):
+                default = action.dest.upper() if action.option_strings else action.dest
+                words.append(" ".join([*action.option_strings[:1], self._format_args(action, default)]))
+            usage = f"\n{'':{len('usage: ') + 4}}".join(_in_lines(words, self._width - len("usage: ") - len(self._prog)))
+        super().add_usage(usage, actions, groups, prefix)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = re.split(r"\n\s*\n", text.strip("\n"))
+        return "\n\n".join("\n".join(_wrapped(block, width, indent)) for block in blocks)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        given = action.help or ""
+        if "default" in given or action.default in (None, False, []):
+            return given
+        return super()._get_help_string(action)
+
+
+def _in_lines(words: list[str], room: int) -> list[str]:
+    """Words on one line where there is room beside the command's name (the first of them is its place), else one a line."""
+    whole = " ".join(words)
+    return [whole] if len(whole) - len("%(prog)s") <= room else words
+
+
+def _wrapped(block: str, width: int, indent: str) -> list[str]:
+    if any(line[:1].isspace() or line.startswith("python ") for line in block.splitlines()):
+        return [indent + line for line in block.splitlines()]
+    return textwrap.wrap(" ".join(block.split()), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
-    """Command-line flags whose errors are one line, as all others are; the description keeps its line breaks."""
+    """Command-line flags: an error is one line, as all others are, and the help fits the terminal and says every default."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+        if sys.argv[0].endswith(".py"):
+            options.setdefault("prog", f"python {sys.argv[0]}")
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (--help lists the flags)")
+        wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        near = difflib.get_close_matches(wrong[1], self._flags(), 1) if wrong else []
+        raise UserError(f"{message}{f'; did you mean {near[0]}?' if near else ''} (--help lists the flags)")
+
+    def _flags(self) -> list[str]:
+        """Every flag, those of sub-commands too."""
+        found = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found += [flag for one in action.choices.values() for flag in one._flags()]
+        return found
 
 
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
@@ -73,23 +127,25 @@ def field_types(kind: type) -> dict[str, tuple[type, bool]]:
 
 
 def add_flags(parser: argparse.ArgumentParser, kind: type, only: tuple[str, ...] = ()) -> None:
-    """A flag for every field (or those named), absent unless given; ``--no-x`` turns a switch off."""
+    """A flag for every field (or those named), absent unless given, in the fields' groups; ``--no-x`` turns a switch off."""
     known = field_types(kind)
+    groups: dict[str, Any] = {"": parser}
     for entry in dataclasses.fields(kind):
         if only and entry.name not in only:
             continue
         of_type, optional = known[entry.name]
         flag = "--" + entry.name.replace("_", "-")
-        default = "" if entry.default in (None, "") else f" (default: {entry.default})"
-        text = entry.metadata["help"].replace("%", "%%") + default
+        text = (entry.metadata["help"] + _default_of(entry.default, entry.metadata["help"])).replace("%", "%%")
+        title = entry.metadata.get("group", "")
+        group = groups[title] if title in groups else groups.setdefault(title, parser.add_argument_group(title))
         if of_type is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text)
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text)
             continue
         choices = entry.metadata["choices"]
         metavar = entry.metadata["metavar"] or (None if choices else {int: "N", float: "X", str: "NAME"}[of_type])
         if choices:
             text += f": {', '.join(choices)}" if entry.metadata["metavar"] else ""
-        parser.add_argument(
+        group.add_argument(
             flag,
             type=_reader(of_type, optional),
             choices=choices or None,
@@ -97,6 +153,14 @@ def add_flags(parser: argparse.ArgumentParser, kind: type, only: tuple[str, ...]
             metavar=metavar,
             help=text,
         )
+
+
+def _default_of(value: Any, said: str) -> str:
+    """What a flag's help says about its default, where it does not say so itself."""
+    if "default" in said or value == "":
+        return ""
+    words = {None: "none", True: "on", False: "off"}
+    return f" (default: {words[value] if value is None or isinstance(value, bool) else value})"
 
 
 def make_config(kind: type[Config], recipe: str | Path | None, flags: dict[str, Any]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -92,10 +93,22 @@ MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
 COUNT, SWITCHABLE, SHARE, BELOW_ONE = "[1, 1e9]", "[0, 1e9]", "[0, 1]", "[0, 1)"
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None, within: str | None = None) -> Any:
-    """A field of ``TrainConfig``: its default, what its command-line flag says, and the range of a number."""
+def option(
+    default: Any, help: str, choices: tuple[str, ...] = (), metavar: str | None = None, within: str | None = None, group: str = ""
+) -> Any:
+    """A field of ``TrainConfig``: default, what its command-line flag says and under which heading, and the range of a number."""
     limits = None if within is None else Range.parse(within)
-    return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar, "range": limits})
+    return field(default=default, metadata={"help": help, "choices": choices, "metavar": metavar, "range": limits, "group": group})
+
+
+def _grouped(group: str) -> Any:
+    """``option`` under one heading of the help."""
+    return functools.partial(option, group=group)
+
+
+_model, _pictures, _augment = _grouped("model"), _grouped("pictures"), _grouped("augmentation")
+_optimization, _schedule, _regularisation = _grouped("optimisation"), _grouped("learning rate"), _grouped("regularisation")
+_device, _run = _grouped("precision and device"), _grouped("run")
 
 
 def flag_of(name: str) -> str:
@@ -111,96 +124,91 @@ class TrainConfig:
         UserError: a value outside its range, or a combination that cannot work.
     """
 
-    framework: str = option("paddle", "which of the two trains", ("paddle", "ref"))
-    # model
-    model: str = option("mobilenet_v3_small", "architecture", MODELS)
-    num_classes: int | None = option(None, "classes; by default those of the training data", within=f"[1, {MAX_CLASSES}]")
-    width_mult: float = option(1.0, "width multiplier of the paper, above 0", within="(0, 16]")
-    dropout: float = option(0.2, "share of features dropped before the last layer, 0 to below 1", within=BELOW_ONE)
-    pretrained: str | None = option(
+    framework: str = _model("paddle", "which of the two trains", ("paddle", "ref"))
+    model: str = _model("mobilenet_v3_small", "architecture", MODELS)
+    num_classes: int | None = _model(None, "classes; by default those of the training data", within=f"[1, {MAX_CLASSES}]")
+    width_mult: float = _model(1.0, "width multiplier of the paper, above 0", within="(0, 16]")
+    dropout: float = _model(0.2, "share of features dropped before the last layer, 0 to below 1", within=BELOW_ONE)
+    pretrained: str | None = _model(
         None,
         "weights to begin from: a file, or torchvision or torchvision-v2 (fetched once)",
         metavar="FILE",
     )
-    reset_classifier: bool = option(False, "begin with a fresh last layer where the weights have another number of classes")
-    match_classes: str = option(
+    reset_classifier: bool = _model(False, "begin with a fresh last layer where the weights have another number of classes")
+    match_classes: str = _model(
         "name",
         "classes of training and validation pictures, of --pretrained and of a resumed checkpoint: all have the same names; "
         "or validation may lack some; or names are not compared",
         ("name", "subset", "position"),
     )
-    # data
-    data_path: str = option("", "ImageNet layout or list files", metavar="DIR")
-    image_backend: str = option("pil", "decoder of pictures", IMAGE_BACKENDS)
-    on_bad_image: str = option("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
-    check_data: bool = option(False, "decode every picture before the first update, and name those that cannot be read")
-    workers: int = option(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
-    resize_size: int = option(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
-    crop_size: int = option(224, "pixels of the network's input", within="[1, 4096]")
-    min_crop_scale: float = option(0.08, "smallest random crop as a share of the picture's area, above 0 to 1", within="(0, 1]")
-    hflip_prob: float = option(0.5, "probability of a horizontal flip", within=SHARE)
-    auto_augment: str | None = option(None, "automatic augmentation: imagenet, ra or ta_wide")
-    random_erase: float = option(0.0, "probability of random erasing", within=SHARE)
-    mixup_alpha: float = option(0.0, "parameter of mixup, 0 for none", within="[0, 1000]")
-    cutmix_alpha: float = option(0.0, "parameter of cutmix, 0 for none", within="[0, 1000]")
-    mix_group: int | None = option(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
-    # optimization
-    epochs: int = option(10, "passes over the training data", within="[1, 1e6]")
-    batch_size: int = option(32, "pictures a rank and forward pass", within="[1, 65536]")
-    accumulate: int = option(1, "forward passes an update", within="[1, 65536]")
-    optimizer: str = option("sgd", "optimizer", OPTIMIZERS)
-    lr: float = option(0.1, "learning rate", within="(0, inf)")
-    scale_lr_from: int | None = option(
+    data_path: str = _pictures("", "ImageNet layout or list files", metavar="DIR")
+    image_backend: str = _pictures("pil", "decoder of pictures", IMAGE_BACKENDS)
+    on_bad_image: str = _pictures("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
+    check_data: bool = _pictures(False, "decode every picture before the first update, and name those that cannot be read")
+    workers: int = _pictures(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
+    resize_size: int = _pictures(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
+    crop_size: int = _pictures(224, "pixels of the network's input", within="[1, 4096]")
+    min_crop_scale: float = _augment(0.08, "smallest random crop as a share of the picture's area, above 0 to 1", within="(0, 1]")
+    hflip_prob: float = _augment(0.5, "probability of a horizontal flip", within=SHARE)
+    auto_augment: str | None = _augment(None, "automatic augmentation: imagenet, ra or ta_wide")
+    random_erase: float = _augment(0.0, "probability of random erasing", within=SHARE)
+    mixup_alpha: float = _augment(0.0, "parameter of mixup, 0 for none", within="[0, 1000]")
+    cutmix_alpha: float = _augment(0.0, "parameter of cutmix, 0 for none", within="[0, 1000]")
+    mix_group: int | None = _augment(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
+    epochs: int = _optimization(10, "passes over the training data", within="[1, 1e6]")
+    batch_size: int = _optimization(32, "pictures a rank and forward pass", within="[1, 65536]")
+    accumulate: int = _optimization(1, "forward passes an update", within="[1, 65536]")
+    optimizer: str = _optimization("sgd", "optimizer", OPTIMIZERS)
+    lr: float = _schedule(0.1, "learning rate", within="(0, inf)")
+    scale_lr_from: int | None = _schedule(
         None, "scale lr linearly with the global batch: lr is for this many pictures an update", within=COUNT
     )
-    momentum: float = option(0.9, "of sgd and rmsprop", within=BELOW_ONE)
-    alpha: float = option(0.9, "smoothing constant of rmsprop", within=BELOW_ONE)
-    beta1: float = option(0.9, "of adamw", within=BELOW_ONE)
-    beta2: float = option(0.999, "of adamw", within=BELOW_ONE)
-    eps: float = option(1e-8, "of rmsprop and adamw", within="(0, 1]")
-    weight_decay: float = option(1e-4, "L2 penalty, decoupled for adamw", within=SHARE)
-    norm_weight_decay: float | None = option(None, "the same for BatchNorm; by default like all others", within=SHARE)
-    bias_weight_decay: float | None = option(
+    momentum: float = _optimization(0.9, "of sgd and rmsprop", within=BELOW_ONE)
+    alpha: float = _optimization(0.9, "smoothing constant of rmsprop", within=BELOW_ONE)
+    beta1: float = _optimization(0.9, "of adamw", within=BELOW_ONE)
+    beta2: float = _optimization(0.999, "of adamw", within=BELOW_ONE)
+    eps: float = _optimization(1e-8, "of rmsprop and adamw", within="(0, 1]")
+    weight_decay: float = _optimization(1e-4, "L2 penalty, decoupled for adamw", within=SHARE)
+    norm_weight_decay: float | None = _optimization(None, "the same for BatchNorm; by default like all others", within=SHARE)
+    bias_weight_decay: float | None = _optimization(
         None, "the same for the biases of other layers; by default like all others", within=SHARE
     )
-    lr_schedule: str = option("cosine", "how the learning rate moves", SCHEDULES)
-    lr_unit: str = option("update", "what the schedule moves by", ("update", "epoch"))
-    lr_step_epochs: int = option(30, "step schedule: epochs between steps", within=COUNT)
-    lr_gamma: float = option(0.1, "step and exponential schedule: factor, for every step or epoch", within="(0, 1]")
-    lr_min: float = option(0.0, "cosine schedule: learning rate at the end", within="[0, inf)")
-    warmup_epochs: int = option(0, "epochs of linear warm-up", within="[0, 1e6]")
-    warmup_decay: float = option(0.01, "share of lr at which the warm-up begins", within="(0, 1]")
-    label_smoothing: float = option(0.0, "share of the label spread over all classes, 0 to below 1", within=BELOW_ONE)
-    clip_norm: float | None = option(None, "clip the gradients' global norm to this, after unscaling", within="(0, inf)")
-    ema_decay: float = option(0.0, "decay of the moving average of the weights, 0 for none", within=BELOW_ONE)
-    ema_every: int = option(1, "updates between steps of the moving average", within=COUNT)
-    sync_bn: bool = option(False, "BatchNorm over all ranks' samples")
-    bn_momentum: float | None = option(
+    lr_schedule: str = _schedule("cosine", "how the learning rate moves", SCHEDULES)
+    lr_unit: str = _schedule("update", "what the schedule moves by", ("update", "epoch"))
+    lr_step_epochs: int = _schedule(30, "step schedule: epochs between steps", within=COUNT)
+    lr_gamma: float = _schedule(0.1, "step and exponential schedule: factor, for every step or epoch", within="(0, 1]")
+    lr_min: float = _schedule(0.0, "cosine schedule: learning rate at the end", within="[0, inf)")
+    warmup_epochs: int = _schedule(0, "epochs of linear warm-up", within="[0, 1e6]")
+    warmup_decay: float = _schedule(0.01, "share of lr at which the warm-up begins", within="(0, 1]")
+    label_smoothing: float = _regularisation(0.0, "share of the label spread over all classes, 0 to below 1", within=BELOW_ONE)
+    clip_norm: float | None = _regularisation(None, "clip the gradients' global norm to this, after unscaling", within="(0, inf)")
+    ema_decay: float = _regularisation(0.0, "decay of the moving average of the weights, 0 for none", within=BELOW_ONE)
+    ema_every: int = _regularisation(1, "updates between steps of the moving average", within=COUNT)
+    sync_bn: bool = _regularisation(False, "BatchNorm over all ranks' samples")
+    bn_momentum: float | None = _regularisation(
         None, "share of each batch in BatchNorm's statistics; by default the model's 0.01", within="(0, 1]"
     )
-    freeze_bn: bool = option(False, "BatchNorm keeps its statistics and does not train")
-    # precision and device
-    device: str = option("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
-    amp_level: str = option("O0", "O0 float32, O1 automatic mixed precision, O2 weights in half precision", ("O0", "O1", "O2"))
-    amp_dtype: str = option("float16", "half-precision type", ("float16", "bfloat16"))
-    threads: int = option(0, "CPU threads of a rank's computations; 0 leaves the framework's choice", within="[0, 1024]")
-    # run
-    seed: int = option(0, "of order, augmentation, dropout and fresh weights, 0 or more", within="[0, 4294967295]")
-    output_dir: str = option("output", "checkpoints, logs and the effective config go here", metavar="DIR")
-    resume: str | None = option(
+    freeze_bn: bool = _regularisation(False, "BatchNorm keeps its statistics and does not train")
+    device: str = _device("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
+    amp_level: str = _device("O0", "O0 float32, O1 automatic mixed precision, O2 weights in half precision", ("O0", "O1", "O2"))
+    amp_dtype: str = _device("float16", "half-precision type", ("float16", "bfloat16"))
+    threads: int = _device(0, "CPU threads of a rank's computations; 0 leaves the framework's choice", within="[0, 1024]")
+    seed: int = _run(0, "of order, augmentation, dropout and fresh weights, 0 or more", within="[0, 4294967295]")
+    output_dir: str = _run("output", "checkpoints, logs and the effective config go here", metavar="DIR")
+    resume: str | None = _run(
         None, "continue from a run's folder or a checkpoint; auto: from output_dir if it has one", metavar="DIR|auto"
     )
-    rank_timeout: float = option(
+    rank_timeout: float = _run(
         1800.0,
         "seconds that a rank waits for the others (at most: 30 inside a backward pass of Paddle's on a CPU)",
         within="[1, 1e6]",
     )
-    new_data: bool = option(False, "resume on other pictures than the checkpoint's, of the same classes")
-    print_every: int = option(10, "updates between log lines", within=COUNT)
-    save_every: int = option(0, "updates between checkpoints besides those at the end of each epoch, 0 for none", within=SWITCHABLE)
-    keep: int = option(3, "checkpoints kept besides latest and best", within=COUNT)
-    eval_every: int = option(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
-    check_every: int = option(1, "updates between checks that logits and gradients are finite", within=COUNT)
+    new_data: bool = _run(False, "resume on other pictures than the checkpoint's, of the same classes")
+    print_every: int = _run(10, "updates between log lines", within=COUNT)
+    save_every: int = _run(0, "updates between checkpoints besides those at the end of each epoch, 0 for none", within=SWITCHABLE)
+    keep: int = _run(3, "checkpoints kept besides latest and best", within=COUNT)
+    eval_every: int = _run(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
+    check_every: int = _run(1, "updates between checks that logits and gradients are finite", within=COUNT)
 
     def __post_init__(self) -> None:
         for entry in fields(self):

@@ -277,4 +277,4 @@ def test_help_answers_without_importing_a_framework():
     code = "import sys; from tools import align\ntry: align.main(['--help'])\nexcept SystemExit: print('paddle' in sys.modules)"
     run = run_command("-c", code)
     assert run.returncode == 0 and "--image-backend" in run.stdout and run.stdout.rstrip().endswith("False")
-    assert "usage: tools/align.py" in run.stdout
+    assert "usage: python tools/align.py" in run.stdout

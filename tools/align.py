@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the alignment steps of MobileNetV3; results go to the project's ``result/``."""
     argv = sys.argv[1:] if argv is None else argv
-    return cli.run(argv, ROOT / "projects" / "mobilenetv3" / "project.py", ROOT / "result", "tools/align.py")
+    return cli.run(argv, ROOT / "projects" / "mobilenetv3" / "project.py", ROOT / "result", "python tools/align.py")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, wit
 
 loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, beside
 torchvision's own transforms in torch's loader, on the same JPEGs with the same workers.
+
 train: an update of the engine beside a bare loop of forward, loss, backward and update on the same batches.
+
 align: the seconds of each alignment step.
 
 Medians over the repeats; the ratios are what to look at, since machines are noisy.
@@ -286,7 +288,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pictures", type=int, default=640, metavar="N", help="JPEGs of the loader's epoch (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--size", type=int, default=224, metavar="N", help="train: pixels of the input (default: 224)")
-    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture")
     parser.add_argument("--pretrained", metavar="FILE", help="inference: weights of 1000 classes (default: calibrated ones)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="inference: of every engine (default: one a core)")
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")

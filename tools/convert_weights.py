@@ -10,19 +10,20 @@ import argparse
 import sys
 from pathlib import Path
 
+from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.train_config import MODELS
 
 
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("input", nargs="?", help="weights of either framework: .pth, .pdparams or .safetensors")
     parser.add_argument("output", nargs="?", help=".pth or .safetensors for torch, .pdparams or .safetensors for Paddle")
-    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
-    parser.add_argument("--num-classes", type=int, default=1000)
-    parser.add_argument("--width-mult", type=float, default=1.0)
-    parser.add_argument("--reduced-tail", action="store_true")
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture of the weights")
+    parser.add_argument("--num-classes", type=int, default=1000, metavar="N", help="of the last layer")
+    parser.add_argument("--width-mult", type=float, default=1.0, metavar="X", help="width multiplier of the paper")
+    parser.add_argument("--reduced-tail", action="store_true", help="the last blocks are half as wide (torchvision's reduced_tail)")
     pair = parser.add_argument_group("any two models")
     for side in ("port", "reference"):
         pair.add_argument(f"--{side}", metavar="MODULE:CALLABLE", help=f"what makes the {side}")

@@ -7,7 +7,6 @@ holds the result; ``--check`` verifies it, and running without it makes the pict
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 
@@ -122,7 +122,7 @@ def check(directory: Path) -> int:
 
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--output-dir", type=Path, default=DEFAULT_DIR, help="where to write (default: lite_data)")
     parser.add_argument("--check", action="store_true", help="only verify the files against manifest.json")
     args = parser.parse_args(argv)

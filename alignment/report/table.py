@@ -9,6 +9,7 @@ from alignment.compare import Quantity
 from alignment.localize.finding import Finding, Localization
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
+from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
 
@@ -29,8 +30,13 @@ def exact_difference(result: StepResult) -> float | None:
     return worst([q for q in result.quantities if not q.noise], "float64_diff")
 
 
-def table(results: Sequence[StepResult]) -> str:
-    """One row a step; of a step that was not run, the row says so."""
+def table(results: Sequence[StepResult], width: int = 80) -> str:
+    """One row a step; of a step that was not run, the row says so. Verdicts have a colour on a terminal.
+
+    Args:
+        results: of the steps.
+        width: columns of the terminal; headings are broken, and gaps narrower, to fit it.
+    """
     rows = [_HEADER]
     for result in results:
         name = f"{result.step} {result.name}"
@@ -51,10 +57,37 @@ def table(results: Sequence[StepResult]) -> str:
                 result.verdict,
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    headings = [_two_lines(cell) for cell in rows.pop(0)]
+    cells = [tuple(heading[line] for heading in headings) for line in (0, 1)] + rows
+    gap = 2
+    if _width(cells, gap) > width:
+        cells = [tuple(cell.replace("<= ", "<=") for cell in row) for row in cells]
+    if _width(cells, gap) > width:
+        gap = 1
+    widths = _widths(cells)
+
+    def line(row: Sequence[str]) -> str:
+        padded = [cell.ljust(wide) for cell, wide in zip(row[:-1], widths[:-1], strict=True)]
+        return (" " * gap).join([*padded, verdict_word(row[-1])]).rstrip()
+
+    lines = [line(row) for row in cells]
+    lines.insert(2, (" " * gap).join("-" * wide for wide in widths))
     return "\n".join([*lines, *not_run(results)])
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+
+def _width(cells: Sequence[Sequence[str]], gap: int) -> int:
+    return sum(_widths(cells)) + gap * (len(cells[0]) - 1)
+
+
+def _two_lines(heading: str) -> tuple[str, str]:
+    """A heading of several words on two lines, as narrow as they can be."""
+    words = heading.split()
+    ways = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words) + 1)]
+    return min(reversed(ways), key=lambda way: max(map(len, way)))
 
 
 def not_run(results: Sequence[StepResult]) -> list[str]:

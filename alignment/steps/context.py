@@ -26,6 +26,7 @@ from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.terminal import Progress
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State, canonical_state, own_state, read_state
 
@@ -75,6 +76,7 @@ class Context:
             are known.
         known_fresh: parameters whose fresh values are known to be drawn otherwise.
         accepted: one line for each difference that was accepted beforehand and is there.
+        progress: what is told how far a long step is.
     """
 
     project: Project
@@ -97,6 +99,7 @@ class Context:
     mended: tuple[str, ...] = ()
     known_fresh: frozenset[str] = frozenset()
     accepted: tuple[str, ...] = ()
+    progress: Progress = field(default_factory=Progress, compare=False)
 
     def __post_init__(self) -> None:
         self.model = self.model or next(iter(self.project.models))

@@ -21,6 +21,7 @@ from alignment.steps.context import Context
 from alignment.steps.engine import cast, each_update, engine, fresh_weights, next_epoch, start_run
 from alignment.steps.recipe import recipe, topics
 from alignment.steps.result import StepResult
+from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
@@ -59,6 +60,7 @@ def run(context: Context, plan: Plan | None = None) -> StepResult:
     with tempfile.TemporaryDirectory() as folder:
         write_digits(folder, plan.train_per_class, plan.val_per_class)
         trial = Trial(context, plan, folder)
+        context.progress.expect(trial.updates() / (1 - runs.SHARE))
         start_run(context, "port", trial.config, "32", trial.start[0])  # one that cannot start fails before the reference trains
         with context.reference.framework.threads(1), beside(context) as submit:
             theirs = submit(trial.reference)
@@ -104,6 +106,12 @@ class Trial:
         self.config = replace(recipe(context, plan.epochs), data_path=folder)
         self.start = [fresh_weights(context, replace(self.config, seed=seed)) for seed in range(plan.seeds)]
 
+    def updates(self) -> int:
+        """Updates of both sides together."""
+        pictures = len(index_dataset(self.config.data_path, "train"))
+        whole = self.config.epochs * (pictures // (self.config.batch_size * self.config.accumulate))
+        return self.plan.iterations * 2 * (2 + self.plan.draws) + 2 * self.plan.seeds * whole
+
     def port(self) -> Outcome:
         return self._outcome("port", ulps=0)
 
@@ -135,6 +143,7 @@ class Trial:
             with framework.precision(f"float{bits}"):
                 train.update(run, [cast(framework, batch, f"float{bits}") for batch in gathered])
             losses.append(float(framework.array(run.meter.loss)))
+            self.context.progress.done()
             rates.append(run.rate)
             run.meter = type(run.meter)()
             if len(losses) == self.plan.iterations:
@@ -152,6 +161,7 @@ class Trial:
         for gathered in each_update(train.micro_batches(run), self.config.accumulate):
             train.update(run, gathered)
             losses.append(float(framework.array(run.meter.loss)))
+            self.context.progress.done()
             run.meter = type(run.meter)()
             next_epoch(run)
         return train.evaluate_run(run, loader).top1, before, np.array(losses)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 from projects.zoo.pairs import PAIRS
@@ -18,7 +19,7 @@ RESULT = Path("result/zoo")
 
 def parser() -> argparse.ArgumentParser:
     """The flags."""
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m projects.zoo",
         description="Audit other people's ports. Exit status: 0 every difference is a known one, 1 something is unexplained, "
         "2 the input cannot be used.",

@@ -1,0 +1,165 @@
+"""What people see at a terminal: tables of 80 columns, colour and progress there alone, helps in groups with their defaults."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+
+import pytest
+
+from alignment.compare import Quantity
+from alignment.report.table import table
+from alignment.steps.result import StepResult
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.terminal import Progress, coloured, paint, verdict
+
+TOOLS = (
+    "align", "benchmark", "convert_weights", "doctor", "eval", "export_model", "infer", "lr_find", "predict", "prepare_digits",
+    "prepare_lite_data", "serve", "train",
+)  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def a_step(number, name, **values):
+    quantity = Quantity("final_top1" if name == "train" else "model.loss", [3], **values)
+    return StepResult(number, name, quantities=[quantity] * 1351, seconds=1161.2)
+
+
+def results():
+    figures = {"mean_abs_diff": 9.5e-7, "port_error": 2e-6, "reference_error": 1e-7, "float64_diff": 1.4e-13}
+    return [a_step(i, name, **figures) for i, name in enumerate(("converted", "forward", "data", "metric", "loss", "backward"))]
+
+
+def test_the_table_fits_80_columns_and_keeps_its_headings():
+    wide = [*results(), a_step(6, "train", mean_abs_diff=0.0019)]
+    lines = table(wide).splitlines()
+    assert max(map(len, lines)) <= 80
+    words = {"step", "compared", "mean", "abs", "diff", "guide", "float32", "/", "floor", "exact", "mode", "seconds", "verdict"}
+    assert set((lines[0] + " " + lines[1]).split()) == words
+    assert any("<=0.0015 in spread" in line for line in lines), "the longest cell"
+    assert max(map(len, table(results()[1:3]).splitlines())) <= 80
+    starts = [line.index(cell) for line, cell in ((lines[0], "verdict"), (lines[-1], "passed"))]
+    assert starts[0] == starts[1], "headings stand above their columns"
+
+
+def test_colour_is_for_terminals_alone(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert paint("FAILED", "red", Terminal()) == "\033[31mFAILED\033[0m" and verdict("passed", Terminal()).startswith("\033[32m")
+    assert verdict("not run", Terminal()) == "not run"
+    assert paint("FAILED", "red", io.StringIO()) == "FAILED", "a pipe or a file"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+        assert not coloured(Terminal())
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_COLOR", "")
+    assert coloured(Terminal()), "an empty NO_COLOR is none: no-color.org"
+
+
+def test_an_alignment_at_a_terminal_has_colour(monkeypatch, tmp_path):
+    from tools.align import main
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", stream := Terminal())
+    assert main(["--steps", "3", "--result-dir", str(tmp_path)]) == 0
+    shown = stream.getvalue()
+    assert shown.count("\033[32mpassed\033[0m") == 2, "the step's line and its row"
+    assert "\033[32mPassed, as far as" in shown
+    plain = re.sub(r"\033\[\d+m", "", shown)
+    assert re.search(r"^step 3 metric \.\.\.\rstep 3 metric \.\.\. passed in [\d.]+ s$", plain, re.M)
+    assert all(len(line) <= 80 for line in plain.partition("step  ")[2].split("\n\n")[0].split("\n"))
+
+
+def test_progress_says_how_much_time_is_left_at_a_terminal_alone():
+    for stream in (Terminal(), io.StringIO()):
+        with Progress("step 6 train ...", stream) as progress:
+            progress.expect(10)
+            progress._bar and setattr(progress._bar, "mininterval", 0)
+            for _ in range(12):  # more than was expected is no more than all
+                progress.done()
+        said = stream.getvalue()
+        assert bool(said) == stream.isatty()
+    with Progress("", Terminal()) as silent:
+        silent.expect(10)
+        silent.done()
+    stream = Terminal()
+    with Progress("step 6 train ...", stream) as progress:
+        progress.expect(4)
+        progress._bar.mininterval = 0
+        progress.done(1)
+    assert re.search(r"step 6 train \.\.\. +25 %.*, about \d\d:\d\d left", stream.getvalue()), stream.getvalue()
+    assert not stream.getvalue().rpartition("\r")[2].strip(), "it takes itself away"
+
+
+def helped(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", [f"tools/{name}.py"])
+    main = importlib.import_module("doctor.cli" if name == "doctor" else f"tools.{name}").main
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_helps_fit_80_columns_and_name_the_true_command(name, capsys, monkeypatch):
+    text = helped(name, capsys, monkeypatch)
+    assert text.startswith(f"usage: python tools/{name}.py")
+    examples = re.compile(r"\s*(python|torchrun) ")  # a command is copied whole
+    assert not [line for line in text.splitlines() if len(line) > 80 and not examples.match(line)]
+
+
+def test_every_setting_of_training_says_its_default_in_its_group(capsys, monkeypatch):
+    text = helped("train", capsys, monkeypatch)
+    groups = re.findall(r"^(\S.*):$", text, re.M)
+    assert groups == [
+        "options", "model", "pictures", "augmentation", "optimisation", "learning rate", "regularisation",
+        "precision and device", "run",
+    ]  # fmt: skip
+    flags = re.split(r"^  (?=--)", text.partition("model:")[2], flags=re.M)[1:]
+    assert len(flags) > 60
+    assert [flag.split()[0] for flag in flags if "default" not in flag] == ["--data-path"], "which has none"
+    rates = text.partition("learning rate:")[2].partition("regularisation:")[0]
+    assert "--lr X" in rates and "--warmup-epochs" in rates and "--seed" not in rates
+
+
+def test_a_default_that_nobody_wrote_down_is_said(capsys, monkeypatch):
+    text = " ".join(helped("convert_weights", capsys, monkeypatch).split())
+    assert "of the last layer (default: 1000)" in text and "--list print which tensor is which" in text
+    assert "(default: lite_data)" in helped("prepare_lite_data", capsys, monkeypatch), "once"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "near"),
+    [
+        ("train", ["--batchsize", "3"], "--batch-size"),
+        ("align", ["--localise"], "--localize"),
+        ("doctor", ["data", "lite_data", "--htlm", "x"], "--html"),
+        ("train", ["--zzz"], None),
+    ],
+)
+def test_a_mistyped_flag_is_met_with_the_nearest(name, arguments, near, capsys):
+    main = importlib.import_module("doctor.cli" if name == "doctor" else f"tools.{name}").main
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert (f"did you mean {near}?" in error) if near else ("did you mean" not in error)
+    assert error.count("\n") == 1
+
+
+def test_the_nearest_fault_may_be_an_edit_of_the_source():
+    from alignment.bench.fault import fault_named
+    from projects.mobilenetv3.project import PROJECT
+
+    edits = sorted(set(PROJECT.edits().faults) - set(PROJECT.faults()))
+    with pytest.raises(UserError, match=f"did you mean .*{edits[0]}"):
+        fault_named(PROJECT, edits[0][:-1])
+    with pytest.raises(UserError, match="--source-faults"):
+        fault_named(PROJECT, edits[0])
