@@ -100,7 +100,7 @@ class Builder:
     """Columns that grow by one picture at a time, at little more memory than they have in the end."""
 
     def __init__(self) -> None:
-        self._text, self._ends, self._labels = bytearray(), array("q"), array("i")
+        self._text, self._ends, self.labels = bytearray(), array("q"), array("i")
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -108,7 +108,7 @@ class Builder:
     def add(self, name: str, label: int) -> None:
         self._text += name.encode(errors="surrogateescape")
         self._ends.append(len(self._text))
-        self._labels.append(label)
+        self.labels.append(label)
 
     def extend(self, names: Iterable[str], label: int) -> None:
         for name in names:
@@ -119,5 +119,5 @@ class Builder:
         return {
             "text": np.frombuffer(self._text, dtype=np.uint8),
             "ends": np.array(self._ends, dtype=np.int64),
-            "labels": np.array(self._labels, dtype=np.int32),
+            "labels": np.array(self.labels, dtype=np.int32),
         }

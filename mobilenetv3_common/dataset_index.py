@@ -1,4 +1,4 @@
-"""Which pictures a split has, in which order, with which labels: ImageNet folders or list files."""
+"""Which pictures a split has, in which order, with which labels: ImageNet folders, list files or tar shards."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 from mobilenetv3_common.index_cache import Listed, Stamps, cached, stamp
+from mobilenetv3_common.shards import Places, PlacesBuilder, find_shards, list_shard
 
 SPLITS = ("train", "val")
 CLASSES_FILE = "classes.txt"
@@ -43,6 +44,7 @@ class DatasetIndex:
         classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
         source: the folder or list file that was read.
         named: whether ``classes`` are names; False where a list has numbers alone.
+        places: where in its shards each sample is; None for files.
     """
 
     root: Path
@@ -51,6 +53,7 @@ class DatasetIndex:
     classes: tuple[str, ...]
     source: Path = Path()
     named: bool = True
+    places: Places | None = field(default=None, compare=False, repr=False)
     _known: _Digest | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -74,7 +77,8 @@ class DatasetIndex:
 
     def take(self, chosen: Sequence[int]) -> DatasetIndex:
         """Some of the pictures, by their numbers."""
-        return replace(self, names=tuple(self.names[i] for i in chosen), labels=tuple(self.labels[i] for i in chosen))
+        names, labels = tuple(self.names[i] for i in chosen), tuple(self.labels[i] for i in chosen)
+        return replace(self, names=names, labels=labels, places=self.places and self.places.take(chosen))
 
     def digest(self) -> str:
         """SHA-256 over every picture's name and label, in order: equal for equal splits, wherever the data path is."""
@@ -83,8 +87,10 @@ class DatasetIndex:
             return known.value
         return _digest(self.names, self.labels)
 
-    def path(self, index: int) -> Path:
-        return self.root / self.names[index]
+    def path(self, index: int) -> os.PathLike:
+        """What ``image.decode_image`` decodes: a file, or a member of a shard."""
+        name = self.names[index]
+        return self.root / name if self.places is None else self.places.member(index, name)
 
 
 def _digest(names: Sequence[str], labels: Sequence[int]) -> str:
@@ -100,24 +106,28 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
 
     ``SPLIT_list.txt`` (lines of ``relative/path label``) is used where it exists, else the folder ``SPLIT/CLASS/*``
     with classes and files in sorted order, as torchvision's ``ImageFolder`` orders them. Beside list files, ``classes.txt``
-    gives the classes' names, one a line; without it their numbers are their names.
+    gives the classes' names, one a line; without it their numbers are their names. Where there is neither list nor folder,
+    the tar shards ``SPLIT-*.tar`` are read, in the order of their names, with ``classes.txt`` as beside list files.
 
     Args:
-        data_path: a folder in ImageNet layout or with list files.
+        data_path: a folder in ImageNet layout, with list files or with shards.
         split: ``"train"`` or ``"val"``.
         num_classes: refuse labels outside 0 .. ``num_classes`` - 1, and more class folders than that.
 
     Raises:
         UserError: the folder is missing or empty, a list line is malformed, a listed file is missing, a label is out of
-            range, or has no name in classes.txt.
+            range, or has no name in classes.txt; a shard is damaged.
     """
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     root = Path(data_path)
     if not root.is_dir():
         raise UserError(f"data path {root} is not a folder: give one with train/ and val/ or train_list.txt and val_list.txt")
-    list_file = root / f"{split}_list.txt"
-    return _from_list(root, list_file, num_classes) if list_file.is_file() else _from_folders(root, split, num_classes)
+    if (root / f"{split}_list.txt").is_file():
+        return _from_list(root, root / f"{split}_list.txt", num_classes)
+    if not (root / split).is_dir() and (shards := find_shards(root, split)):
+        return _from_shards(root, split, shards, num_classes)
+    return _from_folders(root, split, num_classes)
 
 
 def index_splits(
@@ -126,7 +136,7 @@ def index_splits(
     """Both splits of a data path, with one list of classes: those of the training pictures.
 
     Args:
-        data_path: a folder in ImageNet layout or with list files.
+        data_path: as for ``index_dataset``.
         num_classes: classes of the model, by default those of the training pictures.
         match: how validation's classes are found among training's: ``"name"``, every one by its name; ``"subset"``, likewise,
             but some may lack validation pictures; ``"position"``, by their number, whatever they are called.
@@ -148,8 +158,12 @@ def index_validation(data_path: str | os.PathLike, num_classes: int, match: str 
     Raises:
         UserError: as ``index_dataset``; class folders that are too many are ``matched``'s matter, which names them.
     """
-    listed = (Path(data_path) / "val_list.txt").is_file()
-    return index_dataset(data_path, "val", num_classes if listed or match == "position" else None)
+    return index_dataset(data_path, "val", num_classes if match == "position" or _numbered(Path(data_path), "val") else None)
+
+
+def _numbered(root: Path, split: str) -> bool:
+    """Whether a split's labels are numbers that somebody wrote: in a list file or in shards."""
+    return (root / f"{split}_list.txt").is_file() or (not (root / split).is_dir() and bool(find_shards(root, split)))
 
 
 def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str = "name") -> DatasetIndex:
@@ -182,7 +196,7 @@ def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str 
 def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
     """Names of the training classes, without a look at the pictures; None where there is no training split, or no names."""
     root = Path(data_path)
-    if (root / "train_list.txt").is_file():
+    if _numbered(root, "train"):
         return _listed_classes(root / CLASSES_FILE, 1) if (root / CLASSES_FILE).is_file() else None
     if not (root / "train").is_dir():
         return None
@@ -192,7 +206,7 @@ def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
 def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
     folder = root / split
     if not folder.is_dir():
-        raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt")
+        raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar")
     listed = cached(root, folder, "folders", functools.partial(_list_folders, root, folder))
     classes = tuple(listed.meta["classes"])
     if num_classes is not None and len(classes) > num_classes:
@@ -224,7 +238,7 @@ def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
 
 def _of_listed(root: Path, listed: Listed, classes: tuple[str, ...], source: Path, named: bool) -> DatasetIndex:
     names, labels = Names(listed.arrays["text"], listed.arrays["ends"]), Labels(listed.arrays["labels"])
-    return DatasetIndex(root, names, labels, classes, source, named, _Digest(names, labels, listed.meta["digest"]))
+    return DatasetIndex(root, names, labels, classes, source, named, None, _Digest(names, labels, listed.meta["digest"]))
 
 
 def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:
@@ -265,6 +279,30 @@ def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
     if not pictures:
         raise UserError(f"{list_file} lists no picture")
     return _listed(pictures, folders, {"labels": labels})
+
+
+def _from_shards(root: Path, split: str, shards: list[Path], num_classes: int | None) -> DatasetIndex:
+    limit = MAX_CLASSES if num_classes is None else num_classes
+    whose = "there may be" if num_classes is None else "the model has"
+    read = functools.partial(_read_shards, root, split, shards, limit, whose)
+    listed = cached(root, root, "\n".join(path.name for path in shards), read, f"{split} shards")
+    if listed.meta["labels"] > limit:
+        listed = read()  # says which member has a label beyond them
+    classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
+    index = _of_listed(root, listed, classes, root / f"{split}-*.tar", (root / CLASSES_FILE).is_file())
+    states = tuple((size, changed) for _, _, size, changed in listed.folders.values())
+    arrays = listed.arrays
+    return replace(index, places=Places(tuple(shards), states, arrays["shard"], arrays["offset"], arrays["size"]))
+
+
+def _read_shards(root: Path, split: str, shards: list[Path], limit: int, whose: str) -> Listed:
+    pictures = PlacesBuilder()
+    states = {os.path.join(os.getcwd(), path): stamp(path) for path in shards}
+    for number, path in enumerate(shards):
+        pictures.add_shard(number, list_shard(path, IMAGE_EXTENSIONS, limit, whose))
+    if not pictures:
+        raise UserError(f"{root / split}-*.tar hold no picture")
+    return _listed(pictures, states, {"labels": max(pictures.labels) + 1})
 
 
 def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import printable
 from mobilenetv3_common.picture_format import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
+from mobilenetv3_common.shards import Member
 
 IMAGE_BACKENDS = ("pil", "cv2")
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # those of torchvision's ImageFolder
@@ -57,11 +58,18 @@ def decode_image(path: str | os.PathLike, backend: str = "pil", rules: Rules = T
         NotAPicture: it is of another format.
         TooLarge: it has too many pixels or scans.
     """
-    return decode_bytes(_read(path), printable(path), backend, rules)
+    return decode_bytes(read_picture(path), printable(path), backend, rules)
 
 
-def _read(path: str | os.PathLike) -> bytes:
+def read_picture(path: str | os.PathLike) -> bytes:
+    """A picture's file, not decoded; ``path`` may be a member of a tar shard.
+
+    Raises:
+        UserError: it cannot be read, or is no regular file.
+    """
     try:
+        if isinstance(path, Member):
+            return path.read()
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe that nobody writes into would hang
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UserError(f"cannot read picture {path}: it is no regular file")
@@ -86,7 +94,7 @@ def decode_pixels(path: str | os.PathLike, rules: Rules = TRAINING) -> np.ndarra
     Raises:
         UserError: as ``decode_image``.
     """
-    data, name = _read(path), printable(path)
+    data, name = read_picture(path), printable(path)
     kind = format_of(data, name, rules)
     return np.asarray(_decode_pil(data, name, kind, rules)) if _needs_pillow(data) else _pixels_cv2(data, name, rules)
 

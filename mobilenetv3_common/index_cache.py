@@ -42,7 +42,7 @@ class Listed:
     Attributes:
         arrays: the columns, by name.
         meta: what else there is to say, as JSON values.
-        folders: whose contents were listed, with their states from before the listing.
+        folders: (or shards) whose contents were listed, with their states from before the listing.
     """
 
     arrays: dict[str, np.ndarray]
@@ -56,7 +56,7 @@ def stamp(path: str | os.PathLike) -> list[int]:
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
-def cached(root: Path, source: Path, content: str, make: Callable[[], Listed]) -> Listed:
+def cached(root: Path, source: Path, content: str, make: Callable[[], Listed], kind: str = "") -> Listed:
     """The listing of ``source`` in ``root``, from its file where that holds, else made, and kept where it is large.
 
     Processes that ask at the same time wait for the first one to make it.
@@ -66,11 +66,12 @@ def cached(root: Path, source: Path, content: str, make: Callable[[], Listed]) -
         source: the list file or folder; a lock on it is what the others wait for.
         content: what the listing depends on besides its folders, as a digest.
         make: lists; only called where no file holds.
+        kind: tells listings of one source apart.
 
     Raises:
         UserError: as ``make``.
     """
-    place = _place(root, source)
+    place = _place(root, source, kind)
     if (found := _read(place, content)) is not None:
         return found
     with _alone(source):
@@ -84,9 +85,9 @@ def cached(root: Path, source: Path, content: str, make: Callable[[], Listed]) -
         return listed
 
 
-def _place(root: Path, source: Path) -> Path:
+def _place(root: Path, source: Path, kind: str) -> Path:
     """One file for a source under its name in a data path: links may give one folder two names, and two folders one list."""
-    key = "\n".join((os.path.realpath(root), os.path.realpath(source), source.name))
+    key = "\n".join((os.path.realpath(root), os.path.realpath(source), source.name, kind))
     name = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
     return Path(os.environ.get("MOBILENETV3_CACHE") or ROOT / ".cache") / "index" / f"{name}.index"
 

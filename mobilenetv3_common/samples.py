@@ -6,10 +6,10 @@ data package is a ``Samples`` with its transforms.
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,8 +125,8 @@ class Samples(ABC):
         params = sample_params(self.preset, self.seed, key, height, width)
         return self.train_transform(image, self.preset, params), label, shown
 
-    def decode(self, path: Path) -> Image.Image | np.ndarray:
-        """A file to an RGB picture; OpenCV's pixels stay an array in training, where OpenCV crops and scales them too.
+    def decode(self, path: os.PathLike) -> Image.Image | np.ndarray:
+        """A file, or a member of a shard, to an RGB picture; in training OpenCV's pixels stay an array, which it crops too.
 
         Raises:
             UserError: it cannot be decoded; the message names it.

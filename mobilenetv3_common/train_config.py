@@ -141,7 +141,7 @@ class TrainConfig:
         "or validation may lack some; or names are not compared",
         ("name", "subset", "position"),
     )
-    data_path: str = _pictures("", "ImageNet layout or list files", metavar="DIR")
+    data_path: str = _pictures("", "ImageNet layout, list files or tar shards", metavar="DIR")
     image_backend: str = _pictures("pil", "decoder of pictures", IMAGE_BACKENDS)
     on_bad_image: str = _pictures("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
     check_data: bool = _pictures(False, "decode every picture before the first update, and name those that cannot be read")

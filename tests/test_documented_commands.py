@@ -206,6 +206,9 @@ EXPECTED: dict[str, Run] = {
     # Sixteen pictures: on some processors one of them is named wrongly.
     r"python tools/eval\.py --config output/lite/config\.yaml .*": Run((r"top1: (1\.0|0\.9)",)),
     r"python tools/eval\.py .* --confusion output/digits/confusion\.png": Run((r"top1: 0\.9[89]",), weekly=DIGITS),
+    r"python tools/make_shards\.py --data-path lite_data --output-dir lite_shards": Run(
+        (r"^16 train pictures in 1 shard and 16 val pictures in 1 shard in lite_shards$",)
+    ),
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
     r"python tools/doctor\.py data lite_data .*": Run(
         (r"^data\.leak .* none found", r"^No problem found in lite_data by 1[34] checks")

@@ -3,8 +3,9 @@
 inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
 int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
 
-loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, beside
-torchvision's own transforms in torch's loader, on the same JPEGs with the same workers.
+loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, from a folder
+and from tar shards, beside torchvision's own transforms in torch's loader and, where it is installed, in webdataset's, on the
+same JPEGs with the same workers.
 
 train: an update of the engine beside a bare loop of forward, loss, backward and update on the same batches.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import statistics
@@ -59,12 +61,16 @@ def loader_cases(folder: Path, pictures: int, workers: int, batch_size: int) -> 
     import torch
     from torchvision import datasets, transforms
 
-    from mobilenetv3_common.dataset_index import index_dataset
+    from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
     from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD, TrainPreset
     from mobilenetv3_common.sampling import BatchPlan
+    from mobilenetv3_common.shard_writer import write_shards
 
     torch.set_num_threads(1)
     index = index_dataset(folder, "train")
+    size = sum(os.path.getsize(index.path(number)) for number in range(len(index)))
+    write_shards({"train": index}, folder / "shards", size // (4 * max(1, workers)))
+    sharded = index_dataset(folder / "shards", "train")
     own = transforms.Compose(
         [
             transforms.RandomResizedCrop(224),
@@ -79,7 +85,15 @@ def loader_cases(folder: Path, pictures: int, workers: int, batch_size: int) -> 
         dataset = datasets.ImageFolder(str(folder / "train"), own)
         return torch.utils.data.DataLoader(dataset, batch_size, shuffle=True, num_workers=workers, drop_last=True)
 
-    def ours(framework: str, backend: str) -> Iterable[Any]:
+    def webdataset_case() -> Iterable[Any]:
+        import webdataset
+
+        urls = [str(path) for path in sorted((folder / "shards").glob("train-*.tar"))]
+        pictures = webdataset.WebDataset(urls, shardshuffle=len(urls), empty_check=False).shuffle(1000).decode("pil")
+        pictures = pictures.to_tuple("jpeg", "cls").map_tuple(own, int).batched(batch_size, partial=False)
+        return torch.utils.data.DataLoader(pictures, None, num_workers=workers)
+
+    def ours(framework: str, backend: str, index: DatasetIndex) -> Iterable[Any]:
         data = importlib.import_module(f"mobilenetv3_{framework}.data")
         dataset = data.ImageDataset(index, TrainPreset(), 0, backend)
         return data.build_loader(dataset, BatchPlan(len(index), batch_size, shuffle=True, drop_last=True), workers)
@@ -91,10 +105,14 @@ def loader_cases(folder: Path, pictures: int, workers: int, batch_size: int) -> 
         count = sum(1 for _ in batches)
         return count * batch_size / (time.perf_counter() - start)
 
-    cases = {"torchvision pil": lambda: timed(torchvision_case)}
+    cases: dict[str, Callable[[], float]] = {"torchvision pil": lambda: timed(torchvision_case)}
+    if importlib.util.find_spec("webdataset") is not None:
+        cases["webdataset pil, shards"] = lambda: timed(webdataset_case)
     for framework in ("ref", "paddle"):
         for backend in ("pil", "cv2"):
-            cases[f"{framework} {backend}"] = lambda f=framework, b=backend: timed(lambda: ours(f, b))  # type: ignore[misc]
+            for name, listed in (("", index), (", shards", sharded)):
+                make = functools.partial(ours, framework, backend, listed)
+                cases[f"{framework} {backend}{name}"] = functools.partial(timed, make)
     return cases
 
 

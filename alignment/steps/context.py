@@ -431,7 +431,10 @@ class Context:
         """
         if self.data_path is None:
             raise UserError(f"the project {self.project.name} has no pictures of its own: give --data-path")
-        return index_dataset(self.data_path, split, self.num_classes)
+        index = index_dataset(self.data_path, split, self.num_classes)
+        if index.places is not None:
+            raise UserError(f"{self.data_path} holds tar shards, which the steps do not read: give their folder")
+        return index
 
     def photographs(self, count: int, size: int = 224) -> tuple[np.ndarray, np.ndarray]:
         """The first ``count`` validation pictures (repeated where there are fewer), preprocessed by the reference.

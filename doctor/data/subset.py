@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def write_subset(subject: DataSubject, count: int, folder: str | Path) -> str:
     return f"{' and '.join(said)} pictures of {len(names)} classes in {target}"
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: os.PathLike, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

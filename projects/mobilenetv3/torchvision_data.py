@@ -6,8 +6,8 @@ distributions ``torchvision_draws`` states. Decoding, transforms, grouping and m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, MixParams, RunPlan, SampleKey, SampleParams, mix_params, sample_params
 
 
-def decode(path: Path, backend: str) -> Image.Image:
+def decode(path: os.PathLike, backend: str) -> Image.Image:
     """An RGB picture; OpenCV decodes JPEG alone, and not CMYK, as the packages document."""
     if backend == "cv2":
         with Image.open(path) as image:
@@ -89,7 +89,7 @@ class ImageDataset:
         params = sample_params(self.preset, self.seed, key, image.height, image.width)
         return train_transform(np.asarray(image) if self.backend == "cv2" else image, self.preset, params), label, key
 
-    def decode(self, path: Path) -> Image.Image:
+    def decode(self, path: os.PathLike) -> Image.Image:
         return decode(path, self.backend)
 
     def mix_batch(
