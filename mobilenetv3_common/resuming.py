@@ -10,7 +10,7 @@ from mobilenetv3_common.checkpoint import checkpoint_classes
 from mobilenetv3_common.class_names import are_numbers, difference
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.train_config import TrainConfig, flag_of
+from mobilenetv3_common.train_config import WHOLE_RUN, TrainConfig, flag_of
 
 # What a run may change when it goes on from a checkpoint; everything else would make it another run.
 _FREE_ON_RESUME = (
@@ -42,10 +42,11 @@ def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, 
     if of != framework:
         raise UserError(f"checkpoint {source} is from --framework {of}: give its weights as --pretrained instead")
     now = {f.name: getattr(config, f.name) for f in fields(config)}
-    other = [k for k in now if k not in _FREE_ON_RESUME and then.get(k) != now[k]]
-    if "epochs" in other and config.lr_schedule != "cosine":
+    then = {f.name: f.default for f in fields(config)} | then  # one from before a setting was there had its default
+    other = [k for k in now if k not in _FREE_ON_RESUME and then[k] != now[k]]
+    if "epochs" in other and config.lr_schedule not in WHOLE_RUN:
         other.remove("epochs")
-    differing = [f"{flag_of(k)} {then.get(k)} there, {now[k]} here" for k in other]
+    differing = [f"{flag_of(k)} {then[k]} there, {now[k]} here" for k in other]
     if batch != global_batch:
         differing.append(f"{batch} pictures a forward pass of all ranks there, {global_batch} here")
     if differing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, EvalPreset, TrainPreset
 from mobilenetv3_common.ranges import Range
 
-OPTIMIZERS = ("sgd", "rmsprop", "adamw")
-SCHEDULES = ("constant", "step", "exponential", "cosine")
+OPTIMIZERS = ("sgd", "rmsprop", "adamw", "adam", "adadelta", "lamb", "lion")
+SCHEDULES = ("constant", "step", "exponential", "cosine", "multistep", "polynomial", "onecycle", "restarts")
+WHOLE_RUN = ("cosine", "polynomial", "onecycle")  # schedules whose every rate depends on the number of epochs
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,20 @@ class OptimizerConfig:
     """One optimizer, in torch's terms.
 
     Attributes:
-        name: ``"sgd"`` (with momentum), ``"rmsprop"`` (eps outside the root) or ``"adamw"``.
+        name: ``"sgd"`` (with momentum), ``"rmsprop"`` (eps outside the root), ``"adam"``, ``"adamw"``, ``"adadelta"``,
+            ``"lamb"`` (You et al., 2020) or ``"lion"`` (Chen et al., 2023).
         lr: initial learning rate, above 0.
         momentum: of sgd and rmsprop, 0..1.
-        alpha: smoothing constant of rmsprop, 0..1.
-        beta1, beta2: of adamw, 0..1.
-        eps: of rmsprop and adamw, above 0.
-        weight_decay: L2 penalty added to the gradient (sgd, rmsprop), decoupled for adamw.
+        nesterov: whether sgd looks ahead; needs a momentum.
+        alpha: smoothing constant of rmsprop and adadelta (there called rho), 0..1.
+        beta1, beta2: of adam, adamw, lamb and lion, 0..1.
+        eps: of all but sgd and lion, above 0.
+        weight_decay: L2 penalty added to the gradient (sgd, rmsprop, adam, adadelta), decoupled for adamw and lion; for lamb
+            part of the direction whose length the weights' norm replaces (only where there is a decay).
         norm_weight_decay: the same for BatchNorm's weights and biases; ``weight_decay`` where None.
         bias_weight_decay: the same for the biases of all other layers.
+        l1_decay: L1 penalty: this times the sign of each weight is added to its gradient, after clipping; not for norm
+            layers and biases that have a weight decay of their own.
     """
 
     name: str = "sgd"
@@ -44,13 +51,17 @@ class OptimizerConfig:
     weight_decay: float = 1e-4
     norm_weight_decay: float | None = None
     bias_weight_decay: float | None = None
+    nesterov: bool = False
+    l1_decay: float = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
             raise UserError(f"unknown optimizer {self.name!r}: use one of {', '.join(OPTIMIZERS)}")
-        decays = (self.weight_decay, self.norm_weight_decay or 0.0, self.bias_weight_decay or 0.0)
+        decays = (self.weight_decay, self.norm_weight_decay or 0.0, self.bias_weight_decay or 0.0, self.l1_decay)
         if not self.lr > 0 or not self.eps > 0 or not min(decays) >= 0:
             raise UserError(f"lr and eps must be above 0 and weight decays not negative, found {self}")
+        if self.nesterov and (self.name != "sgd" or not self.momentum > 0):
+            raise UserError(f"--nesterov needs --optimizer sgd and --momentum above 0, found {self.name} and {self.momentum:g}")
 
     def in_float32(self) -> OptimizerConfig:
         """Every number rounded to float32: what Paddle's kernels hold, whatever the type of the parameters."""
@@ -64,9 +75,14 @@ class ScheduleConfig:
     """How the learning rate moves; one unit is one call of the schedule's ``step``.
 
     Attributes:
-        name: ``"constant"``, ``"step"`` (x ``gamma`` every ``step_size``), ``"exponential"`` (x ``gamma`` every unit) or
-            ``"cosine"`` (down to ``lr_min`` over ``total`` units, warm-up included).
+        name: ``"constant"``, ``"step"`` (x ``gamma`` every ``step_size``), ``"exponential"`` (x ``gamma`` every unit),
+            ``"cosine"`` (down to ``lr_min`` over ``total`` units, warm-up included), ``"multistep"`` (x ``gamma`` at each of
+            ``milestones``), ``"polynomial"`` (down to ``lr_min`` with ``power`` over ``total`` units, warm-up included),
+            ``"onecycle"`` (cosines from lr / ``start_div`` up to lr over the share ``rise`` of ``total``, then down to
+            ``lr_min``; it has no other warm-up) or ``"restarts"`` (a cosine down to ``lr_min`` over ``restart`` units, again
+            over ``restart_factor`` times as many, and so on).
         warmup: units of linear warm-up from ``warmup_decay`` x lr to lr, 0 for none; the schedule proper begins after.
+        milestones: units from the run's beginning, warm-up included, rising.
     """
 
     name: str = "constant"
@@ -76,20 +92,38 @@ class ScheduleConfig:
     lr_min: float = 0.0
     warmup: int = 0
     warmup_decay: float = 0.01
+    milestones: tuple[int, ...] = ()
+    power: float = 1.0
+    restart: int = 1
+    restart_factor: int = 1
+    rise: float = 0.3
+    start_div: float = 25.0
 
     def __post_init__(self) -> None:
         if self.name not in SCHEDULES:
             raise UserError(f"unknown schedule {self.name!r}: use one of {', '.join(SCHEDULES)}")
         if self.step_size < 1 or self.warmup < 0 or not 0 < self.warmup_decay <= 1 or not 0 < self.gamma <= 1:
             raise UserError(f"step_size must be at least 1, warmup not negative, gamma and warmup_decay within 0..1, found {self}")
-        if self.name == "cosine" and self.total <= self.warmup:
-            raise UserError(f"a cosine schedule of {self.total} units ends before its warm-up of {self.warmup}")
+        if self.name in ("cosine", "polynomial") and self.total <= self.warmup:
+            raise UserError(f"a {self.name} schedule of {self.total} units ends before its warm-up of {self.warmup}")
+        if self.name == "multistep" and (not self.milestones or [*self.milestones] != sorted({*self.milestones})):
+            raise UserError("a multistep schedule needs milestones that rise, as in --lr-milestones 30,60,80")
+        if self.name == "multistep" and self.milestones[0] <= self.warmup:
+            raise UserError("the first of --lr-milestones must lie after the warm-up: lower --warmup-epochs, or leave it out")
+        if self.name == "onecycle" and self.warmup:
+            raise UserError("a onecycle schedule has a warm-up of its own (--lr-rise, --lr-start-div): leave --warmup-epochs out")
+        if self.name == "onecycle" and not 1 < self.rise * self.total <= self.total - 1:
+            raise UserError(
+                f"a onecycle schedule of {self.total} step(s) cannot rise over {self.rise:g} of them: it needs more than one step "
+                "to rise and one to fall; change --lr-rise, train more epochs, or use --lr-unit update"
+            )
 
 
 # The keys of both packages' ``models.MODELS``.
 MODELS = ("mobilenet_v3_small", "mobilenet_v3_large")
 
 
+MANY = 1000  # updates an epoch with which a config checks its schedule before the data are known
 COUNT, SWITCHABLE, SHARE, BELOW_ONE = "[1, 1e9]", "[0, 1e9]", "[0, 1]", "[0, 1)"
 
 
@@ -161,23 +195,40 @@ class TrainConfig:
     optimizer: str = _optimization("sgd", "optimizer", OPTIMIZERS)
     lr: float = _schedule(0.1, "learning rate", within="(0, inf)")
     scale_lr_from: int | None = _schedule(
-        None, "scale lr linearly with the global batch: lr is for this many pictures an update", within=COUNT
+        None, "scale lr with the global batch: lr is for this many pictures an update", within=COUNT
     )
+    scale_lr_by: str = _schedule("linear", "how --scale-lr-from scales: by the batches' ratio or its root", ("linear", "sqrt"))
     momentum: float = _optimization(0.9, "of sgd and rmsprop", within=BELOW_ONE)
-    alpha: float = _optimization(0.9, "smoothing constant of rmsprop", within=BELOW_ONE)
-    beta1: float = _optimization(0.9, "of adamw", within=BELOW_ONE)
-    beta2: float = _optimization(0.999, "of adamw", within=BELOW_ONE)
-    eps: float = _optimization(1e-8, "of rmsprop and adamw", within="(0, 1]")
-    weight_decay: float = _optimization(1e-4, "L2 penalty, decoupled for adamw", within=SHARE)
+    nesterov: bool = _optimization(False, "sgd with Nesterov momentum")
+    alpha: float = _optimization(0.9, "smoothing constant of rmsprop and adadelta (rho)", within=BELOW_ONE)
+    beta1: float = _optimization(0.9, "of adam, adamw, lamb and lion", within=BELOW_ONE)
+    beta2: float = _optimization(0.999, "of adam, adamw, lamb and lion", within=BELOW_ONE)
+    eps: float = _optimization(1e-8, "of all optimizers but sgd and lion", within="(0, 1]")
+    weight_decay: float = _optimization(1e-4, "L2 penalty, decoupled for adamw and lion", within=SHARE)
     norm_weight_decay: float | None = _optimization(None, "the same for BatchNorm; by default like all others", within=SHARE)
     bias_weight_decay: float | None = _optimization(
         None, "the same for the biases of other layers; by default like all others", within=SHARE
     )
+    l1_decay: float = _schedule(
+        0.0,
+        "L1 penalty, of the parameters that have --weight-decay: times the sign of a weight, added to its gradient",
+        within=SHARE,
+    )
     lr_schedule: str = _schedule("cosine", "how the learning rate moves", SCHEDULES)
     lr_unit: str = _schedule("update", "what the schedule moves by", ("update", "epoch"))
     lr_step_epochs: int = _schedule(30, "step schedule: epochs between steps", within=COUNT)
-    lr_gamma: float = _schedule(0.1, "step and exponential schedule: factor, for every step or epoch", within="(0, 1]")
-    lr_min: float = _schedule(0.0, "cosine schedule: learning rate at the end", within="[0, inf)")
+    lr_milestones: str | None = _schedule(
+        None, "multistep schedule: epochs after which the rate falls, e.g. 30,60,80", metavar="N,N"
+    )
+    lr_gamma: float = _schedule(0.1, "step, multistep and exponential schedule: factor, for every step or epoch", within="(0, 1]")
+    lr_min: float = _schedule(
+        0.0, "cosine, restarts, polynomial and onecycle schedule: learning rate at the end", within="[0, inf)"
+    )
+    lr_power: float = _schedule(1.0, "polynomial schedule: exponent of the share of the run that is left", within="(0, 16]")
+    lr_restart_epochs: int = _schedule(10, "restarts schedule: epochs of the first cosine", within=COUNT)
+    lr_restart_factor: int = _schedule(1, "restarts schedule: how many times as long each further cosine is", within="[1, 100]")
+    lr_rise: float = _schedule(0.3, "onecycle schedule: share of the run in which the rate rises", within="(0, 1)")
+    lr_start_div: float = _schedule(25.0, "onecycle schedule: it begins at lr divided by this", within="[1, 1e6]")
     warmup_epochs: int = _schedule(0, "epochs of linear warm-up", within="[0, 1e6]")
     warmup_decay: float = _schedule(0.01, "share of lr at which the warm-up begins", within="(0, 1]")
     label_smoothing: float = _regularisation(0.0, "share of the label spread over all classes, 0 to below 1", within=BELOW_ONE)
@@ -242,14 +293,14 @@ class TrainConfig:
         )
         # What the parts themselves refuse.
         self.optimizer_config(1)
-        self.schedule_config(1)
+        self.schedule_config(MANY)
         self.train_preset, self.eval_preset  # noqa: B018
 
     def optimizer_config(self, global_batch: int) -> OptimizerConfig:
         """The optimizer for ``global_batch`` pictures an update."""
         return OptimizerConfig(
             name=self.optimizer,
-            lr=self.lr * global_batch / self.scale_lr_from if self.scale_lr_from else self.lr,
+            lr=self.scaled_lr(global_batch),
             momentum=self.momentum,
             alpha=self.alpha,
             beta1=self.beta1,
@@ -258,7 +309,29 @@ class TrainConfig:
             weight_decay=self.weight_decay,
             norm_weight_decay=self.norm_weight_decay,
             bias_weight_decay=self.bias_weight_decay,
+            nesterov=self.nesterov,
+            l1_decay=self.l1_decay,
         )
+
+    def scaled_lr(self, global_batch: int) -> float:
+        """The learning rate for ``global_batch`` pictures an update, before the schedule."""
+        if not self.scale_lr_from:
+            return self.lr
+        if self.scale_lr_by == "sqrt":
+            return self.lr * math.sqrt(global_batch / self.scale_lr_from)
+        return self.lr * global_batch / self.scale_lr_from
+
+    @property
+    def milestones(self) -> tuple[int, ...]:
+        """``lr_milestones`` as numbers of epochs.
+
+        Raises:
+            UserError: it is no list of whole numbers above 0.
+        """
+        texts = [text.strip() for text in (self.lr_milestones or "").split(",") if text.strip()]
+        fit = all(text.isascii() and text.isdecimal() and 0 < int(text[:10]) <= 10**6 for text in texts)
+        _require(fit, "--lr-milestones must be whole numbers of epochs with commas between, as in 30,60,80", self.lr_milestones)
+        return tuple(map(int, texts))
 
     def schedule_config(self, updates_per_epoch: int) -> ScheduleConfig:
         """The schedule in its unit; an exponential one decays by ``lr_gamma`` an epoch, whatever the unit."""
@@ -272,6 +345,12 @@ class TrainConfig:
             lr_min=self.lr_min,
             warmup=self.warmup_epochs * per_epoch,
             warmup_decay=self.warmup_decay,
+            milestones=tuple(epoch * per_epoch for epoch in self.milestones),
+            power=self.lr_power,
+            restart=self.lr_restart_epochs * per_epoch,
+            restart_factor=self.lr_restart_factor,
+            rise=self.lr_rise,
+            start_div=self.lr_start_div,
         )
 
     @property

@@ -14,7 +14,8 @@ from alignment.localize.stages import updates
 from alignment.steps import schedules
 from alignment.steps.context import Lane
 from alignment.steps.result import StepResult
-from mobilenetv3_common.train_config import OptimizerConfig, TrainConfig
+from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
+from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
 from mobilenetv3_paddle.train import build_optimizer, build_schedule
 from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with
 from projects.mobilenetv3.project import PROJECT
@@ -60,7 +61,7 @@ SCHEDULES = {
         "schedule.constant.epoch.warmup2", "build_schedule(warm-up)", Kind.WARMUP_MISSING,
     ),
     "warm-up one step longer": (
-        lambda: changed(lambda c: dataclasses.replace(c, warmup=c.warmup + 1) if c.warmup else c),
+        lambda: changed(lambda c: dataclasses.replace(c, warmup=c.warmup + 1) if c.warmup and c.name != "multistep" else c),
         "schedule.step.update.warmup3", "build_schedule(warm-up)", Kind.WARMUP_LENGTH,
     ),
     "exponential squared": (
@@ -104,9 +105,10 @@ def compared(context, lanes, compare, project):
 
 def test_sound_schedules_and_groups_agree(context, lanes):
     failed, result = compared(context, lanes, schedules.compare, PROJECT)
-    assert failed == [] and result.passed and len(result.quantities) == 24 + 3 + 1
-    covered = {"constant schedule", "step schedule", "exponential schedule", "cosine schedule", "warm-up", "warm-up by epoch"}
-    assert set(result.covers) == covered | {"sgd", "rmsprop", "adamw", "norm weight decay", "bias weight decay"}
+    assert failed == [] and result.passed and len(result.quantities) == 45 + 9 + 1
+    updates = {"Nesterov momentum", "L1 decay", "norm weight decay", "bias weight decay"}
+    rates = {"warm-up", "warm-up by epoch", "square-root scaling"}
+    assert set(result.covers) == {f"{name} schedule" for name in TRAIN_SCHEDULES} | rates | updates | set(OPTIMIZERS)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -123,7 +125,7 @@ def test_a_mistake_that_both_sides_share_is_seen_by_the_formula(context, lanes, 
     right, plan = TrainConfig.optimizer_config, TrainConfig.schedule_config
     monkeypatch.setattr(TrainConfig, "optimizer_config", lambda config, pictures: right(config, config.scale_lr_from or pictures))
     failed, result = compared(context, lanes, schedules.compare_schedules, PROJECT)
-    assert len(failed) == 24 and "closed formula" in result.quantities[0].reason
+    assert len(failed) == 45 and "closed formula" in result.quantities[0].reason
     monkeypatch.setattr(TrainConfig, "optimizer_config", right)
     monkeypatch.setattr(
         TrainConfig, "schedule_config", lambda config, updates: dataclasses.replace(plan(config, updates), gamma=config.lr_gamma)

@@ -104,6 +104,18 @@ def test_a_cosine_schedulers_get_lr_is_a_step_ahead():
     assert abs(schedule.get_lr() - present) > 5e-3
 
 
+def test_a_schedule_with_restarts_forgets_its_place():
+    def made():
+        return paddle.optimizer.lr.CosineAnnealingWarmRestarts(0.1, T_0=3)
+
+    schedule, resumed = made(), made()
+    schedule.step()
+    resumed.set_state_dict(schedule.state_dict())
+    for one in (schedule, resumed):
+        one.step()
+    assert abs(schedule() - resumed()) > 1e-3
+
+
 def test_a_group_puts_nesterov_back_to_the_constructors():
     weight = paddle.create_parameter([1], "float32", default_initializer=paddle.nn.initializer.Constant(0.0))
     optimizer = paddle.optimizer.Momentum(1.0, 0.5, parameters=[{"params": [weight]}], use_nesterov=False)

@@ -98,6 +98,11 @@ SCHEDULES = [
     ScheduleConfig("exponential", gamma=0.9, warmup=3),
     ScheduleConfig("cosine", total=20, lr_min=1e-3),
     ScheduleConfig("cosine", total=20, warmup=5),
+    ScheduleConfig("multistep", milestones=(4, 6, 12), gamma=0.5, warmup=3),
+    ScheduleConfig("polynomial", total=20, power=2.5, lr_min=1e-3, warmup=4),
+    ScheduleConfig("onecycle", total=21, lr_min=1e-3),
+    ScheduleConfig("onecycle", total=20),
+    ScheduleConfig("restarts", restart=3, restart_factor=2, lr_min=1e-3, warmup=2),
 ]
 
 
@@ -120,13 +125,22 @@ def test_schedules_move_as_torchs(config):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: OptimizerConfig("adam"),
+        lambda: OptimizerConfig("adamax"),
+        lambda: OptimizerConfig("adam", nesterov=True),
+        lambda: OptimizerConfig(nesterov=True, momentum=0.0),
+        lambda: OptimizerConfig(l1_decay=-1.0),
         lambda: OptimizerConfig(lr=0.0),
         lambda: OptimizerConfig(lr=float("nan")),
         lambda: OptimizerConfig(weight_decay=-1),
         lambda: ScheduleConfig("linear"),
         lambda: ScheduleConfig("step", step_size=0),
         lambda: ScheduleConfig("cosine", total=5, warmup=5),
+        lambda: ScheduleConfig("polynomial", total=5, warmup=5),
+        lambda: ScheduleConfig("multistep"),
+        lambda: ScheduleConfig("multistep", milestones=(3, 3)),
+        lambda: ScheduleConfig("multistep", milestones=(3, 5), warmup=3),
+        lambda: ScheduleConfig("onecycle", total=20, warmup=2),
+        lambda: ScheduleConfig("onecycle", total=3),
     ],
 )
 def test_impossible_configs_are_refused(make):

@@ -183,7 +183,7 @@ def topics(run: Run) -> list[str]:
     """What a run covers."""
     more = {"gradient clipping": run.clip_norm is not None, "accumulation": run.accumulate > 1}
     also = [topic for topic, holds in more.items() if holds]
-    return [run.optimizer.name, f"{run.schedule.name} schedule", "label smoothing", *also]
+    return [*schedules.update_topics(run.optimizer), f"{run.schedule.name} schedule", "label smoothing", *also]
 
 
 def lacks_updates(context: Context) -> str:

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from alignment.steps.context import Context
+from alignment.steps.schedules import update_topics
 from alignment.steps.topics import AUGMENTATIONS
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -65,6 +66,8 @@ def in_small(config: TrainConfig, model: str, epochs: int) -> TrainConfig:
     """
     share = epochs / config.epochs
     warmup = min(max(1, round(config.warmup_epochs * share)), epochs - 1) if config.warmup_epochs else 0
+    later = sorted({max(warmup + 1, round(epoch * share)) for epoch in config.milestones})
+    milestones = ",".join(map(str, later))
     scale = 1.0 if config.scale_lr_from else RECIPE.batch_size / config.batch_size
     own = {field.name: getattr(config, field.name) for field in fields(config)}
     numbers: dict[str, Any] = {name: rounded(value) for name, value in own.items() if isinstance(value, float)}
@@ -73,6 +76,8 @@ def in_small(config: TrainConfig, model: str, epochs: int) -> TrainConfig:
         "epochs": epochs,
         "warmup_epochs": warmup,
         "lr_step_epochs": max(1, round(config.lr_step_epochs * share)),
+        "lr_restart_epochs": max(1, round(config.lr_restart_epochs * share)),
+        "lr_milestones": milestones or None,
         "lr": rounded(config.lr * scale),
         "lr_min": rounded(config.lr_min * scale),
         "accumulate": min(config.accumulate, MOST_ACCUMULATED),
@@ -96,14 +101,15 @@ def rounded(value: float, bits: int = BITS) -> float:
 def topics(config: TrainConfig) -> list[str]:
     """What a recipe covers."""
     found = {
-        config.optimizer: True,
+        **dict.fromkeys(update_topics(config.optimizer_config(1)), True),
         f"{config.lr_schedule} schedule": True,
         "warm-up" if config.lr_unit == "update" else "warm-up by epoch": config.warmup_epochs,
         "norm weight decay": config.norm_weight_decay is not None,
         "bias weight decay": config.bias_weight_decay is not None,
         "gradient clipping": config.clip_norm,
         "accumulation": config.accumulate > 1,
-        "scaled learning rate": config.scale_lr_from,
+        "scaled learning rate": config.scale_lr_from and config.scale_lr_by == "linear",
+        "square-root scaling": config.scale_lr_from and config.scale_lr_by == "sqrt",
         "moving average": config.ema_decay,
         "freezing": config.freeze_bn,
         "label smoothing": config.label_smoothing,

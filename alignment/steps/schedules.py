@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,19 @@ from mobilenetv3_common.weights import State
 
 UPDATES_PER_EPOCH = 4
 PICTURES = 64  # an update: the learning rates are scaled from 32
-WHOLE = TrainConfig(epochs=9, lr=0.25, scale_lr_from=32, lr_step_epochs=2, lr_gamma=0.5, lr_min=2.0**-6)
+WHOLE = TrainConfig(
+    epochs=9, lr=0.25, scale_lr_from=32, lr_step_epochs=2, lr_gamma=0.5, lr_min=2.0**-6,
+    lr_milestones="4,5,8", lr_power=1.75, lr_restart_epochs=2, lr_restart_factor=2, lr_rise=0.375, lr_start_div=20.0,
+)  # fmt: skip
 WARMUPS = ((0, 0.01), (2, 0.01), (3, 0.25))  # epochs, share of the learning rate at which they begin
 
 # Decays of weights, norm layers and biases so far apart that none can stand for another; numbers that float32 holds.
-DECAYS = {"weight_decay": 2.0**-5, "norm_weight_decay": 2.0**-3, "bias_weight_decay": 2.0**-7}
+DECAYS: dict[str, Any] = {"weight_decay": 2.0**-5, "norm_weight_decay": 2.0**-3, "bias_weight_decay": 2.0**-7}
 GROUPS = tuple(
     OptimizerConfig(name, lr=2.0**-4, momentum=0.75, alpha=0.875, beta1=0.875, beta2=0.96875, eps=2.0**-5, **DECAYS)
     for name in OPTIMIZERS
 )
+GROUPS += (replace(GROUPS[0], nesterov=True), replace(GROUPS[0], l1_decay=2.0**-6))
 
 
 def train_part(side: Side) -> TrainPart:
@@ -46,12 +51,13 @@ def train_part(side: Side) -> TrainPart:
 def whole_schedules(recipe: TrainConfig | None = None) -> Iterator[tuple[str, TrainConfig]]:
     """Name and recipe of each schedule that is compared: those without a warm-up first, and the given recipe's last."""
     for epochs, decay in WARMUPS:
-        for name in SCHEDULES:
+        for name in [name for name in SCHEDULES if not (epochs and name == "onecycle")]:
             for unit in ("update", "epoch"):
                 config = replace(WHOLE, lr_schedule=name, lr_unit=unit, warmup_epochs=epochs, warmup_decay=decay)
                 yield f"schedule.{name}.{unit}" + (f".warmup{epochs}" if epochs else ""), config
     if recipe is not None:
         yield "schedule.recipe", recipe
+    yield "schedule.cosine.update.sqrt", replace(WHOLE, lr_schedule="cosine", scale_lr_by="sqrt", scale_lr_from=24)
 
 
 def expected_rates(config: TrainConfig, updates_per_epoch: int, pictures: int) -> np.ndarray:
@@ -73,8 +79,14 @@ def expected_rates(config: TrainConfig, updates_per_epoch: int, pictures: int) -
         lr_min=config.lr_min,
         warmup=config.warmup_epochs * per_epoch,
         warmup_decay=config.warmup_decay,
+        milestones=tuple(int(epoch) * per_epoch for epoch in (config.lr_milestones or "").split(",") if epoch),
+        power=config.lr_power,
+        restart=config.lr_restart_epochs * per_epoch,
+        restart_factor=config.lr_restart_factor,
+        rise=config.lr_rise,
+        start_div=config.lr_start_div,
     )
-    scale = pictures / config.scale_lr_from if config.scale_lr_from else 1.0
+    scale = (pictures / config.scale_lr_from) ** (0.5 if config.scale_lr_by == "sqrt" else 1.0) if config.scale_lr_from else 1.0
     return unit_rates(vars(schedule), config.lr * scale, units)
 
 
@@ -93,11 +105,31 @@ def unit_rates(schedule: Mapping, lr: float, units: np.ndarray) -> np.ndarray:
     elif name == "exponential":
         rates = lr * schedule["gamma"] ** after
     elif name == "cosine":
-        share = (1 + np.cos(np.pi * after / max(schedule["total"] - warmup, 1))) / 2
-        rates = schedule["lr_min"] + (lr - schedule["lr_min"]) * share
+        rates = _between(lr, schedule["lr_min"], after / max(schedule["total"] - warmup, 1))
+    elif name == "multistep":
+        rates = lr * schedule["gamma"] ** np.searchsorted(np.array(schedule["milestones"], dtype=float), units, side="right")
+    elif name == "polynomial":
+        left = 1 - np.minimum(after / max(schedule["total"] - warmup, 1), 1)
+        rates = schedule["lr_min"] + (lr - schedule["lr_min"]) * left ** schedule["power"]
+    elif name == "onecycle":
+        peak, end = schedule["rise"] * schedule["total"] - 1, schedule["total"] - 1
+        rising = _between(lr / schedule["start_div"], lr, units / max(peak, 1e-9))
+        rates = np.where(units <= peak, rising, _between(lr, schedule["lr_min"], (units - peak) / max(end - peak, 1)))
+    elif name == "restarts":
+        starts, length = [0], schedule["restart"]
+        while starts[-1] <= after.max(initial=0):
+            starts.append(starts[-1] + length)
+            length *= schedule["restart_factor"]
+        cycle = np.searchsorted(starts, after, side="right") - 1
+        rates = _between(lr, schedule["lr_min"], (after - np.array(starts)[cycle]) / np.diff([*starts, starts[-1] + length])[cycle])
     else:
         rates = np.full(len(units), float(lr))
     return np.where(units < warmup, lr * (decay + (1 - decay) * units / max(warmup, 1)), rates)
+
+
+def _between(start: float, end: float, share: np.ndarray) -> np.ndarray:
+    """Half a cosine from one rate to another, after shares of its way."""
+    return end + (start - end) * (1 + np.cos(np.pi * share)) / 2
 
 
 def made_rates(side: Side, network: Module, config: TrainConfig, updates_per_epoch: int, pictures: int) -> np.ndarray:
@@ -145,10 +177,17 @@ def compare_schedules(context: Context, result: StepResult, lanes: Mapping[str, 
 def schedule_topics(config: TrainConfig) -> list[str]:
     """What a recipe's schedule covers."""
     warmup = ["warm-up" if config.lr_unit == "update" else "warm-up by epoch"] if config.warmup_epochs else []
-    return [f"{config.lr_schedule} schedule", *warmup]
+    scaling = ["square-root scaling"] if config.scale_lr_from and config.scale_lr_by == "sqrt" else []
+    return [f"{config.lr_schedule} schedule", *warmup, *scaling]
 
 
 # --- optimizer groups ------------------------------------------------------------------------------------------------------
+
+
+def update_topics(config: OptimizerConfig) -> list[str]:
+    """What an optimizer's update covers, weight decays apart."""
+    more = {"Nesterov momentum": config.nesterov, "L1 decay": config.l1_decay}
+    return [config.name, *(topic for topic, holds in more.items() if holds)]
 
 
 def given_updates(context: Context, framework: Framework, network: Module) -> tuple[State, list[State]]:
@@ -201,7 +240,7 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
     """Two updates of each optimizer with three different weight decays, and of the recipe's own."""
     ours, theirs = lanes["port64"], lanes["reference64"]
     start, gradients = given_updates(context, theirs.framework, theirs.network)
-    named = [(config.name, config) for config in GROUPS]
+    named = [(".".join(update_topics(config)), config) for config in GROUPS]
     if context.recipe is not None:
         named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
     for name, config in named:
@@ -213,12 +252,12 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
             lane = Lanes(port64=made["port"][-1].get(tensor), reference64=expected)
             group.add(judge_measured(f"{group.name}.{tensor}", lane))
         result.extend(group.rows())
-        result.cover(config.name)
+        result.cover(*update_topics(config))
         if config.norm_weight_decay is not None:
             result.cover("norm weight decay")
         if config.bias_weight_decay is not None:
             result.cover("bias weight decay")
-        if config in GROUPS and config.name == "sgd":
+        if config == GROUPS[0]:
             right = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
             found = {role: made_decays(config, start, gradients[0], states[0]) for role, states in made.items()}
             result.quantities.append(judge_decays(found["port"], found["reference"], right))

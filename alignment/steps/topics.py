@@ -15,6 +15,7 @@ TOPICS: dict[int, tuple[str, ...]] = {
     5: (
         *OPTIMIZERS, *(f"{name} schedule" for name in SCHEDULES), "warm-up", "warm-up by epoch", "norm weight decay",
         "bias weight decay", "gradient clipping", "accumulation", "label smoothing", "scaled learning rate",
+        "square-root scaling", "Nesterov momentum", "L1 decay",
     ),
     6: ("moving average", "freezing", "resumed run", "evaluation loop", "diverging run"),
 }  # fmt: skip

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import paddle
-from paddle.optimizer.lr import CosineAnnealingDecay, ExponentialDecay, LambdaDecay, LinearWarmup, LRScheduler, StepDecay
+from paddle.optimizer.lr import (
+    CosineAnnealingDecay,
+    ExponentialDecay,
+    LambdaDecay,
+    LinearWarmup,
+    LRScheduler,
+    MultiStepDecay,
+    OneCycleLR,
+    PolynomialDecay,
+    StepDecay,
+)
 
 from mobilenetv3_common.train_config import ScheduleConfig
 
@@ -24,6 +35,14 @@ def build_schedule(optimizer: paddle.optimizer.Optimizer, config: ScheduleConfig
         schedule = ExponentialDecay(lr, config.gamma)
     elif config.name == "cosine":
         schedule = CosineAnnealingDecay(lr, config.total - config.warmup, config.lr_min)
+    elif config.name == "multistep":
+        schedule = MultiStepDecay(lr, [milestone - config.warmup for milestone in config.milestones], config.gamma)
+    elif config.name == "polynomial":
+        schedule = PolynomialDecay(lr, end_lr=config.lr_min, power=config.power, decay_steps=config.total - config.warmup)
+    elif config.name == "onecycle":
+        schedule = OneCycleLR(lr, config.total, config.start_div, end_learning_rate=config.lr_min, phase_pct=config.rise)
+    elif config.name == "restarts":
+        schedule = LambdaDecay(lr, lambda number: _restarted(number, lr, config) / lr)
     else:
         schedule = LambdaDecay(lr, lambda _: 1.0)
     if config.warmup > 0:
@@ -52,3 +71,11 @@ def schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler)
 def load_schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler, meta: dict[str, Any]) -> None:
     """The reverse."""
     schedule.set_state_dict(meta["schedule"])
+
+
+def _restarted(number: int, lr: float, config: ScheduleConfig) -> float:
+    """The rate of a cosine with restarts. (A checkpoint of Paddle's ``CosineAnnealingWarmRestarts`` lacks its place.)"""
+    length = config.restart
+    while number >= length:
+        number, length = number - length, length * config.restart_factor
+    return config.lr_min + (lr - config.lr_min) * (1 + math.cos(math.pi * number / length)) / 2

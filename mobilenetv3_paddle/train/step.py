@@ -57,13 +57,24 @@ def accumulate_gradients(
 def apply_update(
     model: nn.Layer, optimizer: paddle.optimizer.Optimizer, clip_norm: float | None = None, precision: Precision | None = None
 ) -> None:
-    """Clip the gradients' global norm to ``clip_norm`` where given, update the parameters, clear the gradients."""
+    """Clip the gradients' global norm to ``clip_norm`` where given, add the L1 penalty, update the parameters, clear the
+    gradients."""
     precision = precision or Precision()
     precision.unscale(optimizer)
     if clip_norm is not None:
         nn.utils.clip_grad_norm_([p for p in model.parameters() if not p.stop_gradient], clip_norm)
+    add_l1_decay(optimizer)
     precision.step(optimizer)
     optimizer.clear_grad()
+
+
+@paddle.no_grad()
+def add_l1_decay(optimizer: paddle.optimizer.Optimizer) -> None:
+    """Add each group's L1 penalty to its gradients: ``l1_decay`` times the sign of the weight."""
+    for group in optimizer._param_groups:
+        for parameter in group["params"] if group.get("l1_decay") else ():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.sign() * group["l1_decay"])
 
 
 def train_step(

@@ -8,6 +8,70 @@ from torch import nn
 from mobilenetv3_common.train_config import OptimizerConfig
 
 
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al., 2020, algorithm 2): Adam's direction and the weight decay, as long as the weights are; torch has none.
+
+    As in timm and Paddle, parameters without weight decay take the direction as long as it is.
+
+    Args:
+        params: as for every torch optimizer.
+        lr: learning rate.
+        betas, eps: of Adam's direction.
+        weight_decay: times the weights, part of the direction.
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group, parameter in _with_gradients(self):
+            state, gradient, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
+            if not state:
+                state["step"] = torch.tensor(0.0)
+                state["first"], state["second"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["step"] += 1
+            number = state["step"].item()
+            first, second = state["first"], state["second"]
+            first.mul_(beta1).add_(gradient, alpha=1.0 - beta1)
+            second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+            root = (second / (1.0 - beta2**number)).sqrt_().add_(group["eps"])
+            direction = (first / (1.0 - beta1**number) / root).add_(parameter, alpha=group["weight_decay"])
+            length, size = torch.linalg.vector_norm(direction), torch.linalg.vector_norm(parameter)
+            trusted = (size > 0) & (length > 0) & (group["weight_decay"] > 0)
+            ratio = torch.where(trusted, size / length, torch.ones_like(size))
+            parameter.sub_(direction * (ratio * group["lr"]))
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion (Chen et al., 2023, algorithm 2): the sign of an interpolated momentum; torch has none.
+
+    Args:
+        params: as for every torch optimizer.
+        lr: learning rate.
+        betas: share of the momentum in the step's direction, and of the momentum that stays.
+        weight_decay: decoupled.
+    """
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group, parameter in _with_gradients(self):
+            state, gradient, (beta1, beta2) = self.state[parameter], parameter.grad, group["betas"]
+            if not state:
+                state["momentum"] = torch.zeros_like(parameter)
+            direction = torch.lerp(gradient, state["momentum"], beta1).sign_()
+            parameter.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
+            state["momentum"].mul_(beta2).add_(gradient, alpha=1.0 - beta2)
+
+
+def _with_gradients(optimizer: torch.optim.Optimizer) -> list[tuple[dict, nn.Parameter]]:
+    """Each parameter that has a gradient, with its group."""
+    return [(group, p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer for a model's trainable parameters.
 
@@ -15,14 +79,19 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     """
     groups = parameter_groups(model, config)
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
     if config.name == "rmsprop":
         return torch.optim.RMSprop(groups, lr=config.lr, alpha=config.alpha, eps=config.eps, momentum=config.momentum)
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+    if config.name == "adadelta":
+        return torch.optim.Adadelta(groups, lr=config.lr, rho=config.alpha, eps=config.eps)
+    if config.name == "lion":
+        return Lion(groups, lr=config.lr, betas=(config.beta1, config.beta2))
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": Lamb}[config.name]
+    return kind(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
-    """Parameters by their weight decay, one group for each that differs."""
+    """Parameters by their weight decay and L1 penalty, one group for each pair that differs."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     layers = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm2d, nn.SyncBatchNorm))]
     norm = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
@@ -31,8 +100,10 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
         "norm": config.weight_decay if config.norm_weight_decay is None else config.norm_weight_decay,
         "bias": config.weight_decay if config.bias_weight_decay is None else config.bias_weight_decay,
     }
-    groups: dict[float, list] = {}
+    own = norm if config.norm_weight_decay is not None else set()
+    own = own | bias if config.bias_weight_decay is not None else own
+    groups: dict[tuple[float, float], list] = {}
     for parameter in trainable:
         decay = decays["norm"] if id(parameter) in norm else decays["bias"] if id(parameter) in bias else config.weight_decay
-        groups.setdefault(decay, []).append(parameter)
-    return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()]
+        groups.setdefault((decay, 0.0 if id(parameter) in own else config.l1_decay), []).append(parameter)
+    return [{"params": parameters, "weight_decay": decay, "l1_decay": l1} for (decay, l1), parameters in groups.items()]

@@ -8,10 +8,13 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
     ExponentialLR,
     LambdaLR,
     LinearLR,
     LRScheduler,
+    MultiStepLR,
+    OneCycleLR,
     SequentialLR,
     StepLR,
 )
@@ -31,6 +34,25 @@ def build_schedule(optimizer: torch.optim.Optimizer, config: ScheduleConfig) -> 
         schedule = ExponentialLR(optimizer, config.gamma)
     elif config.name == "cosine":
         schedule = CosineAnnealingLR(optimizer, config.total - config.warmup, config.lr_min)
+    elif config.name == "multistep":
+        schedule = MultiStepLR(optimizer, [milestone - config.warmup for milestone in config.milestones], config.gamma)
+    elif config.name == "polynomial":
+        lr = learning_rate(optimizer)
+        schedule = LambdaLR(optimizer, lambda number: _polynomial(number, lr, config) / lr)
+    elif config.name == "onecycle":
+        lr = learning_rate(optimizer)
+        fall = lr / config.start_div / config.lr_min if config.lr_min else float("inf")
+        schedule = OneCycleLR(
+            optimizer,
+            lr,
+            config.total,
+            pct_start=config.rise,
+            cycle_momentum=False,
+            div_factor=config.start_div,
+            final_div_factor=fall,
+        )
+    elif config.name == "restarts":
+        schedule = CosineAnnealingWarmRestarts(optimizer, config.restart, config.restart_factor, config.lr_min)
     else:
         schedule = LambdaLR(optimizer, lambda _: 1.0)
     if config.warmup > 0:
@@ -59,3 +81,9 @@ def load_schedule_state(optimizer: torch.optim.Optimizer, schedule: LRScheduler,
     schedule.load_state_dict(meta["schedule"])
     for group, lr in zip(optimizer.param_groups, meta["lr"], strict=True):
         group["lr"] = lr
+
+
+def _polynomial(number: int, lr: float, config: ScheduleConfig) -> float:
+    """The rate of a polynomial schedule. (torch's ``PolynomialLR`` has no learning rate at the end.)"""
+    left = 1.0 - min(number / (config.total - config.warmup), 1.0)
+    return config.lr_min + (lr - config.lr_min) * left**config.power

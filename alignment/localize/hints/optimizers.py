@@ -60,7 +60,8 @@ class Form:
     def of(cls, config: OptimizerConfig, clip: float | None) -> Form:
         """As the reference has it."""
         own = [config.weight_decay if d is None else d for d in (None, config.norm_weight_decay, config.bias_weight_decay)]
-        return cls(config, (own[0], own[1], own[2]), "decoupled" if config.name == "adamw" else "l2", clip=clip)
+        decay = "decoupled" if config.name == "adamw" else "l2"
+        return cls(config, (own[0], own[1], own[2]), decay, nesterov=config.nesterov, clip=clip)
 
 
 @dataclass
@@ -196,7 +197,7 @@ def _rmsprop(form: Form, memory: dict[str, np.ndarray], g: np.ndarray, rate: flo
     return _buffered(form, memory, g / root, rate)
 
 
-def _adamw(form: Form, memory: dict[str, np.ndarray], g: np.ndarray, rate: float, number: int) -> np.ndarray:
+def _adam(form: Form, memory: dict[str, np.ndarray], g: np.ndarray, rate: float, number: int) -> np.ndarray:
     c = form.config
     memory["first"] = c.beta1 * memory.get("first", 0.0) + (1 - c.beta1) * g
     memory["second"] = c.beta2 * memory.get("second", 0.0) + (1 - c.beta2) * g * g
@@ -213,7 +214,7 @@ def _adamw(form: Form, memory: dict[str, np.ndarray], g: np.ndarray, rate: float
     return rate * (memory["first"] / corrections[0]) / root
 
 
-MOVES: dict[str, Callable[..., np.ndarray]] = {"sgd": _sgd, "rmsprop": _rmsprop, "adamw": _adamw}
+MOVES: dict[str, Callable[..., np.ndarray]] = {"sgd": _sgd, "rmsprop": _rmsprop, "adam": _adam, "adamw": _adam}
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------
@@ -286,7 +287,8 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
                     for m in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5))  # fmt: skip
         words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
         yield here, (Kind.LR_IN_BUFFER, words), change(rate_in_buffer=True)
-        yield here, (Kind.NESTEROV, "Nesterov momentum, expected plain momentum"), change(nesterov=True)
+        words = "plain momentum, expected Nesterov's" if form.nesterov else "Nesterov momentum, expected plain momentum"
+        yield here, (Kind.NESTEROV, words), change(nesterov=not form.nesterov)
         for dampening in (c.momentum, 1 - c.momentum, 0.1, 0.5, 0.9):
             words = f"dampening {dampening:.3g} of what enters the momentum's buffer, expected 0"
             yield here, (Kind.DAMPENING, words), change(dampening=dampening)
@@ -301,7 +303,7 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
         yield here, (Kind.CENTERED, "the square of the mean gradient is taken off: centered, not expected"), change(centered=True)
         for alpha in (0.99, 0.9, 0.95, 0.999, 1 - c.alpha):
             yield here, (Kind.ALPHA, f"alpha (rho) {alpha:.4g}, expected {c.alpha:.4g}"), setting(alpha=alpha)
-    if c.name == "adamw":
+    if c.name in ("adam", "adamw"):
         yield here, (Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped"), setting(beta1=c.beta2, beta2=c.beta1)
         for betas in ((0.9, 0.999), (0.9, c.beta2), (c.beta1, 0.999), (0.9, 0.99), (c.beta1, 0.99), (0.9, 0.95)):
             words = f"beta1 and beta2 are {betas[0]:.4g} and {betas[1]:.4g}, expected {c.beta1:.4g} and {c.beta2:.4g}"
@@ -314,7 +316,7 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
         words = "eps is added before the second moment is corrected, expected after"
         yield here, (Kind.EPS_BEFORE_CORRECTION, words), change(eps_at="before")
         yield here, (Kind.AMSGRAD, "AMSGrad: the largest second moment so far, expected the present one"), change(amsgrad=True)
-    if c.name in ("rmsprop", "adamw"):
+    if c.name in ("rmsprop", "adam", "adamw"):
         for eps in (1e-8, 1e-10, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
             yield here, (Kind.OPTIMIZER_EPS, f"eps {eps:g}, expected {c.eps:g}"), setting(eps=eps)
     yield from _decay_mistakes(form, material, ours, right)

@@ -142,8 +142,9 @@ def _mistakes(right: dict[str, Any], config: TrainConfig, updates_per_epoch: int
             if other != warmup and other > 0:
                 yield Kind.WARMUP_LENGTH, words, {"warmup": other}
                 yield Kind.WARMUP_LENGTH, words, {"warmup": other, "total": total - warmup + other}
+    if name in ("cosine", "polynomial", "onecycle", "restarts"):
+        yield Kind.SCHEDULE_MINIMUM, f"the {name} ends at 0, expected {right['lr_min']:g}", {"lr_min": 0.0}
     if name == "cosine":
-        yield Kind.SCHEDULE_MINIMUM, f"the cosine ends at 0, expected {right['lr_min']:g}", {"lr_min": 0.0}
         for other in dict.fromkeys((total + warmup, total - warmup, total - 1, total + 1, 2 * total, config.epochs)):
             if other not in (total, warmup):
                 words = f"the cosine ends after {other} steps, expected {total}, warm-up included"

@@ -2,7 +2,7 @@
 
 from .base import OPTIMIZER, SCHEDULE, STEP, fault
 
-SGD = "paddle.optimizer.Momentum(config.lr, momentum=config.momentum,"
+SGD = "config.lr, momentum=config.momentum, use_nesterov=config.nesterov"
 SQUARE = "mean_square.scale_(self._alpha).add_(gradient * gradient * (1.0 - self._alpha))"
 VELOCITY = (
     "velocity.scale_(self._momentum).add_(gradient / (mean_square.sqrt() + self._epsilon))\n        own.subtract_(velocity * lr)"
@@ -14,6 +14,7 @@ BIAS_DECAY = '"bias": config.weight_decay if config.bias_weight_decay is None el
 UPDATE = "    precision.step(optimizer)\n    optimizer.clear_grad()\n"
 CLIP = "nn.utils.clip_grad_norm_([p for p in model.parameters() if not p.stop_gradient], clip_norm)"
 MICRO_LOSS = "criterion(logits, labels) / len(batches)"
+COSINE_DECAY = "CosineAnnealingDecay(lr, config.total - config.warmup"
 STEP_DECAY = "StepDecay(lr, config.step_size, config.gamma)"
 ATTACHED = "    optimizer.set_lr_scheduler(schedule)\n    return schedule\n\n\ndef follow_rates"
 
@@ -38,7 +39,7 @@ optimizer(
 )  # fmt: skip
 optimizer("optimizer.rmsprop", "alpha", "rmsprop_alpha", "alpha=config.alpha,", "alpha=0.99,")
 optimizer("optimizer.sgd", "momentum_missing", "momentum_missing", SGD, SGD.replace("momentum=config.momentum", "momentum=0.0"))
-optimizer("optimizer.sgd", "nesterov", "nesterov", SGD, f"{SGD} use_nesterov=True,")
+optimizer("optimizer.sgd", "nesterov", "nesterov", SGD, SGD.replace("config.nesterov", "True"))
 optimizer("optimizer.sgd", "weight_decay_missing", "weight_decay_missing", GROUPS, GROUPS.replace(": decay", ": 0.0 * decay"))
 optimizer("optimizer.sgd: features.0.1.weight", "norm_weight_decay", "no_weight_decay_on_norm_layers", NORM_DECAY, '"norm": 0.0')
 optimizer("optimizer.adamw", "l2_for_decoupled", "adam_with_l2", "return paddle.optimizer.AdamW(", "return paddle.optimizer.Adam(")
@@ -151,7 +152,7 @@ schedule(
     "ExponentialDecay(lr, config.gamma)",
     "ExponentialDecay(lr, config.gamma**0.5)",
 )
-schedule("cosine", "schedule_period", "cosine_counts_the_warm_up", "config.total - config.warmup", "config.total")
+schedule("cosine", "schedule_period", "cosine_counts_the_warm_up", COSINE_DECAY, "CosineAnnealingDecay(lr, config.total")
 schedule("cosine", "schedule_floor|schedule_minimum", "cosine_to_zero", "config.warmup, config.lr_min)", "config.warmup, 0.0)")
 schedule("cosine", "warmup|warmup_start", "warm_up_from_zero", "start_lr=config.warmup_decay * lr", "start_lr=0.0")
 schedule(

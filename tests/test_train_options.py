@@ -1,0 +1,138 @@
+"""Optimizers, schedules and what else a recipe may ask for: each resumes to the last bit, is refused where it cannot work, and
+trains alike in both frameworks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import mobilenetv3_ref.train as theirs
+from alignment.steps import train as step6
+from alignment.steps.context import Context
+from alignment.steps.result import StepResult
+from mobilenetv3_common.checkpoint import CheckpointFolder
+from mobilenetv3_common.digits import write_digits
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES, TrainConfig
+from mobilenetv3_common.training import save
+from projects.mobilenetv3.project import PROJECT
+from tests.test_train_loop import BUILDERS, CONFIG
+
+# Numbers that float32 holds; see alignment.steps.recipe.
+RECIPES = {
+    **{name: {"optimizer": name} for name in OPTIMIZERS},
+    "nesterov": {"optimizer": "sgd", "nesterov": True},
+    "l1": {"optimizer": "sgd", "l1_decay": 2.0**-8, "norm_weight_decay": 0.0},
+    **{f"{name} schedule": {"lr_schedule": name, "lr_min": 2.0**-12} for name in SCHEDULES},
+    "multistep schedule": {"lr_schedule": "multistep", "lr_milestones": "1", "lr_gamma": 0.5},
+    "polynomial schedule": {"lr_schedule": "polynomial", "lr_power": 2.0, "lr_min": 2.0**-12},
+    "restarts schedule": {"lr_schedule": "restarts", "lr_restart_epochs": 1, "lr_restart_factor": 2, "warmup_epochs": 1},
+    "square-root scaling": {"scale_lr_from": 2, "scale_lr_by": "sqrt"},
+}
+# The same, several in one.
+TOGETHER = {
+    "lamb restarts": RECIPES["lamb"] | RECIPES["restarts schedule"],
+    "lion onecycle": RECIPES["lion"] | RECIPES["onecycle schedule"],
+    "adadelta polynomial": RECIPES["adadelta"] | RECIPES["polynomial schedule"],
+    "adam multistep": RECIPES["adam"] | RECIPES["multistep schedule"] | {"warmup_epochs": 0},
+    "nesterov l1 sqrt": RECIPES["nesterov"] | RECIPES["l1"] | RECIPES["square-root scaling"],
+}
+
+
+def changed(config, changes):
+    return dataclasses.replace(config, **{"optimizer": "sgd", "epochs": 4, **changes})
+
+
+def updates(package, run, batches, count):
+    losses = []
+    for _ in range(count):
+        package.update(run, [next(batches)])
+        losses.append(float(run.meter.loss))
+        if run.iteration == run.updates_per_epoch:
+            run.epoch, run.iteration = run.epoch + 1, 0
+    return losses
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize(("package", "builder"), BUILDERS, ids=["paddle", "ref"])
+def test_a_run_resumes_to_the_last_bit(package, builder, name, tmp_path):
+    config = dataclasses.replace(changed(CONFIG, TOGETHER[name]), output_dir=str(tmp_path), lr=2.0**-6)
+    run = package.build_run(config, package.Ranks(), builder)
+    batches = package.micro_batches(run)
+    run.train_mode()
+    updates(package, run, batches, 5)
+    save(run, CheckpointFolder(tmp_path), best=False)
+    updates(package, run, batches, 6)
+    resumed = package.build_run(dataclasses.replace(config, resume="auto"), package.Ranks(), builder)
+    resumed.train_mode()
+    updates(package, resumed, package.micro_batches(resumed), 6)
+    one, other = (package.model_arrays(r.model) for r in (run, resumed))
+    assert all(np.array_equal(one[tensor], other[tensor]) for tensor in one), "the resumed run is another"
+    assert run.learning_rate() == resumed.learning_rate()
+
+
+def test_a_checkpoint_from_before_a_setting_goes_on_with_its_default(tmp_path):
+    package, builder = theirs, BUILDERS[1][1]
+    config = dataclasses.replace(CONFIG, output_dir=str(tmp_path))
+    run = package.build_run(config, package.Ranks(), builder)
+    run.train_mode()
+    updates(package, run, package.micro_batches(run), 1)
+    folder = CheckpointFolder(tmp_path)
+
+    def older(checkpoint, best):
+        checkpoint.meta["config"] = {k: v for k, v in checkpoint.meta["config"].items() if k not in ("nesterov", "l1_decay")}
+        return CheckpointFolder.save(folder, checkpoint, best)
+
+    folder.save = older
+    save(run, folder, best=False)
+    package.build_run(dataclasses.replace(config, resume="auto"), package.Ranks(), builder)
+    with pytest.raises(UserError, match=r"--l1-decay 0\.0 there, 0\.5 here"):
+        package.build_run(dataclasses.replace(config, resume="auto", l1_decay=0.5), package.Ranks(), builder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nesterov": True, "optimizer": "adam"}, "--nesterov needs --optimizer sgd"),
+        ({"nesterov": True, "momentum": 0.0}, "--nesterov needs --optimizer sgd and --momentum above 0"),
+        ({"l1_decay": float("nan")}, "--l1-decay must be from 0 to 1"),
+        ({"lr_schedule": "multistep"}, "--lr-milestones 30,60,80"),
+        ({"lr_schedule": "multistep", "lr_milestones": "3,x"}, "--lr-milestones must be whole numbers"),
+        ({"lr_schedule": "multistep", "lr_milestones": "3,2"}, "milestones that rise"),
+        ({"lr_schedule": "multistep", "lr_milestones": "2", "warmup_epochs": 2}, "after the warm-up"),
+        ({"lr_schedule": "onecycle", "warmup_epochs": 1}, "leave --warmup-epochs out"),
+        ({"lr_schedule": "onecycle", "lr_unit": "epoch", "epochs": 3}, "a onecycle schedule of 3 step"),
+        ({"lr_rise": 1.0}, "--lr-rise must be above 0 to below 1"),
+        ({"lr_restart_factor": 0}, "--lr-restart-factor must be from 1 to 100"),
+        ({"lr_power": 0.0}, "--lr-power must be above 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_in_one_line(changes, words):
+    with pytest.raises(UserError) as refused:
+        TrainConfig(**changes)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+# Fifty updates of both frameworks, and of the reference from weights moved by one ulp: step 6's own check, in small.
+PLAN = step6.Plan(iterations=50, draws=2, seeds=1, epochs=4, train_per_class=12, val_per_class=1)
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", RECIPES)
+def test_fifty_updates_stay_inside_the_references_own_envelope(name, tmp_path):
+    changes = {"optimizer": "adamw", **RECIPES[name]}
+    rates = {"sgd": 2.0**-3, "lion": 2.0**-12, "adadelta": 1.0}
+    base = {"batch_size": 8, "width_mult": 0.5, "eps": 2.0**-10, "beta1": 0.875, "beta2": 0.96875}
+    recipe = TrainConfig(epochs=4, lr=rates.get(changes["optimizer"], 2.0**-8), **base, **changes)
+    context = Context(PROJECT, recipe=recipe)
+    trial = step6.Trial(context, PLAN, str(write_digits(tmp_path, PLAN.train_per_class, PLAN.val_per_class)))
+    result = StepResult(6, "train")
+    start = trial.start[0]
+    for bits in ("32", "64"):
+        ours, theirs = (trial._curve(role, start, bits)[0] for role in ("port", "reference"))
+        draws = [trial._curve("reference", context.ulp_changed(start, f"float{bits}", n), bits)[0] for n in range(PLAN.draws)]
+        assert len(theirs) == 50 and np.ptp(theirs) > 0.05
+        print(bits, name, np.abs(ours - theirs)[:6] / theirs[:6], step6.envelope(theirs, draws)[:6])
+        step6.judge_curve(result, f"curve.float{bits}", ours, theirs, draws, exact=bits == "64")
+    assert result.passed, [quantity.reason for quantity in result.quantities] + result.problems
