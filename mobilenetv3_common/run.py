@@ -12,6 +12,7 @@ from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_chec
 from mobilenetv3_common.dataset_index import DatasetIndex, index_splits
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
 from mobilenetv3_common.resuming import refuse_impossible_place, refuse_other_classes, refuse_other_data, refuse_other_run
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream
@@ -51,6 +52,7 @@ class Run:
         to_evaluate: whether the epoch that ended was not evaluated yet.
         source: the checkpoint from which this run goes on.
         meter: sums since the last log line.
+        observer: is told what the run does.
     """
 
     framework: Framework
@@ -75,6 +77,7 @@ class Run:
     to_evaluate: bool = False
     source: Path | None = None
     meter: Meter = field(default_factory=Meter)
+    observer: Observer = field(default_factory=Observer)
 
     @property
     def updates_per_epoch(self) -> int:

@@ -19,6 +19,7 @@ from mobilenetv3_common.files import atomic_open
 
 JSON_LINES = "train_log.jsonl"
 TEXT_LOG = "train.log"
+EVENTS = "watch.jsonl"  # of an observer
 SCALARS = {"tensorboardx": ("tensorboardX", "SummaryWriter"), "visualdl": ("visualdl", "LogWriter")}  # folder: package, writer
 
 
@@ -180,6 +181,10 @@ class TrainLog:
     def _record(self, kind: str, epoch: int, iteration: int, update: int, figures: dict[str, float]) -> None:
         entry = {"kind": kind, "epoch": epoch, "iter": iteration, "update": update, **figures}
         self._append(JSON_LINES, json.dumps(entry))
+        self.scalars(kind, update, figures)
+
+    def scalars(self, kind: str, update: int, figures: dict[str, float]) -> None:
+        """Points for VisualDL and TensorBoard, under ``kind/name``."""
         with _writing(f"{self.folder}/{{{','.join(SCALARS)}}}"):
             for writer in self._writers:
                 for name, value in figures.items():

@@ -13,6 +13,7 @@ from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Ranks, Tensor
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
@@ -22,13 +23,14 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
 
 
-def train(framework: Framework, config: TrainConfig, builder: Builder | None = None) -> int:
+def train(framework: Framework, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
     """Train as the config says.
 
     Args:
         framework: what computes.
         config: of the run.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
+        observer: is told what the run does.
 
     Returns:
         0, or 128 + the signal that asked the run to stop (after a checkpoint).
@@ -58,7 +60,8 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
             log.line(f"the earlier run in {config.output_dir} was moved to {earlier}")
         if folder is not None and written.name != CONFIG:
             log.line(f"{folder.folder / CONFIG} is not this run's and is kept: its effective config is {written}")
-        with contextlib.closing(log):
+        run.observer = observer or run.observer
+        with contextlib.closing(log), run.observer.observing(run, log):
             stop.begin_loop()
             status = _loop(run, folder, log, stop)
             stop.heed()
@@ -73,7 +76,8 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
     while run.epoch < config.epochs or run.to_evaluate:
         if run.to_evaluate:
             try:
-                result = evaluate_run(run, val_loader, stop)
+                with run.observer.evaluating(run):
+                    result = evaluate_run(run, val_loader, stop)
             except Stopped:
                 return _stopped(run, log, stop.signal or signal.SIGTERM)
             best = result.top1 > run.best
@@ -151,6 +155,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
         run.meter.samples += len(labels)
 
     loss = framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
+    run.observer.before_update(run, loss)
     if run.update % config.check_every == 0 and not guard.healthy(run.model, gradients=not run.precision.scales):
 
         def forward() -> None:
@@ -167,6 +172,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
     run.rate = run.learning_rate()
     framework.apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
     run.iteration += 1
+    run.observer.after_update(run)
     if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:
         run.schedule.step()
     if run.update % config.ema_every == 0:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -24,8 +26,10 @@ from mobilenetv3_common.train_config import TrainConfig
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
+    parser.add_argument("--watch", action="store_true", help="look for training mistakes while the run goes on: docs/doctor.md")
     add_flags(parser, TrainConfig)
     flags = vars(parser.parse_args(argv))
+    watch = flags.pop("watch")
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
@@ -33,7 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
     package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
-    return package.train(config)
+    return package.train(config, observer=_watching() if watch else None)
+
+
+def _watching() -> Observer:
+    """Watches the run; imported by name and only where asked for, since training does without the doctor."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
+    return importlib.import_module("doctor.watch.training").Watching()
 
 
 if __name__ == "__main__":

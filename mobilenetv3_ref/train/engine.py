@@ -11,6 +11,7 @@ from mobilenetv3_common import evaluation, lr_range, run, training
 from mobilenetv3_common.evaluation import Evaluation, evaluate_run, evaluation_loader
 from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.lr_range import RangeTest
+from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches, save, update
@@ -33,9 +34,9 @@ __all__ = [
 ]
 
 
-def train(config: TrainConfig, builder: Builder | None = None) -> int:
+def train(config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
     """Train as the config says: see ``mobilenetv3_common.training.train``."""
-    return training.train(framework, config, builder)
+    return training.train(framework, config, builder, observer)
 
 
 def build_run(config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> Run:

@@ -1,0 +1,72 @@
+"""Paddle as the doctor sees it; ``doctor.frameworks.base.Probe`` says what each method does."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+
+from doctor.frameworks.base import SAMPLED, Held
+from mobilenetv3_common.parts import Ranks
+
+HALF = (paddle.float16, paddle.bfloat16)
+
+
+class Paddle:
+    """PaddlePaddle."""
+
+    def norms(self, tensors: Sequence[paddle.Tensor]) -> np.ndarray:
+        if not tensors:
+            return np.zeros(0)
+        with paddle.no_grad():
+            flat = [(t.astype("float32") if t.dtype in HALF else t).detach().flatten() for t in tensors]
+            found = np.sqrt(paddle.stack([paddle.dot(one, one).astype("float64") for one in flat]).numpy())
+        for number in np.flatnonzero(~np.isfinite(found)):  # the squares alone may have overflowed
+            found[number] = np.linalg.norm(flat[number].numpy().astype(np.float64))
+        return found
+
+    def samples(self, tensors: Sequence[paddle.Tensor]) -> list[np.ndarray]:
+        with paddle.no_grad():
+            return [self._sample(tensor.detach()) for tensor in tensors]
+
+    def _sample(self, tensor: paddle.Tensor) -> np.ndarray:
+        count = int(np.prod(tensor.shape)) if tensor.shape else 1
+        step = max(1, count // SAMPLED)
+        if tensor.dtype in HALF:
+            tensor = tensor.astype("float32")
+        if tensor.place.is_cpu_place():  # a copy of the whole tensor costs less than one of Paddle's operations
+            return tensor.numpy().reshape(-1)[::step][:SAMPLED].astype(np.float64)
+        return tensor.flatten()[::step][:SAMPLED].numpy().astype(np.float64)
+
+    def numbers(self, scalars: Sequence[paddle.Tensor]) -> np.ndarray:
+        if not scalars:
+            return np.zeros(0)
+        return paddle.stack([s.detach().astype("float64").reshape([]) for s in scalars]).numpy()
+
+    def detached(self, tensor: paddle.Tensor) -> paddle.Tensor:
+        return tensor.detach().clone()
+
+    def held(self, optimizer: paddle.optimizer.Optimizer) -> Held:
+        rate, own = float(optimizer.get_lr()), optimizer._parameter_list or []
+        if own and isinstance(own[0], dict):
+            own = [parameter for group in own for parameter in group["params"]]
+        rates = {id(p): rate * float(p.optimize_attr.get("learning_rate", 1.0)) for p in own}  # a group's rate is a factor
+        made = sum(len(tensors) for tensors in optimizer._accumulators.values())
+        return Held(rates, made or len(optimizer._accumulators_holder))
+
+    def ranks(self) -> Ranks | None:
+        if not (dist.is_initialized() and dist.get_world_size() > 1):
+            return None
+        made: Any = importlib.import_module("mobilenetv3_paddle.train.distributed").Ranks
+        return made(dist.get_rank(), dist.get_world_size(), "gpu" if paddle.device.get_device().startswith("gpu") else "cpu")
+
+    def device_mib(self) -> float:
+        on_gpu = paddle.device.get_device().startswith("gpu")
+        return paddle.device.cuda.memory_allocated() / 2**20 if on_gpu else 0.0
+
+
+PROBE = Paddle

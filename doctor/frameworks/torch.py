@@ -1,0 +1,57 @@
+"""PyTorch as the doctor sees it; ``doctor.frameworks.base.Probe`` says what each method does."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from doctor.frameworks.base import SAMPLED, Held
+from mobilenetv3_common.parts import Ranks
+
+
+class Torch:
+    """PyTorch."""
+
+    def norms(self, tensors: Sequence[torch.Tensor]) -> np.ndarray:
+        if not tensors:
+            return np.zeros(0)
+        with torch.no_grad():
+            found = torch.stack([torch.linalg.vector_norm(t.detach()).double() for t in tensors]).cpu().numpy()
+            for number in np.flatnonzero(~np.isfinite(found)):  # the squares alone may have overflowed
+                found[number] = float(torch.linalg.vector_norm(tensors[int(number)].detach(), dtype=torch.float64))
+        return found
+
+    def samples(self, tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
+        if not tensors:
+            return []
+        with torch.no_grad():
+            parts = [t.detach().reshape(-1)[:: max(1, t.numel() // SAMPLED)][:SAMPLED].double() for t in tensors]
+            flat = torch.cat(parts).cpu().numpy()
+        return np.split(flat, np.cumsum([part.numel() for part in parts])[:-1])
+
+    def numbers(self, scalars: Sequence[torch.Tensor]) -> np.ndarray:
+        return torch.stack([s.detach().reshape(()).double() for s in scalars]).cpu().numpy() if scalars else np.zeros(0)
+
+    def detached(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone()
+
+    def held(self, optimizer: torch.optim.Optimizer) -> Held:
+        rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+        return Held(rates, sum(isinstance(v, torch.Tensor) for state in optimizer.state.values() for v in state.values()))
+
+    def ranks(self) -> Ranks | None:
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return None
+        made: Any = importlib.import_module("mobilenetv3_ref.train.distributed").Ranks
+        return made(dist.get_rank(), dist.get_world_size(), "gpu" if dist.get_backend() == "nccl" else "cpu")
+
+    def device_mib(self) -> float:
+        return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+
+
+PROBE = Torch

@@ -1,0 +1,101 @@
+"""Gradients: left over, lost, absent, not finite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from doctor.watch.look import Seen
+
+
+@check(
+    "watch.left_over",
+    "002 cg.02",
+    "004 optimizer",
+    measures="gradients that are there when an update's first backward pass begins",
+    fix="clear the gradients once between two updates: optimizer.zero_grad() in torch, optimizer.clear_grad() in Paddle",
+)
+def left_over(seen: Seen) -> Outcome:
+    left = seen.look.left_over
+    if left is None:
+        return not_applicable("the model was not called as a whole, so that the backward pass's beginning was not seen")
+    where = [name for name, norm in left.items() if norm != 0 and name in seen.look.rates]  # others nobody uses
+    return judged(where, f"gradients of the update before are still there: {len(where)} parameters", "the gradients were clear")
+
+
+@check(
+    "watch.lost",
+    "002 cg.02",
+    "004 optimizer",
+    measures="gradients of an update's earlier backward passes when its last one begins",
+    fix="clear the gradients after the update, not within it",
+)
+def lost(seen: Seen) -> Outcome:
+    if seen.settings.accumulate == 1:
+        return not_applicable("one backward pass an update")
+    if not seen.look.lost:
+        return nothing("they were kept")
+    return found(
+        f"{seen.settings.accumulate} backward passes make an update, but they are cleared in between: only the last one counts",
+        [f"update {seen.look.update}"],
+    )
+
+
+@check(
+    "watch.no_gradient",
+    "002 cg.02",
+    "004 model",
+    measures="gradients before the update, of all parameters that are not frozen, in the last two looks",
+    fix="look for a detach or stop_gradient on the way, a layer that forward does not use, gradients cleared before the update",
+)
+def no_gradient(seen: Seen) -> Outcome:
+    looks = [look for look in seen.last(2) if look.finite]
+    if len(looks) < 2:
+        return not_applicable("it takes two looks at finite gradients")
+    names = [name for name in looks[-1].trainable if not seen.settings.is_frozen(name)]
+    where = [name for name in names if not any(look.gradients.get(name, 0.0) for look in looks)]
+    if where and len(where) == len(names) and looks[-1].left_over is not None and not looks[-1].pulled:
+        return found("every gradient is zero: the loss does not depend on the model's output", where)
+    if where and len(where) == len(names):
+        return found("no parameter has a gradient when the update is made: cleared before it, or no backward pass", where)
+    earlier = {name for look in seen.looks for name, norm in look.gradients.items() if norm}
+    ceased = [name for name in where if name in earlier]
+    if ceased:
+        return found(f"{len(ceased)} parameters no longer get a gradient, as they did before", ceased)
+    return judged(where, f"{len(where)} of {len(names)} parameters never get a gradient", f"{len(names)} parameters have one")
+
+
+@check(
+    "watch.finite",
+    "002 mp.01",
+    "004 training",
+    measures="losses since the last look, and the gradients",
+    fix="lower the learning rate, clip the gradients, or scale the loss; look at the named tensor's layer first",
+)
+def finite(seen: Seen) -> Outcome:
+    look = seen.look
+    losses = [f"update {update}: loss {loss}" for update, loss in look.losses if not np.isfinite(loss)]
+    spoilt = [] if seen.settings.scaled else [f"gradient of {n}" for n, norm in look.gradients.items() if not np.isfinite(norm)]
+    weights = [f"weight {n}" for n, sample in look.after.items() if n not in look.statistics and not np.isfinite(sample).all()]
+    where = losses + spoilt + weights
+    return judged(where, "the run has overflowed: not finite", f"{len(look.losses)} losses and {len(look.gradients)} gradients are")
+
+
+@check(
+    "watch.scale",
+    "002 mp.01",
+    "004 training",
+    measures="the loss scale, and how often gradients are not finite",
+    fix="call the scaler's update after each step; a scale that falls without end means that the run itself overflows",
+)
+def scale(seen: Seen) -> Outcome:
+    look = seen.look
+    if look.scale is None:
+        return not_applicable("the loss is not scaled")
+    spoilt = [one for one in seen.looks[-5:] if not one.finite]
+    places = [f"update {one.update}" for one in spoilt]
+    if len(spoilt) >= 2 and spoilt[-1] is look and spoilt[-2].scale == look.scale and spoilt[-2].scale_before == look.scale:
+        return found(f"gradients overflow, but the loss scale stays at {look.scale:g}", places)
+    if look.scale < 1:
+        return found(f"the loss scale has fallen to {look.scale:g}", places or [f"update {look.update}"])
+    return judged(places if len(spoilt) >= 4 else [], "4 of the last 5 looks had gradients that overflow", f"{look.scale:g}")

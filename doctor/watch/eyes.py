@@ -1,0 +1,180 @@
+"""What is taken from a model while it computes: through hooks on it, and from its tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks.base import Framework, leaves, mapped
+from doctor.frameworks.base import Probe
+from doctor.watch.look import Evaluation, Look, Samples
+
+OTHERWISE = ("batch_norm", "dropout")  # kinds of layers that compute otherwise in evaluation
+DYING = ("relu", "relu6", "hardswish")
+PICTURES = 8  # of a batch whose activations are looked at
+
+
+class Eyes:
+    """A model's hooks. The present look takes what they see.
+
+    Args:
+        model: as the loop calls it, or what is inside of a wrapper.
+        engine, probe: its framework.
+
+    Attributes:
+        look: what is being filled; None between looks.
+        evaluation: the same during an evaluation.
+        data: numbers of the first pictures of the look.
+    """
+
+    def __init__(self, model: Any, engine: Framework, probe: Probe) -> None:
+        self.model, self.engine, self.probe = model, engine, probe
+        self.look: Look | None = None
+        self.evaluation: Evaluation | None = None
+        self.data = [float("nan")] * 2
+        self.backwards = 0
+        self.passes = 1
+        kinds = {path: engine.layer(module).kind for path, module in engine.modules(model).items()}
+        self._modal = [p for p, kind in kinds.items() if kind.startswith(OTHERWISE)]
+        self._dying = [p for p, kind in kinds.items() if kind in DYING]
+        self._repeating = False
+        self._args: tuple[tuple, dict] = (), {}
+        self._handles = [engine.hook(model, before=self._begins), engine.hook(model, after=self._ends)]
+        self._own: list[Any] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take the model's tensors anew: a layer may have been replaced."""
+        described, seen = [], set()
+        for entry, tensor in self.engine.described(self.model):
+            if id(tensor) not in seen and np.prod(entry.shape) > 0:
+                seen.add(id(tensor))
+                described.append((entry, tensor))
+        self.tensors = {entry.canonical: tensor for entry, tensor in described}
+        self.parameters = {entry.canonical: tensor for entry, tensor in described if entry.role == "parameter"}
+        last = self.engine.statistics_names() | {"running_mean", "running_var"}
+        self.statistics = {name for name in self.tensors if name.rpartition(".")[2] in last}
+        self.tensors = {n: t for n, t in self.tensors.items() if n in self.parameters or n in self.statistics}
+
+    def samples(self) -> Samples:
+        """Some elements of every parameter and statistic."""
+        return dict(zip(self.tensors, self.probe.samples(list(self.tensors.values())), strict=True))
+
+    def gradients(self) -> dict[str, float]:
+        """The norm of every gradient that is there."""
+        found = {n: t.grad for n, t in self.parameters.items() if self.engine.trainable(t) and t.grad is not None}
+        return dict(zip(found, self.probe.norms(list(found.values())).tolist(), strict=True))
+
+    def open(self, look: Look) -> None:
+        """Fill this look from now on."""
+        self.refresh()
+        self.look, self.backwards, self.data = look, 0, [float("nan")] * 2
+        look.statistics = set(self.statistics)
+        look.sizes = {name: int(np.prod(tensor.shape)) for name, tensor in self.parameters.items()}
+        look.kernels = [name for name, tensor in self.parameters.items() if len(tensor.shape) > 1]
+        modules = self.engine.modules(self.model)
+        self._own = [self.engine.hook(modules[p], after=self._activated(p)) for p in self._dying if p in modules]
+
+    def close(self) -> None:
+        """No look is filled any more."""
+        self._end_activations()
+        self.look = None
+
+    def leave(self) -> None:
+        """Take the hooks off the model."""
+        self.close()
+        for handle in self._handles:
+            handle.remove()
+
+    # --- hooks -------------------------------------------------------------------------------------------------------------
+
+    def _modes(self) -> dict[str, bool]:
+        modules = self.engine.modules(self.model)
+        return {path: self.engine.training(modules[path]) for path in ("", *self._modal) if path in modules}
+
+    def _begins(self, _module: Any, args: tuple) -> None:
+        look = self.look
+        if self._repeating or self.evaluation is not None or look is None or self.backwards:
+            return
+        if not look.before or self.engine.training(self.model):  # the latter: an evaluation may have come between
+            look.before = self.samples()
+        tensors = leaves(args, self.engine.tensor_type)
+        if tensors:
+            first = tensors[0]
+            self.data = (
+                [float(self.probe.norms([first])[0]), float(self.probe.samples([first])[0].sum())] if _real(first) else self.data
+            )
+
+    def _ends(self, _module: Any, args: tuple, kwargs: dict, output: Any) -> None:
+        if self._repeating:
+            return
+        if self.evaluation is not None:
+            self._evaluated(args, kwargs, output)
+            return
+        if self.look is None:
+            return
+        modes = self._modes()
+        outputs = [t for t in leaves(output, self.engine.tensor_type) if self.engine.trainable(t)]
+        if outputs:
+            outputs[0].register_hook(lambda gradient: self._goes_back(modes, gradient))
+
+    def _goes_back(self, modes: dict[str, bool], gradient: Any) -> None:
+        """A backward pass has just begun; no parameter has its part of it yet."""
+        look = self.look
+        if look is None:
+            return
+        self.backwards += 1
+        look.pulled = look.pulled or bool(self.probe.norms([gradient])[0])
+        if self.backwards == 1:
+            look.modes, look.left_over = modes, self.gradients()
+        elif self.backwards == self.passes:
+            look.lost = not any(self.gradients().values())
+        self._end_activations()
+
+    def _activated(self, path: str) -> Any:
+        def seen(_module: Any, _args: tuple, _kwargs: dict, output: Any) -> None:
+            if self.look is not None and self.evaluation is None and self.engine.training(self.model):
+                values = self.engine.array(output[:PICTURES])
+                if values.ndim > 1:
+                    alive = np.any(np.moveaxis(values, 1, 0).reshape(values.shape[1], -1) != 0, axis=1)
+                    self.look.dead[path] = 1.0 - float(alive.mean())
+
+        return seen
+
+    def _end_activations(self) -> None:
+        for handle in self._own:
+            handle.remove()
+        self._own = []
+
+    def _evaluated(self, args: tuple, kwargs: dict, output: Any) -> None:
+        """The first forward pass of an evaluation: its modes, and whether a second pass gives the same."""
+        evaluation = self.evaluation
+        assert evaluation is not None
+        if evaluation.seen:
+            return
+        evaluation.seen = True
+        evaluation.training = [path for path, on in self._modes().items() if on and path]
+        if evaluation.training:
+            return  # a second pass would move statistics
+        engine, tensor = self.engine, self.engine.tensor_type
+        given = [mapped_arrays(engine, part) for part in (args, kwargs)]
+        self._repeating = True
+        try:
+            again = engine.call(self.model, *given).outputs
+        finally:
+            self._repeating = False
+        shown = [engine.array(one) for one in leaves(output, tensor)]
+        if shown and again and shown[0].shape == again[0].shape and shown[0].dtype.kind == "f":
+            a, b = shown[0].astype(np.float64), again[0].astype(np.float64)
+            if np.isfinite(a).all():
+                evaluation.apart = float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(a)), 1e-30)
+
+
+def mapped_arrays(engine: Framework, value: Any) -> Any:
+    """The same nested tuples, lists and dicts with arrays for tensors."""
+    return mapped(value, engine.tensor_type, engine.array)
+
+
+def _real(tensor: Any) -> bool:
+    return "float" in str(tensor.dtype)

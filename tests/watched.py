@@ -1,0 +1,276 @@
+"""Small training loops in both frameworks, each with one planted mistake or none, watched as anyone would watch their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import paddle
+import torch
+
+from doctor.watch import Watch
+
+Mistakes = frozenset[str]
+CLASSES, BATCH = 4, 8
+
+
+def batches(count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Pictures (BATCH, 3, 8, 8) whose class can be told by their mean, with labels."""
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        labels = random.integers(0, CLASSES, BATCH)
+        pictures = random.standard_normal((BATCH, 3, 8, 8)) + labels[:, None, None, None] * 0.5
+        made.append((pictures.astype(np.float32), labels.astype(np.int64)))
+    return made
+
+
+class TorchNet(torch.nn.Module):
+    def __init__(self, mistake: str) -> None:
+        super().__init__()
+        n, self.mistake = torch.nn, mistake
+        self.features = n.Sequential(n.Conv2d(3, 8, 3), n.BatchNorm2d(8), n.ReLU(), n.Conv2d(8, 8, 3), n.BatchNorm2d(8), n.ReLU())
+        self.dropout, self.head = n.Dropout(0.1), n.Linear(8, CLASSES)
+        if mistake == "dead":
+            self.features[4].bias.data.fill_(-1e3)
+        if mistake == "momentum":
+            self.features[1].momentum = 0.0
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        made = self.features(pictures)
+        if self.mistake == "detached":
+            made = made.detach()
+        pooled = made.mean((2, 3))
+        always = torch.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
+        return self.head(always)
+
+
+class PaddleNet(paddle.nn.Layer):
+    def __init__(self, mistake: str) -> None:
+        super().__init__()
+        n, self.mistake = paddle.nn, mistake
+        self.features = n.Sequential(n.Conv2D(3, 8, 3), n.BatchNorm2D(8), n.ReLU(), n.Conv2D(8, 8, 3), n.BatchNorm2D(8), n.ReLU())
+        self.dropout, self.head = n.Dropout(0.1), n.Linear(8, CLASSES)
+        if mistake == "dead":
+            self.features[4].bias.set_value(np.full(8, -1e3, np.float32))
+        if mistake == "momentum":
+            self.features[1]._momentum = 1.0
+
+    def forward(self, pictures: paddle.Tensor) -> paddle.Tensor:
+        made = self.features(pictures)
+        if self.mistake == "detached":
+            made = made.detach()
+        pooled = made.mean([2, 3])
+        always = paddle.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
+        return self.head(always)
+
+
+class OnTorch:
+    """What the loop asks of torch."""
+
+    Net = TorchNet
+    tensor = staticmethod(torch.tensor)
+    cross_entropy = staticmethod(torch.nn.functional.cross_entropy)
+    no_grad = staticmethod(torch.no_grad)
+
+    @staticmethod
+    def seed(number: int) -> None:
+        torch.manual_seed(number)
+
+    @staticmethod
+    def optimizer(parameters: Any, lr: float, kind: str) -> Any:
+        made = {
+            "sgd": lambda: torch.optim.SGD(parameters, lr, momentum=0.9, weight_decay=1e-4),
+            "adamw": lambda: torch.optim.AdamW(parameters, lr),
+            "rmsprop": lambda: torch.optim.RMSprop(parameters, lr, eps=0.03, momentum=0.9),
+        }
+        return made[kind]()
+
+    @staticmethod
+    def schedule(optimizer: Any, lr: float) -> Any:
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+
+    @staticmethod
+    def clear(optimizer: Any) -> None:
+        optimizer.zero_grad()
+
+    @staticmethod
+    def freeze(module: Any) -> None:
+        module.requires_grad_(False)
+
+    @staticmethod
+    def scaler() -> Any:
+        return torch.amp.GradScaler("cpu", init_scale=1.9 * 2.0**127, backoff_factor=0.99)
+
+
+class OnPaddle:
+    """The same of Paddle."""
+
+    Net = PaddleNet
+    tensor = staticmethod(paddle.to_tensor)
+    cross_entropy = staticmethod(paddle.nn.functional.cross_entropy)
+    no_grad = staticmethod(paddle.no_grad)
+
+    @staticmethod
+    def seed(number: int) -> None:
+        paddle.seed(number)
+
+    @staticmethod
+    def optimizer(parameters: Any, lr: float, kind: str) -> Any:
+        made = {
+            "sgd": lambda: paddle.optimizer.Momentum(lr, 0.9, list(parameters), weight_decay=1e-4),
+            "adamw": lambda: paddle.optimizer.AdamW(lr, parameters=list(parameters)),
+            "rmsprop": lambda: paddle.optimizer.RMSProp(lr, epsilon=1e-3, momentum=0.9, parameters=list(parameters)),
+        }
+        return made[kind]()
+
+    @staticmethod
+    def schedule(optimizer: Any, lr: float) -> Any:
+        schedule = paddle.optimizer.lr.StepDecay(lr, 1, 0.9)
+        optimizer.set_lr_scheduler(schedule)
+        return schedule
+
+    @staticmethod
+    def clear(optimizer: Any) -> None:
+        optimizer.clear_grad()
+
+    @staticmethod
+    def freeze(module: Any) -> None:
+        for parameter in module.parameters():
+            parameter.stop_gradient = True
+
+    @staticmethod
+    def scaler() -> Any:
+        return paddle.amp.GradScaler(init_loss_scaling=1.9 * 2.0**127, decr_ratio=0.99)
+
+
+SIDES = {"torch": OnTorch, "paddle": OnPaddle}
+
+
+@dataclass
+class Told:
+    """What a watch said: check -> its first event."""
+
+    events: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    watch: Any = None
+
+
+def loop(
+    framework: str,
+    mistake: str = "",
+    updates: int = 4,
+    kind: str = "sgd",
+    lr: float = 0.02,
+    accumulate: int = 1,
+    seed: int = 0,
+    evaluate: bool = True,
+    journal: Any = None,
+    every: int = 10,
+) -> Told:
+    """A loop as anyone writes it, with the mistake of that name."""
+    side = SIDES[framework]
+    side.seed(seed)
+    model = side.Net(mistake)
+    frozen: tuple[str, ...] = ()
+    parameters = list(model.parameters())
+    if mistake == "frozen_left_on":  # a name that fits nothing
+        frozen = ("features.0.*",)
+    if mistake == "frozen_statistics":
+        frozen = ("features.*",)
+        side.freeze(model.features)
+        parameters = list(model.head.parameters())
+    if mistake == "left_out":
+        parameters = list(model.features.parameters())
+    optimizer = side.optimizer(parameters, lr, kind)
+    schedule = side.schedule(optimizer, lr)
+    if mistake == "built_before":
+        side.seed(seed + 1)
+        model = side.Net(mistake)
+    if mistake == "head_replaced":
+        model.head = type(model)("").head
+    told = Told()
+    begun = 0
+    if mistake in ("state_lost", "resumed"):
+        begun = 3
+        if mistake == "resumed":
+            for pictures, labels in batches(begun, 7):
+                side.cross_entropy(model(side.tensor(pictures)), side.tensor(labels)).backward()
+                optimizer.step()
+                side.clear(optimizer)
+                schedule.step()
+        else:
+            for _ in range(begun):
+                schedule.step()
+    scaler = side.scaler() if mistake in ("overflowing", "scaler") else None
+    if mistake == "scaler":
+        scaler = type(scaler)("cpu", init_scale=256.0) if framework == "torch" else paddle.amp.GradScaler(init_loss_scaling=256.0)
+    rates = lambda update: lr * 0.9 ** (update - 1)  # noqa: E731
+    watch = Watch(
+        model, optimizer, journal, frozen=frozen, rates=rates, scaler=scaler, accumulate=accumulate, update=begun, every=every,
+        say=told.lines.append,
+    )  # fmt: skip
+    kept: list[Any] = []
+    model.train()
+    if mistake == "evaluation_mode":
+        model.eval()
+    for number, (pictures, labels) in enumerate(batches(updates * accumulate, seed), 1):
+        if mistake == "spoilt_picture" and number == 2:
+            pictures[0, 0, 0, 0] = np.nan
+        loss = side.cross_entropy(model(side.tensor(pictures)), side.tensor(labels)) / accumulate
+        if mistake == "memory":
+            kept.append(np.ones(1 << 20))
+        if mistake == "constant_loss":
+            loss = loss * 0.0 + 1.0
+        if mistake in ("summed", "overflowing"):
+            loss = loss * 1e5
+        (scaler.scale(loss) if scaler else loss).backward()
+        if mistake == "lost":
+            watch.before_update(loss) if number % accumulate == 0 else None
+        if number % accumulate:
+            if mistake == "lost":
+                side.clear(optimizer)
+            continue
+        if mistake == "cleared_early":
+            side.clear(optimizer)
+        if mistake != "lost":
+            watch.before_update(loss)
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        elif mistake != "no_step":
+            optimizer.step()
+        if mistake != "left_over":
+            side.clear(optimizer)
+        if mistake != "schedule_not_stepped":
+            schedule.step()
+        if mistake == "schedule_twice":
+            schedule.step()
+        watch.after_update()
+    if evaluate:
+        with watch.evaluating():
+            if mistake != "training_mode":
+                model.eval()
+            with side.no_grad():
+                for pictures, _ in batches(2, 99):
+                    model(side.tensor(pictures))
+            if mistake == "average_left":
+                weight = model.head.weight
+                weight.set_value(weight * 0.5) if framework == "paddle" else weight.data.mul_(0.5)
+        if mistake != "stays_in_evaluation":
+            model.train()
+        for pictures, labels in batches(accumulate, seed + 50):
+            loss = side.cross_entropy(model(side.tensor(pictures)), side.tensor(labels))
+            (scaler.scale(loss) if scaler else loss).backward()
+        watch.before_update(loss)
+        if mistake not in ("no_step",):
+            scaler.step(optimizer) if scaler else optimizer.step()
+        scaler.update() if scaler else None
+        side.clear(optimizer)
+        watch.after_update()
+    watch.close()
+    told.watch = watch
+    for event in watch.events:
+        told.events.setdefault(event.check, event)
+    return told
