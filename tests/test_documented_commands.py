@@ -226,6 +226,14 @@ EXPECTED: dict[str, Run] = {
     r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data": Run(
         (r"^check\.overfit .* none found", r"^No problem found"), weekly="tests/test_doctor_check.py examines a sound recipe"
     ),
+    r"python tools/train\.py --config configs/lite\.yaml --data-path lite_data --watch": Run(
+        (r"^watched updates 1 to 4: 0 event",), instead=((r"$", f" {LITE_RUN}"),), weekly="tests/test_doctor_watch.py has the flag"
+    ),
+    r"python tools/doctor\.py watch output/lite": Run(
+        (r"^watch\.no_gradient .* none found", r"^No problem found"),
+        instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --watch && \1"),),
+        weekly="tests/test_doctor_watch.py runs the same command",
+    ),
     r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
     r"python tools/convert_weights\.py small\.pdparams back\.pth": Run((r"back\.pth",)),

@@ -76,10 +76,12 @@ def parse(command: list[str]) -> None:
     if name in ("train", "eval"):
         from mobilenetv3_common.config_file import Parser
 
-        parser = Parser()
-        parser.add_argument("--config")
-        add_flags(parser, TrainConfig)
+        parser = tool(name).parser() if name == "train" else Parser()
+        if name == "eval":
+            parser.add_argument("--config")
+            add_flags(parser, TrainConfig)
         flags = vars(parser.parse_args(command[1:]))
+        flags.pop("watch", None)
         make_config(TrainConfig, ROOT / flags.pop("config"), flags)
     else:
         tool(name).parser().parse_args(command[1:])

@@ -22,13 +22,18 @@ from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
 
+def parser() -> Parser:
+    """The flags: those of this command, and every setting of a run."""
+    made = Parser(description=__doc__)
+    made.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
+    made.add_argument("--watch", action="store_true", help="look for training mistakes while the run goes on: docs/doctor.md")
+    add_flags(made, TrainConfig)
+    return made
+
+
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser(description=__doc__)
-    parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
-    parser.add_argument("--watch", action="store_true", help="look for training mistakes while the run goes on: docs/doctor.md")
-    add_flags(parser, TrainConfig)
-    flags = vars(parser.parse_args(argv))
+    flags = vars(parser().parse_args(argv))
     watch = flags.pop("watch")
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path:
