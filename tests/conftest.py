@@ -18,6 +18,7 @@ import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.calibration import calibrated_state
 from alignment.project import Project
 from alignment.steps.context import Context
+from mobilenetv3_common.weights import write_state
 from projects.mobilenetv3.project import PROJECT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +41,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def small_state() -> dict[str, np.ndarray]:
     """Calibrated weights of the small model at width 0.5, pictures of 96 pixels: quick, and every parameter matters."""
     return calibrated_state(PROJECT, SMALL, size=96, width_mult=0.5)
+
+
+@pytest.fixture(scope="session")
+def exported(small_state, tmp_path_factory) -> Path:
+    """Those weights as ``tools/export_model.py`` leaves them: what the tests of the service serve."""
+    from mobilenetv3_paddle.deploy.export import export
+    from mobilenetv3_paddle.deploy.trained import load_trained
+
+    folder = tmp_path_factory.mktemp("served")
+    write_state(folder / "small.safetensors", small_state)
+    export(load_trained(folder / "small.safetensors", width_mult=0.5), folder / "e")
+    return folder / "e"
 
 
 @pytest.fixture(scope="session")

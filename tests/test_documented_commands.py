@@ -247,6 +247,9 @@ EXPECTED: dict[str, Run] = {
     r"python tools/infer\.py .*output/digits/.*--accuracy": Run((r"top-1: (1\.0|0\.9)",), weekly=DIGITS),
     r"python tools/infer\.py --model-dir output/lite/exported --img-path lite_data/val": Run((r"%  cat",)),
     r"python tools/serve\.py .* --port 8000": Run((rf"http://127\.0\.0\.1:{PORT}/",), instead=((r"8000", PORT),), background=True),
+    r"(python|node) docs/examples/client\.(py|mjs) http://127\.0\.0\.1:8000 lite_data/val/cat/cat_0\.JPEG": Run(
+        (r"^ .* cat$",), instead=((r"8000", PORT),)
+    ),
     r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
     r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
     r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),

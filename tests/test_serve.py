@@ -16,32 +16,20 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mobilenetv3_common import __version__
-from mobilenetv3_common.weights import write_state
 from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
-from mobilenetv3_paddle.deploy.export import export
 from mobilenetv3_paddle.deploy.predictor import Predictor
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
-from mobilenetv3_paddle.deploy.trained import load_trained
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
 
 CAT = (ROOT / "lite_data/val/cat/cat_0.JPEG").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def exported(small_state, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("served")
-    write_state(folder / "small.safetensors", small_state)
-    export(load_trained(folder / "small.safetensors", width_mult=0.5), folder / "e")
-    return folder / "e"
 
 
 @contextlib.contextmanager
@@ -218,6 +206,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
 
 def test_pictures_share_runs_one_that_waits_too_long_is_let_go_and_a_failing_engine_fails_its_batch_alone():
     def engine(images):
+        images = np.stack(images)
         if images.max() > 5:
             raise ValueError("no such picture")
         runs.append(len(images))

@@ -24,7 +24,7 @@ from PIL import Image
 
 from tests.attacks import BLP, EPS, chunk, flat, jpeg_of_scans, png
 from tests.conftest import ROOT
-from tests.test_serve import CAT, ask, detail, exported, metric  # noqa: F401
+from tests.test_serve import CAT, ask, detail, metric
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
 
@@ -93,7 +93,7 @@ class Running:
 
 
 @pytest.fixture
-def service(exported, tmp_path):  # noqa: F811
+def service(exported, tmp_path):
     """Starts services; ends those that a test has not ended."""
     begun = []
 
@@ -281,7 +281,7 @@ def test_few_descriptors_many_connections_and_still_an_answer(service):
     assert running.errors.stat().st_size < 10_000, running.errors.read_text()[:1000]
 
 
-def test_too_few_descriptors_are_a_line(exported, tmp_path):  # noqa: F811
+def test_too_few_descriptors_are_a_line(exported, tmp_path):
     run = subprocess.run(
         ["bash", "-c", f"ulimit -n 24; exec {sys.executable} tools/serve.py --model-dir {exported} --port 0"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
@@ -392,7 +392,7 @@ def test_senseless_flags_are_a_line(flags, message):
     assert message in errors.getvalue() and errors.getvalue().count("\n") == 1
 
 
-def test_another_host_is_a_warning(exported):  # noqa: F811
+def test_another_host_is_a_warning(exported):
     process = subprocess.Popen(
         [sys.executable, "tools/serve.py", "--model-dir", str(exported), "--port", "0", "--host", "0.0.0.0"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

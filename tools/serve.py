@@ -44,6 +44,13 @@ def parser() -> Parser:
     who = p.add_argument_group("who may ask")
     who.add_argument("--token-file", type=Path, metavar="FILE", help="requests must carry its content as Authorization: Bearer")
     who.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help="Host headers that are answered (default: any)")
+    who.add_argument(
+        "--trusted-proxies",
+        nargs="+",
+        default=[],
+        metavar="ADDRESS",
+        help="fronts whose X-Forwarded-For is believed (default: none)",
+    )
     who.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each answer; - for standard output")
     return p
 
@@ -54,17 +61,19 @@ def main(argv: list[str] | None = None) -> int:
     if args.threads < 0 or args.decoders < 0 or not 0 <= args.port <= 65535:
         raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
     try:
-        from mobilenetv3_paddle.deploy.serving.app import Limits, create_app
+        from mobilenetv3_paddle.deploy.serving.app import create_app
         from mobilenetv3_paddle.deploy.serving.connections import connection_limit
         from mobilenetv3_paddle.deploy.serving.gate import Access
         from mobilenetv3_paddle.deploy.serving.server import Server, listening, serve
+        from mobilenetv3_paddle.deploy.serving.service import Limits
     except ImportError as error:
         raise UserError(f"the service needs the package {error.name}: pip install '.[deploy]'") from error
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
     decoders = args.decoders or max(2, cpu_threads())
-    access = Access(token(args.token_file), tuple(name.lower() for name in args.allowed_hosts), args.max_per_client, log(args))
+    hosts = tuple(name.lower() for name in args.allowed_hosts)
+    access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
     bundle = read_bundle(args.model_dir)
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device, spin=False)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -24,6 +25,7 @@ MAX_PROBABILITY_DIFF = 1e-5
 MAX_LOGIT_DIFF = 1e-4  # relative L2; probabilities near 0 and 1 hardly move with their logits
 CHECKED_BATCHES = (1, 3, 8)
 FORMATS = ("paddle", "onnx")
+ONNX_OUTPUT = "logits"
 
 
 def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORMATS) -> tuple[Bundle, dict[str, float]]:
@@ -81,8 +83,20 @@ def _save_onnx(bundle: Bundle) -> None:
     target = bundle.folder / ONNX
     with quiet_output():
         paddle2onnx.export(*files, save_file=str(target), opset_version=17, enable_onnx_checker=True, verbose=False)
+    _name_output(onnx, target)
     bundle.versions |= {"paddle2onnx": paddle2onnx.__version__, "onnx": onnx.__version__}
     bundle.add(ONNX)
+
+
+def _name_output(onnx: Any, path: Path) -> None:
+    """Call the output ``logits``, whatever the converter called it: clients ask for it by name."""
+    model = onnx.load(str(path))
+    (output,) = model.graph.output
+    for node in model.graph.node:
+        node.output[:] = [ONNX_OUTPUT if name == output.name else name for name in node.output]
+    output.name = ONNX_OUTPUT
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
 
 
 @contextlib.contextmanager

@@ -30,12 +30,12 @@ class _Waiting:
 
 
 class Batcher:
-    """Collects pictures into batches and runs the engine on one after the other, in a thread of its own.
+    """Collects pictures into batches and runs the engine on one batch after the other, in a thread of its own.
 
     While a batch runs, pictures gather; so batches grow with the load by themselves, and a lone picture waits for nobody.
 
     Args:
-        engine: pictures, stacked, to logits (N, classes).
+        engine: a list of pictures to logits (N, classes).
         max_batch: most pictures in a batch.
         timeout: seconds that a picture may wait for its turn and its run, where no deadline is given.
         on_batch: told the size of each batch and the seconds it took.
@@ -43,7 +43,7 @@ class Batcher:
 
     def __init__(
         self,
-        engine: Callable[[np.ndarray], np.ndarray],
+        engine: Callable[[list[np.ndarray]], np.ndarray],
         max_batch: int,
         timeout: float,
         on_batch: Callable[[int, float], None] = lambda size, seconds: None,
@@ -128,7 +128,7 @@ class Batcher:
     async def _answer(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
         start = time.perf_counter()
         try:
-            logits = await loop.run_in_executor(self._thread, self.engine, np.stack([w.image for w in batch]))
+            logits = await loop.run_in_executor(self._thread, self.engine, [w.image for w in batch])
             if len(logits) != len(batch):
                 raise ValueError(f"{len(logits)} answers to {len(batch)} pictures")
         except Exception as error:  # the requests of this batch fail; the service goes on

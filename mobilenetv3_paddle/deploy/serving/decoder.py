@@ -1,8 +1,9 @@
-"""One process that decodes pictures for the service: python -m mobilenetv3_paddle.deploy.serving.decoder SETTINGS
+"""One process that decodes for the service: python -m mobilenetv3_paddle.deploy.serving.decoder SETTINGS
 
-It reads a picture's bytes (after their number, 8 bytes) from standard input, writes a status (1 byte) and what came of it
-(after its length, 8 bytes) to standard output, and so on. A process, unlike a thread, can be killed when a picture takes too
-long, and limited in memory. It ends when its input ends, or with the process that started it.
+It reads what is to be decoded, a picture or a request with tensors as JSON (1 byte), and its bytes (after their number, 8
+bytes) from standard input, writes a status (1 byte) and what came of it (after its length, 8 bytes) to standard output, and so
+on. A process, unlike a thread, can be killed when a picture takes too long, and limited in memory. It ends when its input ends,
+or with the process that started it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge
 from mobilenetv3_common.preprocess import center_crop, resize
+from mobilenetv3_paddle.deploy.serving import tensors
 
-PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED = range(4)
+PICTURE, JSON = range(2)  # what is to be decoded
+PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED, TENSORS, REFUSED = range(6)  # what came of it
 BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
 LEAST_MEMORY = 128 * 2**20
 
 
 def main(settings: str) -> int:
-    """Serve until the input ends. ``settings``: JSON with ``resize``, ``crop``, ``backend`` and the fields of ``Rules``."""
+    """Serve until the input ends. ``settings``: JSON with ``resize``, ``crop``, ``backend``, the fields of ``Rules``, and
+    ``batch`` and ``classes``."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the service ends its decoders itself, after the last answer
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
@@ -40,8 +44,10 @@ def main(settings: str) -> int:
     rules = Rules(tuple(made["formats"]), made["orient"], made["pixels"], made["scans"])
     prepared(np.zeros(0, np.uint8).tobytes(), made, rules)  # imports what the first picture would import
     _limit_memory(max(LEAST_MEMORY, rules.pixels * BYTES_A_PIXEL))
-    while head := incoming.read(8):
-        status, content = prepared(incoming.read(int.from_bytes(head, "big")), made, rules)
+    signature = tensors.Signature(made["crop"], made["batch"], made["classes"])
+    while head := incoming.read(9):
+        data = incoming.read(int.from_bytes(head[1:], "big"))
+        status, content = parsed(data, signature) if head[0] == JSON else prepared(data, made, rules)
         _answer(outgoing, status, content)
     return 0
 
@@ -57,6 +63,16 @@ def prepared(data: bytes, made: dict[str, Any], rules: Rules) -> tuple[int, byte
         return TOO_LARGE, (error.line if isinstance(error, TooLarge) else "the picture does not fit into memory").encode()
     except UserError as error:
         return DAMAGED, error.line.encode()
+
+
+def parsed(data: bytes, signature: tensors.Signature) -> tuple[int, bytes]:
+    """What a request with tensors as JSON becomes: ``TENSORS`` and ``tensors.Asked`` packed, or a line that says why not."""
+    try:
+        return TENSORS, tensors.parse(data, b"", signature).packed()
+    except MemoryError:
+        return REFUSED, b"the request does not fit into memory: send tensors as binary data"
+    except tensors.Refused as error:
+        return REFUSED, error.line.encode()
 
 
 def _answer(outgoing: BinaryIO, status: int, content: bytes) -> None:

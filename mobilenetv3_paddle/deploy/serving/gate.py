@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-OPEN = ("/", "/health", "/health/live", "/health/ready")  # without a token
+# Without a token: pages that hold no data of anybody, and what tells whether the service is well.
+OPEN = ("/", "/docs", "/openapi.json", "/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready")
+_MODEL_READY = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/ready")
+_COUNTED = re.compile(r"/predict|/v2/models/.*/infer")  # requests that take work
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Message = MutableMapping[str, Any]
 
@@ -24,15 +27,17 @@ class Access:
     """Who may ask.
 
     Attributes:
-        token: that requests must carry, ``Authorization: Bearer TOKEN``; empty for none. Page and health need none.
+        token: that requests must carry, ``Authorization: Bearer TOKEN``; empty for none. Pages and health need none.
         hosts: names by which the service may be called, without ports; empty for any.
-        per_client: requests to /predict that one address may have under way.
+        per_client: requests with pictures or tensors that one address may have under way.
+        proxies: addresses of fronts, whose ``X-Forwarded-For`` names the client.
         log: told one line of JSON for each answer.
     """
 
     token: str = ""
     hosts: Sequence[str] = ()
     per_client: int = 64
+    proxies: Sequence[str] = ()
     log: Callable[[str], None] | None = None
 
 
@@ -72,23 +77,26 @@ class Gate:
             await self._answer(scope, receive, sending)
         finally:
             if self.access.log is not None:
-                self.access.log(_line(scope, number, seen, time.perf_counter() - start))
+                self.access.log(_line(scope, self._client(scope), number, seen, time.perf_counter() - start))
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        if self.access.hosts and _host(_header(scope, b"host")) not in self.access.hosts:
-            await _refuse(send, 400, "this service is not called by that name (Host)")
+        access, path = self.access, scope["path"]
+        if access.hosts and _host(_header(scope, b"host")) not in access.hosts:
+            await _refuse(path, send, 400, "this service is not called by that name (Host)")
             return
-        if self.access.token and scope["path"] not in OPEN:
+        if access.token and path not in OPEN and not _MODEL_READY.fullmatch(path):
             sent = _header(scope, b"authorization")
-            if not hmac.compare_digest(sent.encode(), f"Bearer {self.access.token}".encode()):
-                await _refuse(send, 401, "a token is needed: Authorization: Bearer TOKEN", (b"www-authenticate", b"Bearer"))
+            if not hmac.compare_digest(sent.encode(), f"Bearer {access.token}".encode()):
+                needed = "a token is needed: Authorization: Bearer TOKEN"
+                await _refuse(path, send, 401, needed, (b"www-authenticate", b"Bearer"))
                 return
-        if scope["path"] != "/predict":
+        if not _COUNTED.fullmatch(path):
             await self.app(scope, receive, send)
             return
-        client = (scope.get("client") or ("",))[0]
-        if self._clients[client] >= self.access.per_client:
-            await _refuse(send, 429, "too many of your requests are under way: wait for their answers", (b"retry-after", b"1"))
+        client = self._client(scope)
+        if self._clients[client] >= access.per_client:
+            wait = "too many of your requests are under way: wait for their answers"
+            await _refuse(path, send, 429, wait, (b"retry-after", b"1"))
             return
         self._clients[client] += 1
         try:
@@ -97,6 +105,20 @@ class Gate:
             self._clients[client] -= 1
             if not self._clients[client]:
                 del self._clients[client]
+
+    def _client(self, scope: MutableMapping[str, Any]) -> str:
+        """Address of who asks: the last that a front added to ``X-Forwarded-For``, since a client writes there what it likes."""
+        address = (scope.get("client") or ("",))[0]
+        for name in reversed(_header(scope, b"x-forwarded-for").split(",")):
+            if address not in self.access.proxies or not name.strip():
+                break
+            address = name.strip()[:64]
+        return address
+
+
+def problem(path: str, detail: str) -> dict[str, str]:
+    """What is wrong, in the form of the protocol that a path belongs to."""
+    return {"error" if path.startswith("/v2") else "detail": detail}
 
 
 async def gone(receive: Any) -> None:
@@ -114,11 +136,11 @@ def _host(value: str) -> str:
     return (value[: value.find("]") + 1] if value.startswith("[") else value.split(":")[0]).lower()
 
 
-def _line(scope: MutableMapping[str, Any], number: str, seen: dict[str, int], seconds: float) -> str:
+def _line(scope: MutableMapping[str, Any], client: str, number: str, seen: dict[str, int], seconds: float) -> str:
     row = {
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "id": number,
-        "client": (scope.get("client") or ("",))[0],
+        "client": client,
         "method": scope["method"],
         "path": scope["path"][:200],
         "status": seen["status"] or 499,  # no answer: the client broke off
@@ -128,8 +150,8 @@ def _line(scope: MutableMapping[str, Any], number: str, seen: dict[str, int], se
     return json.dumps(row)
 
 
-async def _refuse(send: Any, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
-    body = json.dumps({"detail": detail}).encode()
+async def _refuse(path: str, send: Any, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps(problem(path, detail)).encode()
     head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})

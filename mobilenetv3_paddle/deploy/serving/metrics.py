@@ -12,7 +12,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter("mobilenetv3_requests", "Answers to /predict by status code", ["status"], registry=registry)
+        self.requests = Counter("mobilenetv3_requests", "Answers by status code", ["status"], registry=registry)
         self.seconds = Histogram(
             "mobilenetv3_request_seconds",
             "Time from the request's head to its answer",
@@ -26,7 +26,7 @@ class Metrics:
         self.killed = Counter("mobilenetv3_decoders_killed", "Decoders that died or took too long", registry=registry)
         self.decoding = Gauge("mobilenetv3_waiting_to_decode", "Pictures that wait for a decoder", registry=registry)
         self.waiting = Gauge("mobilenetv3_waiting", "Pictures that wait for the engine", registry=registry)
-        self.active = Gauge("mobilenetv3_active_requests", "Requests to /predict under way", registry=registry)
+        self.active = Gauge("mobilenetv3_active_requests", "Requests with pictures or tensors under way", registry=registry)
 
     def on_batch(self, size: int, seconds: float) -> None:
         """Note a run of the engine."""

@@ -1,4 +1,4 @@
-"""A picture's bytes out of a request, within limits of size and time."""
+"""A request's body, within limits of size and time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ FORM_LINES = 10_000  # bytes of a form beside its file
 
 @dataclass
 class Uploads:
-    """Receives pictures.
+    """Receives bodies of requests.
 
     Attributes:
-        most: bytes of one picture's file.
         together: bytes of all that are under way.
         held: bytes that are held now.
     """
 
-    most: int
     together: int
     held: int = 0
 
     @contextlib.asynccontextmanager
-    async def receive(self, request: Request, seconds: float) -> AsyncGenerator[bytes, None]:
+    async def receive(self, request: Request, seconds: float, most: int, what: str) -> AsyncGenerator[bytes, None]:
         """The whole body, or the first file of a form; its bytes count as held until the block ends.
+
+        Args:
+            request: whose body it is.
+            seconds: it may take.
+            most: bytes of the body, or of the form's file.
+            what: "picture" or "request", for messages.
 
         Raises:
             HTTPException: it is empty (400), too slow (408), too large (413), or too much is held (503).
@@ -52,19 +56,20 @@ class Uploads:
             declared = int(request.headers.get("content-length", 0))
         except ValueError as error:
             raise HTTPException(400, "Content-Length is no number") from error
-        too_large = HTTPException(413, f"the picture is larger than {self.most:,} bytes", {"Connection": "close"})
-        form = request.headers.get("content-type", "").startswith("multipart/form-data")
-        most = self.most + (FORM_LINES if form else 0)
+        too_large = HTTPException(413, f"the {what} is larger than {most:,} bytes", {"Connection": "close"})
+        form = what == "picture" and request.headers.get("content-type", "").startswith("multipart/form-data")
+        most += FORM_LINES if form else 0
         if declared > most:
             await _thrown_away(request, seconds)
             raise too_large
         try:
             data = await asyncio.wait_for(_form_file(request, body(), most) if form else _joined(body()), seconds)
             if not data:
-                raise HTTPException(400, "the request holds no picture: POST its bytes, or a form with a file")
+                bytes_or_form = "the request holds no picture: POST its bytes, or a form with a file"
+                raise HTTPException(400, bytes_or_form if what == "picture" else "the request is empty")
             yield data
         except (TimeoutError, asyncio.TimeoutError) as error:  # two classes in Python 3.10
-            raise HTTPException(408, f"the picture did not arrive within {seconds:.3g} s", {"Connection": "close"}) from error
+            raise HTTPException(408, f"the {what} did not arrive within {seconds:.3g} s", {"Connection": "close"}) from error
         except MultiPartException as error:
             raise HTTPException(400, f"the form cannot be read: {error.message}") from error
         finally:

@@ -1,0 +1,200 @@
+"""What answers: uploads, decoders and the engine, behind limits and before a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from fastapi import HTTPException, Request
+from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
+
+from mobilenetv3_common import __version__
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.picture_format import NotAPicture, TooLarge
+from mobilenetv3_common.preprocess import normalize
+from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
+from mobilenetv3_paddle.deploy.serving import tensors
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.decoders import Decoders
+from mobilenetv3_paddle.deploy.serving.gate import gone
+from mobilenetv3_paddle.deploy.serving.metrics import Metrics
+from mobilenetv3_paddle.deploy.serving.upload import Uploads
+
+BROKEN_OFF = 499  # nginx's status of a client that went away: nobody sees it but the log
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all together, may take.
+
+    Attributes:
+        upload: bytes of a picture's file, and of a request with tensors as JSON.
+        uploads: bytes of all requests under way.
+        pixels: width times height of a picture.
+        queue: requests under way, from their first byte to their answer; one more is refused.
+        timeout: seconds from a request's head to its answer; upload, waiting, decoding and engine are all within it.
+        batch: pictures in a run of the engine, and in a request with tensors.
+    """
+
+    upload: int = 10 * 2**20
+    uploads: int = 200 * 2**20
+    pixels: int = 50_000_000
+    queue: int = 256
+    timeout: float = 10.0
+    batch: int = 32
+
+
+@dataclass
+class State:
+    """Whether the service is ending: then it is unready, and connections are closed after their answer."""
+
+    stopping: bool = field(default=False)
+
+
+class Service:
+    """The parts that answer a picture, or tensors.
+
+    Args:
+        predictor: an engine with its preprocessing and class names.
+        identity: what every answer says of the model: ``model`` and ``weights_sha256``.
+        limits: see ``Limits``.
+        decoders: processes that decode pictures.
+    """
+
+    def __init__(self, predictor: Predictor, identity: dict[str, str], limits: Limits, decoders: int) -> None:
+        self.predictor, self.limits, self.state = predictor, limits, State()
+        self.identity = {**identity, "version": __version__}
+        self.signature = tensors.Signature(predictor.preset.crop_size, limits.batch, len(predictor.classes))
+        self.metrics = metrics = Metrics()
+        rules = replace(predictor.rules, pixels=limits.pixels)
+        made = predictor.preset, predictor.image_backend, rules, self.signature
+        self.decoders = Decoders(decoders, *made, metrics.killed.inc)
+        self.batcher = Batcher(self.run, limits.batch, limits.timeout, metrics.on_batch)
+        self.uploads = Uploads(max(limits.upload, limits.uploads, self.signature.most_bytes))
+        self.under_way = 0
+        metrics.waiting.set_function(lambda: len(self.batcher))
+        metrics.decoding.set_function(lambda: len(self.decoders))
+        metrics.active.set_function(lambda: self.under_way)
+
+    def run(self, pictures: list[np.ndarray]) -> np.ndarray:
+        """Pictures, each uint8 (crop, crop, 3) or ready for the network, to logits (N, classes); in the engine's thread."""
+        ready = [normalize(picture, self.predictor.preset) if picture.dtype == np.uint8 else picture for picture in pictures]
+        return self.predictor.engine(np.stack(ready))
+
+    @property
+    def ready(self) -> bool:
+        """Whether a picture would be answered now."""
+        return self.batcher.ready and self.decoders.alive and not self.state.stopping
+
+    async def start(self) -> None:
+        """Start the decoders, and run the engine for the first time, which is slow."""
+        await self.decoders.start()
+        size = self.predictor.preset.crop_size
+        for count in (1, self.limits.batch):
+            self.run([np.zeros((size, size, 3), np.uint8)] * count)
+        self.batcher.start()
+
+    async def stop(self) -> None:
+        """Answer what was accepted, and end the decoders."""
+        await self.batcher.stop()
+        await self.decoders.stop()
+
+    async def counted(self, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Answer a request within the limit of requests under way, and note in the metrics what came of it.
+
+        Raises:
+            HTTPException: with the status for what went wrong.
+        """
+        start, status = time.perf_counter(), 500
+        self.under_way += 1
+        try:
+            if self.under_way > self.limits.queue:
+                raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
+            response = await answer()
+            status = response.status_code
+            return response
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        except ClientDisconnect:
+            status = BROKEN_OFF
+            return Response(status_code=BROKEN_OFF)
+        except UserError as error:
+            status = _status(error)
+            raise HTTPException(status, error.line) from error
+        finally:
+            self.under_way -= 1
+            self.metrics.requests.labels(str(status)).inc()
+            self.metrics.seconds.observe(time.perf_counter() - start)
+
+    async def predictions(self, request: Request, topk: int) -> dict[str, Any]:
+        """Receive a picture, decode it, and name its classes, all before the deadline.
+
+        Raises:
+            HTTPException: with the status for what went wrong.
+            UserError: the picture is damaged, or the output is not finite.
+            ClientDisconnect: the client broke off; what was not begun is not computed.
+        """
+
+        async def classes(data: bytes, deadline: float) -> list[dict[str, Any]]:
+            logits = await self.batcher(await self.decoders(data, deadline), deadline)
+            return [vars(p) for p in top_k(softmax(logits[None]), self.predictor.classes, topk)[0]]
+
+        return {**self.identity, "predictions": await self.received(request, self.limits.upload, "picture", classes)}
+
+    async def received(
+        self, request: Request, most: int, what: str, compute: Callable[[bytes, float], Awaitable[Any]]
+    ) -> Any:  # fmt: skip
+        """Receive a body of at most ``most`` bytes and compute on it, all before the deadline, unless the client goes."""
+        if self.batcher.hung:
+            raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
+        deadline = time.monotonic() + self.limits.timeout
+        async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
+            work = asyncio.ensure_future(self._named(compute(data, deadline), what))
+            away = asyncio.ensure_future(gone(request.receive))
+            try:
+                await asyncio.wait({work, away}, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect()
+                return work.result()
+            finally:
+                work.cancel()
+                away.cancel()
+
+    async def _named(self, work: Awaitable[Any], what: str) -> Any:
+        """What goes wrong in a piece of work, as an answer."""
+        try:
+            return await work
+        except TooLate as error:
+            late = f"the {what} was not answered within {self.limits.timeout:g} s: try again later"
+            raise HTTPException(504, late) from error
+        except NotAPicture as error:
+            raise HTTPException(415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)") from error
+        except TooLarge as error:
+            raise HTTPException(413, error.line) from error
+        except EngineDown as error:
+            raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+
+    async def logits(self, images: np.ndarray, deadline: float) -> np.ndarray:
+        """float32 (N, 3, crop, crop) to logits (N, classes); the pictures share runs of the engine with those of others.
+
+        Raises:
+            TooLate, EngineDown: see ``Batcher``.
+        """
+        waiting = [asyncio.ensure_future(self.batcher(image, deadline)) for image in images]
+        try:
+            return np.stack(await asyncio.gather(*waiting))
+        finally:
+            for one in waiting:
+                one.cancel()
+
+
+def _status(error: UserError) -> int:
+    if isinstance(error, tensors.Refused):
+        return 400
+    return 422 if error.line.startswith("the picture") else 500  # damaged, or an output that is not finite
