@@ -12,6 +12,7 @@ import numpy as np
 from mobilenetv3_common.class_names import MAX_CLASSES
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_common.param_groups import FORM, GroupRule, parse_rules
 from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, EvalPreset, TrainPreset
 from mobilenetv3_common.ranges import Range
 
@@ -39,6 +40,8 @@ class OptimizerConfig:
         bias_weight_decay: the same for the biases of all other layers.
         l1_decay: L1 penalty: this times the sign of each weight is added to its gradient, after clipping; not for norm
             layers and biases that have a weight decay of their own.
+        rules: of parameters by name: factor of the learning rate, weight decay; see ``mobilenetv3_common.param_groups``.
+        layer_decay: factor of the learning rate from each block to the one before it, above 0 to 1.
     """
 
     name: str = "sgd"
@@ -53,6 +56,8 @@ class OptimizerConfig:
     bias_weight_decay: float | None = None
     nesterov: bool = False
     l1_decay: float = 0.0
+    rules: tuple[GroupRule, ...] = ()
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
@@ -214,6 +219,12 @@ class TrainConfig:
         "L1 penalty, of the parameters that have --weight-decay: times the sign of a weight, added to its gradient",
         within=SHARE,
     )
+    param_groups: str | None = _optimization(
+        None,
+        f"rates and weight decays by parameters' names, the first pattern that fits counts: {FORM}",
+        metavar="RULES",
+    )
+    layer_decay: float = _optimization(1.0, "factor of the learning rate from each block to the one before it", within="(0, 1]")
     lr_schedule: str = _schedule("cosine", "how the learning rate moves", SCHEDULES)
     lr_unit: str = _schedule("update", "what the schedule moves by", ("update", "epoch"))
     lr_step_epochs: int = _schedule(30, "step schedule: epochs between steps", within=COUNT)
@@ -311,6 +322,8 @@ class TrainConfig:
             bias_weight_decay=self.bias_weight_decay,
             nesterov=self.nesterov,
             l1_decay=self.l1_decay,
+            rules=parse_rules(self.param_groups),
+            layer_decay=self.layer_decay,
         )
 
     def scaled_lr(self, global_batch: int) -> float:

@@ -105,8 +105,8 @@ def compared(context, lanes, compare, project):
 
 def test_sound_schedules_and_groups_agree(context, lanes):
     failed, result = compared(context, lanes, schedules.compare, PROJECT)
-    assert failed == [] and result.passed and len(result.quantities) == 45 + 9 + 1
-    updates = {"Nesterov momentum", "L1 decay", "norm weight decay", "bias weight decay"}
+    assert failed == [] and result.passed and len(result.quantities) == 45 + 11 + 3
+    updates = {"parameter groups", "layer-wise decay", "Nesterov momentum", "L1 decay", "norm weight decay", "bias weight decay"}
     rates = {"warm-up", "warm-up by epoch", "square-root scaling"}
     assert set(result.covers) == {f"{name} schedule" for name in TRAIN_SCHEDULES} | rates | updates | set(OPTIMIZERS)
 
@@ -164,6 +164,16 @@ def test_broken_groups_fail_for_every_optimizer(context, lanes, name):
     assert {f"optimizer.{config.name}.groups" for config in schedules.GROUPS} | {"optimizer.sgd.decays"} <= set(failed)
 
 
+@pytest.mark.parametrize("name", ["rules", "layer_decay"])
+def test_rates_by_name_and_depth_that_are_ignored_fail(context, lanes, name):
+    default = {field.name: field.default for field in dataclasses.fields(OptimizerConfig)}[name]
+    project = optimizer_with(PROJECT, **{name: default})
+    failed = compared(context, lanes, schedules.compare_groups, project)[0]
+    topic = "parameter groups" if name == "rules" else "layer-wise decay"
+    rows = {name for name in failed if name.endswith((".groups", ".rates"))}
+    assert rows == {f"optimizer.sgd.{topic}.groups", f"optimizer.sgd.{topic}.groups.rates"}
+
+
 @pytest.mark.parametrize("name", ["swapped", "norm layers like all"])
 def test_broken_groups_are_located_and_named(context, name):
     make, kind = GROUPS[name]
@@ -178,7 +188,8 @@ def test_a_rule_that_both_sides_break_is_seen(context, lanes, monkeypatch):
     monkeypatch.setattr(schedules, "expected_decays", lambda *args: dict.fromkeys(args[-1], 1.0))
     schedules.compare_groups(made, result, lanes[1])
     failed = [q for q in result.quantities if not q.passed]
-    assert [q.name for q in failed] == ["optimizer.sgd.decays"] and "reference's" in failed[0].reason
+    assert failed[0].name == "optimizer.sgd.decays" and "reference's weight decay" in failed[0].reason
+    assert {q.name.rpartition(".")[2] for q in failed} == {"decays", "rates"}, "rates are derived with the right decays"
 
 
 def test_the_networks_are_left_as_they_were(context, lanes):

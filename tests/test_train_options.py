@@ -27,6 +27,8 @@ RECIPES = {
     "multistep schedule": {"lr_schedule": "multistep", "lr_milestones": "1", "lr_gamma": 0.5},
     "polynomial schedule": {"lr_schedule": "polynomial", "lr_power": 2.0, "lr_min": 2.0**-12},
     "restarts schedule": {"lr_schedule": "restarts", "lr_restart_epochs": 1, "lr_restart_factor": 2, "warmup_epochs": 1},
+    "parameter groups": {"param_groups": "*.bias:lr=2,decay=0;0.*:frozen;*:lr=0.5", "layer_decay": 0.75, "optimizer": "adamw"},
+    "layer-wise decay": {"layer_decay": 0.75},
     "square-root scaling": {"scale_lr_from": 2, "scale_lr_by": "sqrt"},
 }
 # The same, several in one.
@@ -35,6 +37,7 @@ TOGETHER = {
     "lion onecycle": RECIPES["lion"] | RECIPES["onecycle schedule"],
     "adadelta polynomial": RECIPES["adadelta"] | RECIPES["polynomial schedule"],
     "adam multistep": RECIPES["adam"] | RECIPES["multistep schedule"] | {"warmup_epochs": 0},
+    "groups": RECIPES["parameter groups"] | {"lr_schedule": "cosine", "lr_min": 2.0**-12},
     "nesterov l1 sqrt": RECIPES["nesterov"] | RECIPES["l1"] | RECIPES["square-root scaling"],
 }
 
@@ -104,6 +107,11 @@ def test_a_checkpoint_from_before_a_setting_goes_on_with_its_default(tmp_path):
         ({"lr_schedule": "onecycle", "lr_unit": "epoch", "epochs": 3}, "a onecycle schedule of 3 step"),
         ({"lr_rise": 1.0}, "--lr-rise must be above 0 to below 1"),
         ({"lr_restart_factor": 0}, "--lr-restart-factor must be from 1 to 100"),
+        ({"param_groups": "features"}, "--param-groups must be PATTERN:lr=FACTOR"),
+        ({"param_groups": "a:lr=2;b:speed=3"}, "found 'b:speed=3'"),
+        ({"param_groups": "a:lr=0"}, "lr of 'a' must be above 0"),
+        ({"param_groups": "a:decay=nan"}, "decay of 'a' must be from 0 to 1"),
+        ({"layer_decay": 0.0}, "--layer-decay must be above 0 to 1"),
         ({"lr_power": 0.0}, "--lr-power must be above 0"),
     ],
 )
@@ -111,6 +119,25 @@ def test_settings_that_cannot_work_are_refused_in_one_line(changes, words):
     with pytest.raises(UserError) as refused:
         TrainConfig(**changes)
     assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("package", "builder"), BUILDERS, ids=["paddle", "ref"])
+def test_groups_by_name_move_as_they_say_and_frozen_parameters_stay(package, builder):
+    config = changed(CONFIG, {"param_groups": "0.weight:frozen;6.*:lr=0.25", "momentum": 0.0, "weight_decay": 0.0, "lr": 2.0**-6})
+    moves = {}
+    for groups in (config, dataclasses.replace(config, param_groups="0.weight:frozen")):
+        run = package.build_run(groups, package.Ranks(), builder)
+        before = package.model_arrays(run.model)
+        run.train_mode()
+        updates(package, run, package.micro_batches(run), 1)
+        moves[groups] = {name: array - before[name] for name, array in package.model_arrays(run.model).items()}
+    slow, whole = moves.values()
+    assert not slow["0.weight"].any() and slow["0.bias"].any()
+    assert np.allclose(slow["6.weight"], whole["6.weight"] / 4, rtol=1e-3, atol=1e-7) and slow["6.weight"].any()
+    assert np.array_equal(slow["0.bias"], whole["0.bias"]), "others are as they were"
+    for rules, words in (("7.*:lr=2", "fits no parameter"), ("*:frozen", "freezes every parameter")):
+        with pytest.raises(UserError, match=words):
+            package.build_run(dataclasses.replace(config, param_groups=rules), package.Ranks(), builder)
 
 
 # Fifty updates of both frameworks, and of the reference from weights moved by one ulp: step 6's own check, in small.

@@ -9,6 +9,7 @@ from typing import Any
 from alignment.steps.context import Context
 from alignment.steps.schedules import update_topics
 from alignment.steps.topics import AUGMENTATIONS
+from mobilenetv3_common.param_groups import parse_rules
 from mobilenetv3_common.train_config import TrainConfig
 
 # Numbers that float32 holds exactly, so that both frameworks' kernels have the same; an eps above the gradients'
@@ -112,6 +113,7 @@ def topics(config: TrainConfig) -> list[str]:
         "square-root scaling": config.scale_lr_from and config.scale_lr_by == "sqrt",
         "moving average": config.ema_decay,
         "freezing": config.freeze_bn,
+        "freezing by name": any(rule.frozen for rule in parse_rules(config.param_groups)),
         "label smoothing": config.label_smoothing,
         "dropout": config.dropout,
         "mixup": config.mixup_alpha,

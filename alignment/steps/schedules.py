@@ -19,6 +19,7 @@ from alignment.frameworks.base import Framework, Module
 from alignment.project import Side, TrainPart
 from alignment.steps.context import Context, Lane
 from alignment.steps.result import StepResult
+from mobilenetv3_common.param_groups import GroupRule
 from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig, TrainConfig
 from mobilenetv3_common.weights import State
 
@@ -186,8 +187,20 @@ def schedule_topics(config: TrainConfig) -> list[str]:
 
 def update_topics(config: OptimizerConfig) -> list[str]:
     """What an optimizer's update covers, weight decays apart."""
-    more = {"Nesterov momentum": config.nesterov, "L1 decay": config.l1_decay}
+    more = {
+        "Nesterov momentum": config.nesterov,
+        "L1 decay": config.l1_decay,
+        "parameter groups": any(not rule.frozen for rule in config.rules),
+        "layer-wise decay": config.layer_decay != 1.0,
+    }
     return [config.name, *(topic for topic, holds in more.items() if holds)]
+
+
+def own_groups(framework: Framework, network: Module) -> tuple[OptimizerConfig, ...]:
+    """Rates and weight decays by a network's own names, and by depth."""
+    names = [e.canonical for e, tensor in framework.described(network) if e.role == "parameter" and framework.trainable(tensor)]
+    rules = (GroupRule(names[0], 0.5, 2.0**-4), GroupRule(names[-1], 2.0))
+    return (replace(GROUPS[0], rules=rules), replace(GROUPS[0], layer_decay=0.75))
 
 
 def given_updates(context: Context, framework: Framework, network: Module) -> tuple[State, list[State]]:
@@ -225,7 +238,8 @@ def expected_decays(framework: Framework, network: Module, config: OptimizerConf
         own, _, last = name.rpartition(".")
         normalises = own in modules and framework.layer(modules[own]).kind == "batch_norm"
         other = config.norm_weight_decay if normalises else config.bias_weight_decay if last == "bias" else None
-        found[name] = config.weight_decay if other is None else other
+        own_rule = [rule.decay for rule in config.rules if rule.pattern == name and rule.decay is not None]
+        found[name] = own_rule[0] if own_rule else config.weight_decay if other is None else other
     return found
 
 
@@ -240,7 +254,8 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
     """Two updates of each optimizer with three different weight decays, and of the recipe's own."""
     ours, theirs = lanes["port64"], lanes["reference64"]
     start, gradients = given_updates(context, theirs.framework, theirs.network)
-    named = [(".".join(update_topics(config)), config) for config in GROUPS]
+    by_name = own_groups(theirs.framework, theirs.network) if same_names(lanes) else ()
+    named = [(".".join(update_topics(config)), config) for config in (*GROUPS, *by_name)]
     if context.recipe is not None:
         named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
     for name, config in named:
@@ -261,16 +276,60 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
             right = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
             found = {role: made_decays(config, start, gradients[0], states[0]) for role, states in made.items()}
             result.quantities.append(judge_decays(found["port"], found["reference"], right))
+        if config in by_name:
+            decays = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
+            factors = expected_factors(config, list(gradients[0]))
+            found = {role: made_factors(config, start, gradients[0], states[0], decays) for role, states in made.items()}
+            result.quantities.append(judge_decays(found["port"], found["reference"], factors, f"{group.name}.rates", "rate"))
 
 
-def judge_decays(ours: dict[str, float], theirs: dict[str, float], expected: dict[str, float]) -> Quantity:
-    """Weight decays by tensor: both sides', held to the rule itself."""
-    quantity = Quantity("optimizer.sgd.decays", [len(expected)])
+def same_names(lanes: Mapping[str, Lane]) -> bool:
+    """Whether both sides call their parameters the same, in the same order, so that a rule by name means the same."""
+    ours, theirs = lanes["port64"], lanes["reference64"]
+    found = [[name for name, _ in lane.network.named_parameters()] for lane in (ours, theirs) if _names_parameters(lane.network)]
+    return len(found) == 2 and [n for n in found[0] if n in found[1]] == found[1]
+
+
+def _names_parameters(network: Module) -> bool:
+    return callable(getattr(network, "named_parameters", None))
+
+
+def expected_factors(config: OptimizerConfig, names: list[str]) -> dict[str, float]:
+    """The factor of the learning rate that each parameter shall have; ``names`` are in the network's order."""
+    found: dict[str, float] = {}
+    block, depth = "", 0
+    for name in reversed(names):
+        parts = name.split(".")
+        own = ".".join(parts[:2]) if len(parts) > 1 and parts[1].isdecimal() else parts[0]
+        depth += block not in ("", own)
+        block = own
+        found[name] = config.layer_decay**depth * next((rule.lr for rule in config.rules if rule.pattern == name), 1.0)
+    return found
+
+
+def made_factors(
+    config: OptimizerConfig, start: State, gradient: State, after: State, decays: dict[str, float]
+) -> dict[str, float]:
+    """The factor of the learning rate that one update of SGD really had, by tensor."""
+    rate = config.in_float32().lr
+    pulled = {name: rate * (gradient[name] + decays[name] * start[name]) for name in gradient}
+    return {name: float(((start[name] - after[name]) * pulled[name]).sum()) / norm(pulled[name]) ** 2 for name in gradient}
+
+
+def judge_decays(
+    ours: dict[str, float],
+    theirs: dict[str, float],
+    expected: dict[str, float],
+    name: str = "optimizer.sgd.decays",
+    what: str = "weight decay",
+) -> Quantity:
+    """Weight decays, or factors of the rate, by tensor: both sides', held to the rule itself."""
+    quantity = Quantity(name, [len(expected)])
     for role, found in (("port", ours), ("reference", theirs)):
         wrong = [name for name, decay in expected.items() if not abs(found.get(name, np.nan) - decay) <= 1e-9]
         if wrong:
             first = f"first {wrong[0]}: {found.get(wrong[0], np.nan):.6g}, expected {expected[wrong[0]]:.6g}"
-            quantity.fail(f"the {role}'s weight decay of {len(wrong)} tensor(s) is not the recipe's, {first}")
+            quantity.fail(f"the {role}'s {what} of {len(wrong)} tensor(s) is not the recipe's, {first}")
     quantity.max_abs_diff = max((abs(ours.get(name, np.nan) - theirs[name]) for name in theirs), default=0.0)
     return quantity
 

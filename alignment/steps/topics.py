@@ -15,8 +15,8 @@ TOPICS: dict[int, tuple[str, ...]] = {
     5: (
         *OPTIMIZERS, *(f"{name} schedule" for name in SCHEDULES), "warm-up", "warm-up by epoch", "norm weight decay",
         "bias weight decay", "gradient clipping", "accumulation", "label smoothing", "scaled learning rate",
-        "square-root scaling", "Nesterov momentum", "L1 decay",
+        "square-root scaling", "Nesterov momentum", "L1 decay", "parameter groups", "layer-wise decay",
     ),
-    6: ("moving average", "freezing", "resumed run", "evaluation loop", "diverging run"),
+    6: ("moving average", "freezing", "freezing by name", "resumed run", "evaluation loop", "diverging run"),
 }  # fmt: skip
 AUGMENTATIONS = {"imagenet": "autoaugment", "ra": "randaugment", "ta_wide": "trivialaugment"}  # of recipes, in these words

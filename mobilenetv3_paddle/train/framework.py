@@ -8,6 +8,7 @@ import paddle
 from paddle import nn
 
 from mobilenetv3_common.framework import Builder
+from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from mobilenetv3_paddle.loss import CrossEntropyLoss
@@ -72,7 +73,8 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     """The network with its starting weights: fresh from the seed, or those of ``config.pretrained``.
 
     Args:
-        config: of the run; its settings of BatchNorm are those of every ``BatchNorm2D`` in the network.
+        config: of the run; its settings of BatchNorm are those of every ``BatchNorm2D`` in the network, and ``param_groups``
+            may freeze parameters.
         num_classes: outputs.
         builder: makes the network for a number of classes; by default that of ``config.model``, ``config.width_mult`` and
             ``config.dropout``.
@@ -92,6 +94,11 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
             for parameter in layer.parameters(include_sublayers=False):
                 if config.freeze_bn:
                     parameter.stop_gradient = True
+    rules = parse_rules(config.param_groups)
+    check_rules([name for name, _ in model.named_parameters()], rules)
+    for name, parameter in model.named_parameters():
+        if rule_of(name, rules).frozen:
+            parameter.stop_gradient = True
     return model
 
 

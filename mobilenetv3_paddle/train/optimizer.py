@@ -7,6 +7,7 @@ from collections.abc import Callable
 import paddle
 from paddle import nn
 
+from mobilenetv3_common.param_groups import check_rules, rate_factors, rule_of
 from mobilenetv3_common.train_config import OptimizerConfig
 
 
@@ -169,7 +170,10 @@ PLAIN: dict[str, Callable[[OptimizerConfig, dict], paddle.optimizer.Optimizer]] 
 
 
 def parameter_groups(model: nn.Layer, config: OptimizerConfig) -> list[dict]:
-    """Parameters by their weight decay and L1 penalty, one group for each pair that differs."""
+    """Parameters by weight decay, L1 penalty and factor of the learning rate, one group for all that have the same."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    check_rules(list(names.values()), config.rules)
+    factors = rate_factors(list(names.values()), config.rules, config.layer_decay)
     trainable = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
     for parameter in trainable:
         # Paddle's optimizers leave a group's weight decay on the parameter itself, where the next optimizer would
@@ -184,8 +188,14 @@ def parameter_groups(model: nn.Layer, config: OptimizerConfig) -> list[dict]:
     }
     own = {id(p) for p in trainable if id(p) in norm and config.norm_weight_decay is not None}
     own |= {id(p) for p in trainable if id(p) in bias and config.bias_weight_decay is not None}
-    groups: dict[tuple[float, float], list] = {}
+    groups: dict[tuple[float, float, float], list] = {}
     for parameter in trainable:
         decay = decays["norm"] if id(parameter) in norm else decays["bias"] if id(parameter) in bias else config.weight_decay
-        groups.setdefault((decay, 0.0 if id(parameter) in own else config.l1_decay), []).append(parameter)
-    return [{"params": parameters, "weight_decay": decay} | {"l1_decay": l1} for (decay, l1), parameters in groups.items()]
+        rule = rule_of(names[id(parameter)], config.rules)
+        decay = decay if rule.decay is None else rule.decay
+        l1 = 0.0 if id(parameter) in own or rule.decay is not None else config.l1_decay
+        groups.setdefault((decay, l1, factors[names[id(parameter)]]), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay} | {"l1_decay": l1, "learning_rate": factor}
+        for (decay, l1, factor), parameters in groups.items()
+    ]

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder
+from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_ref.data import ImageDataset, build_loader
 from mobilenetv3_ref.loss import CrossEntropyLoss
@@ -80,7 +81,8 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     """The network with its starting weights: fresh from the seed, or those of ``config.pretrained``.
 
     Args:
-        config: of the run; its settings of BatchNorm are those of every ``BatchNorm2d`` in the network.
+        config: of the run; its settings of BatchNorm are those of every ``BatchNorm2d`` in the network, and ``param_groups``
+            may freeze parameters.
         num_classes: outputs.
         builder: makes the network for a number of classes; by default that of ``config.model``, ``config.width_mult`` and
             ``config.dropout``.
@@ -99,6 +101,11 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
             for parameter in layer.parameters(recurse=False):
                 if config.freeze_bn:
                     parameter.requires_grad = False
+    rules = parse_rules(config.param_groups)
+    check_rules([name for name, _ in model.named_parameters()], rules)
+    for name, parameter in model.named_parameters():
+        if rule_of(name, rules).frozen:
+            parameter.requires_grad = False
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if config.sync_bn else model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from mobilenetv3_common.param_groups import check_rules, rate_factors, rule_of
 from mobilenetv3_common.train_config import OptimizerConfig
 
 
@@ -77,7 +78,14 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
     BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
     """
-    groups = parameter_groups(model, config)
+    optimizer = _optimizer(parameter_groups(model, config), config)
+    if any(group["lr_factor"] != 1.0 for group in optimizer.param_groups):
+        optimizer.register_step_pre_hook(_scale_rates)
+        optimizer.register_step_post_hook(_share_rates)
+    return optimizer
+
+
+def _optimizer(groups: list[dict], config: OptimizerConfig) -> torch.optim.Optimizer:
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
     if config.name == "rmsprop":
@@ -90,8 +98,24 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     return kind(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
 
 
+def _scale_rates(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+    """Before a step: each group's learning rate times its factor. Schedules see the rate that all groups share."""
+    for group in optimizer.param_groups:
+        group["shared_lr"] = group["lr"]
+        group["lr"] = group["lr"] * group["lr_factor"]
+
+
+def _share_rates(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+    """After it: the shared rate again."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["shared_lr"]
+
+
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
-    """Parameters by their weight decay and L1 penalty, one group for each pair that differs."""
+    """Parameters by weight decay, L1 penalty and factor of the learning rate, one group for all that have the same."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    check_rules(list(names.values()), config.rules)
+    factors = rate_factors(list(names.values()), config.rules, config.layer_decay)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     layers = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm2d, nn.SyncBatchNorm))]
     norm = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
@@ -102,8 +126,14 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict]:
     }
     own = norm if config.norm_weight_decay is not None else set()
     own = own | bias if config.bias_weight_decay is not None else own
-    groups: dict[tuple[float, float], list] = {}
+    groups: dict[tuple[float, float, float], list] = {}
     for parameter in trainable:
         decay = decays["norm"] if id(parameter) in norm else decays["bias"] if id(parameter) in bias else config.weight_decay
-        groups.setdefault((decay, 0.0 if id(parameter) in own else config.l1_decay), []).append(parameter)
-    return [{"params": parameters, "weight_decay": decay, "l1_decay": l1} for (decay, l1), parameters in groups.items()]
+        rule = rule_of(names[id(parameter)], config.rules)
+        decay = decay if rule.decay is None else rule.decay
+        l1 = 0.0 if id(parameter) in own or rule.decay is not None else config.l1_decay
+        groups.setdefault((decay, l1, factors[names[id(parameter)]]), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay, "l1_decay": l1, "lr_factor": factor}
+        for (decay, l1, factor), parameters in groups.items()
+    ]

@@ -21,7 +21,7 @@ from alignment.localize.stages.models import reference_gradients
 from alignment.project import LossPart, Side
 from alignment.steps.backward import RUNS, Run
 from alignment.steps.context import Context, Lane
-from alignment.steps.schedules import GROUPS, train_part
+from alignment.steps.schedules import GROUPS, own_groups, same_names, train_part
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
@@ -109,7 +109,10 @@ def optimizers(context: Context) -> Finding | None:
     largest = max(float(np.sqrt(sum(norm(g) ** 2 for g in one.values()))) for one in gradients)
     seen: set[tuple[OptimizerConfig, float | None]] = set()
     trials: list[tuple[OptimizerConfig, float | None]] = []
-    for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in GROUPS)):
+    lanes = {f"{role}64": Lane(context, f"{role}64", share_dropout=False) for role in context.sides}
+    reference = lanes["reference64"]
+    by_name = own_groups(reference.framework, reference.network) if same_names(lanes) else ()
+    for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in (*GROUPS, *by_name))):
         trials.append((run.optimizer, None))
         if run.clip_norm is not None:
             trials += [(run.optimizer, min(run.clip_norm, 0.25 * largest)), (run.optimizer, 4 * largest)]

@@ -8,7 +8,7 @@ VELOCITY = (
     "velocity.scale_(self._momentum).add_(gradient / (mean_square.sqrt() + self._epsilon))\n        own.subtract_(velocity * lr)"
 )
 BETAS = "beta1=config.beta1,\n        beta2=config.beta2,"
-GROUPS = 'return [{"params": parameters, "weight_decay": decay}'
+GROUPS = '{"params": parameters, "weight_decay": decay}'
 NORM_DECAY = '"norm": config.weight_decay if config.norm_weight_decay is None else config.norm_weight_decay'
 BIAS_DECAY = '"bias": config.weight_decay if config.bias_weight_decay is None else config.bias_weight_decay'
 UPDATE = "    precision.step(optimizer)\n    optimizer.clear_grad()\n"
