@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Module, in_precision
 from alignment.project import ModelSpec, Project
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.image import decode_image
@@ -164,11 +164,10 @@ def _pictures(project: Project, spec: ModelSpec, size: int | None) -> _Pictures 
     return _Pictures(np.stack(pictures).astype(np.float64), np.array(labels), train)
 
 
-def _fake_inputs(spec: ModelSpec, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def _fake_inputs(spec: ModelSpec, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
     if spec.inputs is None:
         return (rng.normal(size=(FAKE_SAMPLES, *shape)),)
-    arrays = spec.inputs(FAKE_SAMPLES, shape, rng)
-    return tuple(array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays)
+    return in_precision(spec.inputs(FAKE_SAMPLES, shape, rng))
 
 
 def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...]) -> State:

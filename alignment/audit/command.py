@@ -13,6 +13,7 @@ from pathlib import Path
 from alignment.accepted import parse
 from alignment.aligned import Aligned, Wanted, align
 from alignment.audit import markdown
+from alignment.audit.inputs import numbered
 from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
 from alignment.flags import shown
 from alignment.names import NameMap, read_map
@@ -69,12 +70,11 @@ def _input(pair: Pair) -> str:
 
 def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: Sequence[str]) -> str:
     """The Markdown block, and the map of names where the port's own are others; returns what was written."""
-    inputs = {str(number): array for number, array in enumerate(context.fake_inputs(2))}
     about = {
         **machine(),
         "commit": commit(),
         "weights": f"{context.weights.name}, SHA-256 {digest(context.weights.state)}",
-        "input": f"{_input(pair)}; SHA-256 of two samples {digest(inputs)}",
+        "input": f"{_input(pair)}; SHA-256 of two samples {digest(numbered(context.fake_inputs(2)))}",
         "seed": str(context.seed),
         "device": context.device,
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from alignment.audit.named import named_object
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Keywords, Module, leaves
 from mobilenetv3_common.errors import UserError
 
-Make = Callable[[int, tuple[int, ...], np.random.Generator], tuple[np.ndarray, ...]]
+Make = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
 SAMPLES = 2  # with which the reference is tried
 LEAST_SIDE = 64  # in pixels, of pictures that are compared in a smaller shape of odd sides, too
 TOKENS = 16  # of a sequence
@@ -29,7 +30,7 @@ class Inputs:
         shape: of one sample; of the first array where there are several.
         small: of one sample where many passes are made: odd sides, not square, since padding and pooling mistakes hide where
             all divides evenly; None where the reference accepts no other than ``shape``.
-        make: makes the arrays; standard normal numbers of the shape where None.
+        make: makes the arrays in the structure that the model takes; standard normal numbers of the shape where None.
         words: for people.
     """
 
@@ -39,28 +40,31 @@ class Inputs:
     words: str
 
 
-def chosen_inputs(given: str | None, framework: Framework, network: Module) -> Inputs:
+def chosen_inputs(given: str | None, framework: Framework, network: Module, port: Module | None = None) -> Inputs:
     """The inputs that ``--input`` names, or the first that the reference accepts.
 
     Args:
         given: ``2x3x224x224`` (the first number counts samples), ``FILE.npz``, ``MODULE:CALLABLE``, or None.
         framework, network: of the reference.
+        port: where it is known: arrays of a file are handed on by name where both models have arguments of all these names.
 
     Raises:
-        UserError: it is none of these, or the reference does not accept it.
+        UserError: it is none of these, or the reference does not accept it, or the port has no argument of a name.
     """
     if given is None:
         for found in _candidates(framework, network):
             if not refused(framework, network, found):
                 return _with_small(found, framework, network)
         raise UserError("--input: none of the inputs that were tried runs through the reference; give e.g. --input 2x3x224x224")
-    found = _given(given)
+    found = _given(given, [network] if port is None else [network, port])
+    if port is not None:
+        _check_names(given, found, port)
     if problem := refused(framework, network, found):
         raise UserError(f"--input {given}: the reference does not run on it: {problem}")
     return _with_small(found, framework, network)
 
 
-def _given(text: str) -> Inputs:
+def _given(text: str, networks: Sequence[Module]) -> Inputs:
     if re.fullmatch(r"\d+(x\d+)+", text):
         sizes = tuple(int(part) for part in text.split("x"))
         if 0 in sizes:
@@ -68,50 +72,110 @@ def _given(text: str) -> Inputs:
         return Inputs(sizes[1:], None, None, f"standard normal numbers of shape {_shown(sizes[1:])}")
     if text.endswith(".npz"):
         arrays = _of_file(text)
-        return Inputs(arrays[0].shape[1:], None, _cycled(arrays), text)
+        named = len(arrays) > 1 and all(arrays.keys() <= set(_arguments(network)) for network in networks)
+        words = f"{text}, {' and '.join(arrays)} by name" if named else text
+        return Inputs(next(iter(arrays.values())).shape[1:], None, _cycled(arrays, named), words)
     if ":" in text:
         return _of_function(text)
     raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, a .npz file, or MODULE:CALLABLE")
 
 
-def _of_file(path: str) -> list[np.ndarray]:
+def _arguments(network: Module) -> list[str]:
+    """Names of the arguments of a network's forward; none where they cannot be read, or where it takes any."""
+    try:
+        found = inspect.signature(network.forward).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return []
+    if any(one.kind is one.VAR_KEYWORD for one in found):
+        return []
+    return [one.name for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+
+
+def _check_names(given: str, inputs: Inputs, network: Module) -> None:
+    """See that the port takes the arguments that are given by name; ``UserError`` where not."""
+    made = inputs.make(1, inputs.shape, np.random.default_rng(0)) if inputs.make else ()
+    named = made[-1] if made and isinstance(made[-1], Keywords) else {}
+    known = _arguments(network)
+    missing = [name for name in named if name not in known]
+    if missing and known:
+        raise UserError(
+            f"--input {given}: the port's forward has no argument {missing[0]!r} (it has {', '.join(known)}); "
+            "give arrays in order, not by name, where the two models call them otherwise"
+        )
+
+
+def _of_file(path: str) -> dict[str, np.ndarray]:
     try:
         with np.load(Path(path), allow_pickle=False) as file:
-            arrays = [file[name] for name in file.files]
+            named = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"--input {path}: cannot be read: {error}") from error
+    arrays = list(named.values())
     if not arrays or any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) != 1 or not len(arrays[0]):
         raise UserError(f"--input {path}: expected arrays with the same number of samples as their first axis, 1 or more")
-    return [_single(array) for array in arrays]
+    return {name: _single(array) for name, array in named.items()}
 
 
 def _single(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def _cycled(arrays: list[np.ndarray]) -> Make:
+def _cycled(arrays: Mapping[str, np.ndarray], named: bool) -> Make:
     """So many samples as are asked for, from the first on, again from the beginning where there are fewer."""
-    return lambda count, shape, rng: tuple(array[np.arange(count) % len(array)] for array in arrays)
+
+    def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+        chosen = {name: array[np.arange(count) % len(array)] for name, array in arrays.items()}
+        return (Keywords(chosen),) if named else tuple(chosen.values())
+
+    return make
 
 
 def _of_function(text: str) -> Inputs:
     function = named_object("--input", text)
 
-    def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        made: Any = function(count, rng)
-        return tuple(_single(np.asarray(one)) for one in (made if isinstance(made, tuple | list) else (made,)))
+    def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+        return as_arguments(function(count, rng))
 
     if not callable(function):
         raise UserError(
-            f"--input {text}: expected a function of (samples, numpy generator) that returns an array or a tuple of them"
+            f"--input {text}: expected a function of (samples, numpy generator) that returns an array, a tuple of them, or a dict"
         )
     try:
-        arrays = make(SAMPLES, (), np.random.default_rng(0))
+        made = make(SAMPLES, (), np.random.default_rng(0))
     except Exception as error:
         raise UserError(f"--input {text}: called with ({SAMPLES}, generator) it raises {type(error).__name__}: {error}") from error
+    arrays = leaves(made, np.ndarray)
     if not arrays or any(array.ndim == 0 or len(array) != SAMPLES for array in arrays):
         raise UserError(f"--input {text}: called with ({SAMPLES}, generator) it must return arrays of {SAMPLES} samples")
     return Inputs(arrays[0].shape[1:], None, make, text)
+
+
+def numbered(inputs: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """The arrays of a model's arguments by number, in order."""
+    return {str(number): array for number, array in enumerate(leaves(inputs, np.ndarray))}
+
+
+def as_arguments(made: Any) -> tuple[Any, ...]:
+    """What a person's function returned as the arguments of a model.
+
+    Args:
+        made: one array; a tuple, or list, of arrays, or of lists and dicts of them, in the order of the arguments; a dict of
+            arguments by name; or a tuple and a dict, (in order, by name).
+    """
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict):
+        return (*(_arrays(one) for one in made[0]), Keywords(_arrays(made[1])))
+    if isinstance(made, dict):
+        return (Keywords(_arrays(made)),)
+    return tuple(_arrays(one) for one in (made if isinstance(made, tuple | list) else (made,)))
+
+
+def _arrays(value: Any) -> Any:
+    """Floating arrays in float32, whatever they lie in; a list of numbers is an array."""
+    if isinstance(value, dict):
+        return {key: _arrays(part) for key, part in value.items()}
+    if isinstance(value, tuple | list) and any(isinstance(part, dict | np.ndarray) for part in value):
+        return type(value)(_arrays(part) for part in value)
+    return value if value is None or isinstance(value, bool | str) else _single(np.asarray(value))
 
 
 def refused(framework: Framework, network: Module, inputs: Inputs) -> str:

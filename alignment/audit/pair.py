@@ -119,7 +119,7 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
     """
     network, ported = reference.made(), port.made()
     sides = Side(_framework(port, ported)), Side(_framework(reference, network))
-    inputs = chosen_inputs(given, sides[1].framework, network)
+    inputs = chosen_inputs(given, sides[1].framework, network, ported)
     if inputs.small and refused(sides[0].framework, ported, replace(inputs, shape=inputs.small)):
         inputs = replace(inputs, small=None)  # step 1 says what the port does with other sizes; the rest is compared in this one
     spec = ModelSpec(

@@ -14,7 +14,7 @@ from alignment.compare import norm
 from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
 from alignment.dumps.recorded import Recorded, RecordedModule, model_of
 from alignment.dumps.store import Reader
-from alignment.frameworks.base import Call
+from alignment.frameworks.base import Call, leaves
 from alignment.localize import compare_states
 from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities
 from alignment.localize.finding import Finding, Localization
@@ -81,7 +81,7 @@ def opened(port: Reader, reference: Reader) -> Dumps:
     mine, theirs = (Recorded(one.content["framework"], one.content["title"]) for one in (port, reference))
     models = model_of(port), model_of(reference)
     state, name = theirs.state(models[1]), reference.content["weights"]["name"]
-    first = reference.value(reference.content["cases"][0]["inputs"])
+    first = leaves(reference.value(reference.content["cases"][0]["inputs"]), np.ndarray)
     spec = ModelSpec(lambda: models[0], lambda: models[1], input_shape=first[0].shape[1:])
     title = reference.content["model"].rpartition(":")[2]
     project = Project(title, Side(mine), Side(theirs), {title: spec})

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from alignment.audit.inputs import Inputs
+from alignment.audit.inputs import Inputs, numbered
 from alignment.audit.pair import Maker, digest
 from alignment.compare import distance, norm, relative
 from alignment.dumps.recorded import Recorded, model_of, structure
 from alignment.dumps.store import NotHeld, Reader, Writer
-from alignment.frameworks.base import Call, Framework, Module, leaves
+from alignment.frameworks.base import Call, Framework, Module, leaves, mapped
 from alignment.localize.blame import Pair, backward_quantities, forward_quantities, one_ulp_call
 from alignment.localize.matching import matched, order_of_use
 from alignment.localize.search import random_cotangents
@@ -97,10 +97,11 @@ def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, d
         "weights": {"name": context.weights.name, "sha256": digest(context.weights.state)},
         "shape": list(inputs.shape),
         "small": None if inputs.small is None else list(inputs.small),
-        "input": {"words": inputs.words, "sha256": digest({str(n): a for n, a in enumerate(context.fake_inputs(2))})},
+        "input": {"words": inputs.words, "sha256": digest(numbered(context.fake_inputs(2)))},
         "random": random,
         "structure": structure(framework, network, writer),
         "order": order_of_use(framework, network, context.fake_inputs(2, small=True)),
+        "orders": context.orders,
         "blocks": blocks,
         "dropouts": writer.value(dropout_profile_of(framework, network)),
         "dropout_layers": lanes["reference32"].dropouts,
@@ -189,17 +190,18 @@ def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) 
     writer, framework = Writer(), subject.framework
     other, theirs = Recorded(dump.content["framework"], dump.content["title"]), model_of(dump)
     check_names(names, framework.modules(subject.network), other.modules(theirs))
-    first = dump.value(dump.content["cases"][0]["inputs"])
+    first = leaves(dump.value(dump.content["cases"][0]["inputs"]), np.ndarray)
     small = dump.value(dump.content["gradients"]["eval"]["inputs"])
-    found = matched(subject.network, theirs, names, (framework, other), lambda: tuple(a[:2] for a in small), linked=False)
+    two = mapped(small, np.ndarray, lambda array: array[:2])
+    found = matched(subject.network, theirs, names, (framework, other), lambda: two, linked=False)
     state = other.state(theirs)
     context = subject.context(first[0].shape[1:], given_state=state, seed=dump.content["seed"], device=device)
-    context.__dict__["matched"] = found
+    context.__dict__.update(matched=found, orders=dump.content.get("orders", {}))
     content: dict[str, Any] = {
         "role": "port",
         "dump_of_reference": dump.digest,
         "names": {**found.paired, **names},
-        "order": order_of_use(framework, subject.network, tuple(a[:2] for a in small)),
+        "order": order_of_use(framework, subject.network, two),
         "structure": structure(framework, subject.network, writer),
         "problem": None,
         "cases": [],

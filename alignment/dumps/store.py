@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks.base import Keywords
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
@@ -53,7 +54,11 @@ class Writer:
         if isinstance(value, np.generic):
             return self.value(value.item())
         if isinstance(value, dict):
-            return {"dict": [[self.value(key), self.value(one)] for key, one in value.items()]}
+            return {
+                "keywords" if isinstance(value, Keywords) else "dict": [
+                    [self.value(key), self.value(one)] for key, one in value.items()
+                ]
+            }
         if isinstance(value, tuple | list):
             return {"tuple" if isinstance(value, tuple) else "list": [self.value(one) for one in value]}
         if value is None or isinstance(value, bool | int | float | str):
@@ -99,8 +104,9 @@ class Reader:
         if isinstance(value, dict):
             if "array" in value:
                 return self._arrays.get_tensor(value["array"])
-            if "dict" in value:
-                return {self.value(key): self.value(one) for key, one in value["dict"]}
+            for name, kind in (("dict", dict), ("keywords", Keywords)):
+                if name in value:
+                    return kind({self.value(key): self.value(one) for key, one in value[name]})
             made = [self.value(one) for one in value["tuple" if "tuple" in value else "list"]]
             return tuple(made) if "tuple" in value else made
         return value

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -74,11 +77,22 @@ class Supplied:
     tensors: tuple[Tensor, ...] = ()
 
 
+class Keywords(dict[str, Any]):
+    """Arguments by name. The last one of a model's inputs may be such a dict; it is no argument of its own then."""
+
+
+def arguments_of(args: tuple, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
+    """Positional and named arguments, of which the named ones may be the last positional one (``Keywords``)."""
+    if args and isinstance(args[-1], Keywords):
+        return args[:-1], {**args[-1], **(kwargs or {})}
+    return args, dict(kwargs or {})
+
+
 def leaves(value: Any, kind: type | tuple[type, ...]) -> list[Any]:
-    """All values of a kind in nested tuples, lists and dicts, in order."""
+    """All values of a kind in nested tuples, lists, dicts, dataclasses and plain objects, in order."""
     if isinstance(value, kind):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    parts: Iterable[Any] = value if isinstance(value, (tuple, list)) else _parts(value, kind).values()
     return [leaf for part in parts for leaf in leaves(part, kind)]
 
 
@@ -86,9 +100,44 @@ def mapped(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
     """The same structure with every value of a kind replaced."""
     if isinstance(value, kind):
         return function(value)
-    if isinstance(value, dict):
-        return {key: mapped(part, kind, function) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
-        parts = [mapped(part, kind, function) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
+        made = [mapped(part, kind, function) for part in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if type(value) in (dict, Keywords):
+        return type(value)({key: mapped(part, kind, function) for key, part in value.items()})
+    if not leaves(value, kind):
+        return value
+    made_of = {name: mapped(part, kind, function) for name, part in _parts(value, kind).items()}
+    if isinstance(value, dict):
+        other = copy.copy(value)  # of a class of its own, which may give its entries as attributes, too
+        for name, part in made_of.items():
+            other[name] = part
+        return other
+    other = copy.copy(value)
+    for name, part in made_of.items():
+        object.__setattr__(other, name, part)
+    return other
+
+
+def in_precision(value: Any, dtype: str = "float64") -> Any:
+    """The same structure with every floating array in a type."""
+    return mapped(value, np.ndarray, lambda array: array.astype(dtype) if array.dtype.kind == "f" else array)
+
+
+def _parts(value: Any, kind: type | tuple[type, ...]) -> Mapping[str, Any]:
+    """What a dict, a dataclass or a plain object (no function, class or module) holds, by name; nothing of all else.
+
+    Of a plain object these are the values of the kind, and the lists and dicts of them: what it refers to besides is its own.
+    """
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, type | ModuleType) or callable(value):
+        return {}
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+
+    def holds(part: Any) -> bool:
+        several = part.values() if isinstance(part, dict) else part if isinstance(part, (tuple, list)) else (part,)
+        return any(isinstance(one, kind) for one in several)
+
+    return {name: part for name, part in getattr(value, "__dict__", {}).items() if holds(part)}

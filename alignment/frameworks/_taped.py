@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks._calls import Change, Recorder, Trace
-from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, leaves, mapped
+from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, arguments_of, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.raised import words_of
 
@@ -141,9 +141,10 @@ class Taped(Framework):
         kwargs: Mapping[str, Any] | None = None,
         watched: Mapping[str, Module] | None = None,
     ) -> Pass:
-        computing = self._computing(module, (args, dict(kwargs or {})))
+        arrays = arguments_of(args, kwargs)
+        computing = self._computing(module, arrays)
         with self._no_graph(), self.exact_calls(), computing, CallKeeper(self, watched or {}) as kept:
-            given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
+            given = mapped(arrays, np.ndarray, self.tensor)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         return Pass([self.array(t) for t in outputs], calls=kept.calls)
 
@@ -158,8 +159,9 @@ class Taped(Framework):
         recording = self._recording(module, watched or {}, changes or {})
         if recording is None:
             return None
-        given = mapped((args, dict(kwargs or {})), np.ndarray, self.tensor)
-        with self._no_graph(), self.exact_calls(), self._computing(module, (args, dict(kwargs or {}))):
+        arrays = arguments_of(args, kwargs)
+        given = mapped(arrays, np.ndarray, self.tensor)
+        with self._no_graph(), self.exact_calls(), self._computing(module, arrays):
             with recording as recorder, recorder.hooked():
                 recorder.give(given)
                 try:
@@ -184,8 +186,9 @@ class Taped(Framework):
             made.append(self._leaf(array))
             return made[-1] + 0  # the module may overwrite what it is given, but no leaf
 
-        with self.exact_calls(), self._computing(module, (args, dict(kwargs or {}))), CallKeeper(self, wanted.modules) as kept:
-            given = mapped((args, dict(kwargs or {})), np.ndarray, give)
+        arrays = arguments_of(args, kwargs)
+        with self.exact_calls(), self._computing(module, arrays), CallKeeper(self, wanted.modules) as kept:
+            given = mapped(arrays, np.ndarray, give)
             outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
         asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner] if self.trainable(t)}

@@ -21,15 +21,16 @@ import numpy as np
 from alignment.frameworks._calls import Change, Operation, Trace
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
-from alignment.frameworks._passes import Call, Module, Pass, Supplied, Tensor, Wanted, leaves, mapped
+from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
 from alignment.frameworks._pieces import Piece, call_tensors, pieces_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
-    "Call", "Change", "Framework", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied",
-    "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "leaves", "mapped", "paths_of", "pieces_of",
+    "Call", "Change", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece",
+    "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision", "leaves", "mapped", "paths_of",
+    "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -381,7 +382,8 @@ class Framework(abc.ABC):
 
         Args:
             module: a module, or any function of tensors.
-            args, kwargs: arrays in nested tuples, lists and dicts; other values are handed on as they are.
+            args, kwargs: arrays in nested tuples, lists, dicts, dataclasses and plain objects; other values are handed on as
+                they are. Where the last of ``args`` is a ``Keywords``, it holds arguments by name.
             watched: modules whose calls are noted, by path.
         """
 

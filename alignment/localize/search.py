@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.frameworks._exact import FLOAT32_CONSTANT
-from alignment.frameworks.base import Call, Piece, leaves
+from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
@@ -206,7 +206,7 @@ def table(pair: Pair) -> list[LayerRow]:
         if pair.cotangents is not None and whole:
             ours = _traced(pair.port, pair.args, pair.cotangents) or ours
         with _moved_weights(pair.reference):
-            shaken = pair.reference.trace(tuple(one_ulp(a) for a in pair.args), pair.cotangents)
+            shaken = pair.reference.trace(mapped(pair.args, np.ndarray, one_ulp), pair.cotangents)
     rows = []
     for phase in ("forward", "backward"):
         keys = list(theirs) if phase == "forward" else list(reversed(theirs))

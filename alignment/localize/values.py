@@ -18,6 +18,7 @@ from alignment.calibration import random_values
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, Framework, Module, Tensor, leaves
 from alignment.links import Link, covered, forms_of, same_kind
+from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
 
@@ -83,6 +84,7 @@ class Trial:
         self.state = in_canonical((entry, self.arrays[entry.own]) for entry in self.entries[1])
         self.calls = sides[1].call(reference, inputs, watched=sides[1].modules(reference)).calls
         self.modules = sides[0].modules(self.port, every_path=True)
+        put_in_order(sides[0], self.modules, {path: order for path, order in orders_of(self.calls).items() if path == ""})
 
     def load(self, paths: Mapping[str, str], links: Sequence[Link]) -> None:
         """Give the port the reference's weights."""

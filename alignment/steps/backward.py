@@ -20,7 +20,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
-from alignment.frameworks.base import Wanted
+from alignment.frameworks.base import Wanted, leaves
 from alignment.observe import traced_kinks
 from alignment.steps import schedules
 from alignment.steps.context import Context, Lane
@@ -193,7 +193,8 @@ def lacks_updates(context: Context) -> str:
         return lacking
     inputs, framework = context.fake_inputs(2, small=True), context.reference.framework
     outputs = framework.call(context.build("reference"), inputs).outputs
-    many = [f"{len(found)} {what}s" for what, found in (("input", inputs), ("output", outputs)) if len(found) != 1]
+    counts = {"input": len(leaves(inputs, np.ndarray)), "output": len(outputs)}
+    many = [f"{count} {what}s" for what, count in counts.items() if count != 1]
     return f"the network has {' and '.join(many)}, and the train part takes one" if many else ""
 
 

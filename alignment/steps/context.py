@@ -14,12 +14,13 @@ import numpy as np
 from alignment import calibration, observe, rounding
 from alignment.compare import distance, norm, relative
 from alignment.frameworks._low import BITS, rounded_at_random
-from alignment.frameworks.base import Framework, Low, Module
+from alignment.frameworks.base import Framework, Low, Module, in_precision, leaves, mapped
 from alignment.links import Link, forms_of
 from alignment.localize.matching import Matched, matched
 from alignment.localize.mending import mend_all
 from alignment.localize.tracing import Network
 from alignment.names import check_names
+from alignment.outputs import Order, orders_of, put_in_order
 from alignment.project import ModelSpec, Project, Side
 from alignment.weights import load_file, renamed, translated
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
@@ -162,13 +163,14 @@ class Context:
                 raise UserError(f"{title} does not take compared_options {dict(options)}: {refusal}")
         for small in (True, False):
             inputs = self.fake_inputs(2, small)
-            if not isinstance(inputs, tuple) or not all(isinstance(a, np.ndarray) and len(a) == 2 for a in inputs):
+            arrays = leaves(inputs, np.ndarray)
+            if not isinstance(inputs, tuple) or not arrays or not all(array.ndim and len(array) == 2 for array in arrays):
                 raise UserError(f"{self.project.name}: inputs of {self.model} must return a tuple of arrays, samples first")
             framework.set_training(network, False)
             try:
                 framework.call(framework.place(network), inputs)
             except Exception as error:
-                shapes = ", ".join(str(array.shape) for array in inputs)
+                shapes = ", ".join(str(array.shape) for array in arrays)
                 raise UserError(f"{title} cannot run on inputs of shape {shapes}: {type(error).__name__}: {error}") from error
 
     def refusal(self, options: Mapping[str, Any]) -> str:
@@ -199,9 +201,21 @@ class Context:
         """The model of one side, known by the reference's paths, and its tensors in pieces, where the two sides' own are others."""
         if role == "port":
             self.matched.name(network, 0)
+            put_in_order(self.port.framework, self.port.framework.modules(network), self.orders)
         elif self._port_matches:
             self.matched.name(network, 1)
         return network
+
+    @functools.cached_property
+    def orders(self) -> Mapping[str, Order]:
+        """Of the named outputs of the reference's modules, by path; nothing where it does not run, which ``check`` says."""
+        framework, network = self.reference.framework, self._made("reference", self.options)
+        framework.set_training(network, False)
+        try:
+            inputs = self.fake_inputs(2, small=True)
+            return orders_of(framework.call(framework.place(network), inputs, watched=framework.modules(network)).calls)
+        except Exception:
+            return {}
 
     @functools.cached_property
     def _port_matches(self) -> bool:
@@ -287,7 +301,7 @@ class Context:
             paths = self.matched.matching.paths
         except Exception:  # whatever the port raises
             return {role: {} for role in self.sides}
-        inputs = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in self.fake_inputs(4, small=True))
+        inputs = in_precision(self.fake_inputs(4, small=True))
         return dict(zip(self.sides, rounding.choose(pairs[0], pairs[1], paths, inputs), strict=True))
 
     def load(self, role: str, network: Module, state: State) -> None:
@@ -454,14 +468,14 @@ class Context:
         """Standard normal pictures, float32 (count, *shape), a pure function of the seed."""
         return np.random.default_rng([self.seed, count, shape[-1]]).standard_normal((count, *shape)).astype(np.float32)
 
-    def fake_inputs(self, count: int, small: bool = False) -> tuple[np.ndarray, ...]:
-        """Inputs of one forward pass made without pictures."""
+    def fake_inputs(self, count: int, small: bool = False) -> tuple[Any, ...]:
+        """Inputs of one forward pass made without pictures: arrays in the structure that the model takes, samples first."""
         shape = self.shape(small)
         if self.spec.inputs is not None:
             return self.spec.inputs(count, shape, np.random.default_rng([self.seed, count]))
         return (self.fake_data(count, *shape),)
 
-    def samples(self, count: int, small: bool = False) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    def samples(self, count: int, small: bool = False) -> tuple[tuple[Any, ...], np.ndarray]:
         """Inputs and labels: photographs where there are some, numbers drawn at random otherwise.
 
         Returns:
@@ -557,16 +571,17 @@ class Lane:
         paths = self.context.matched.matching.paths if self.role == "port" else None
         return Network(self.framework, self.network, paths)
 
-    def inputs(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    def inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Inputs in this lane's precision, moved by one ulp where the lane's weights are."""
-        if self.changed:
-            named = {str(number): array for number, array in enumerate(arrays)}
-            return tuple(self.context.ulp_changed(named, self.unit, self.draw).values())
-        return tuple(array.astype(self.dtype) if array.dtype.kind == "f" else array for array in arrays)
+        if not self.changed:
+            return in_precision(given, self.dtype)
+        named = {str(number): array for number, array in enumerate(leaves(given, np.ndarray))}
+        changed = iter(self.context.ulp_changed(named, self.unit, self.draw).values())
+        return mapped(given, np.ndarray, lambda _: next(changed))
 
-    def outputs(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    def outputs(self, given: tuple[Any, ...]) -> list[np.ndarray]:
         """What the network gives for inputs, without a graph."""
-        return self.framework.call(self.network, self.inputs(arrays)).outputs
+        return self.framework.call(self.network, self.inputs(given)).outputs
 
     def train_mode(self, on: bool) -> None:
         """Training or evaluation mode."""

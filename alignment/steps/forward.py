@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Lanes, judge_equal, judge_measured
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Module, leaves
 from alignment.observe import traced_outputs
 from alignment.project import ModelSpec
 from alignment.steps import initialisation, variants
@@ -27,11 +28,11 @@ class Case:
     """One forward pass: its name, the inputs (samples are their first axis) and the mode."""
 
     name: str
-    inputs: tuple[np.ndarray, ...]
+    inputs: tuple[Any, ...]
     training: bool
 
     def __len__(self) -> int:
-        return len(self.inputs[0])
+        return len(leaves(self.inputs, np.ndarray)[0])
 
 
 def cases(context: Context) -> list[Case]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from alignment.calibration import randomised_state
 from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
-from alignment.frameworks.base import Module
+from alignment.frameworks.base import Module, in_precision
 from alignment.project import Side
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
@@ -66,7 +66,7 @@ def of(context: Context, options: Options) -> tuple[Context, Module]:
 
 def inputs_of(context: Context) -> tuple[np.ndarray, ...]:
     """Numbers drawn at random in the model's smaller shape; floating ones in float64."""
-    return tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in context.fake_inputs(SAMPLES, small=True))
+    return in_precision(context.fake_inputs(SAMPLES, small=True))
 
 
 def rows_of(context: Context, options: Options) -> list[Quantity]:
