@@ -11,8 +11,8 @@ from paddle import nn
 
 
 class ConvBNLayer(nn.Sequential):
-    def __init__(self, i, o, s=1):
-        super().__init__(nn.Conv2D(i, o, 3, s, 1, bias_attr=False), nn.BatchNorm2D(o), nn.ReLU())
+    def __init__(self, i, o, s=1, act=nn.ReLU):
+        super().__init__(nn.Conv2D(i, o, 3, s, 1, bias_attr=False), nn.BatchNorm2D(o), act())
 
 
 class Detector(nn.Layer):
