@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from alignment.frameworks.base import Call, Framework, Module
+import numpy as np
+
+from alignment.frameworks.base import Call, Framework, Module, leaves
 
 Order = Any  # the names of an output that has some, and below each the order of what it holds; None where nothing has names
 
@@ -33,6 +35,31 @@ def orders_of(calls: Mapping[str, Call]) -> dict[str, Order]:
     """
     found = {key.partition("#")[0]: order_of(call.output) for key, call in calls.items()}
     return {path: order for path, order in found.items() if order is not None}
+
+
+def names_of(output: Any) -> list[str]:
+    """What each array of an output is called, in order, e.g. ``"dense.depth"`` or ``"[1][0]"``; ``""`` where it has no name.
+
+    Args:
+        output: arrays in nested tuples, lists, dictionaries, named tuples and dataclasses.
+    """
+    found: list[str] = []
+
+    def walk(value: Any, above: str) -> None:
+        named = _named(value)
+        if isinstance(value, np.ndarray):
+            found.append(above)
+        elif named is not None:
+            for name, part in named.items():
+                walk(part, f"{above}.{name}" if above else str(name))
+        elif isinstance(value, tuple | list):
+            for number, part in enumerate(value):
+                walk(part, f"{above}[{number}]")
+        else:
+            found.extend(above for _ in leaves(value, np.ndarray))
+
+    walk(output, "")
+    return found
 
 
 def in_order(output: Any, order: Order, whole: bool = True) -> Any:

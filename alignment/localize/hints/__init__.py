@@ -12,12 +12,14 @@ from alignment.localize.finding import NO_HINT, Hint
 from alignment.localize.hints.backward import backward
 from alignment.localize.hints.general import general, random
 from alignment.localize.hints.layers import layers
+from alignment.localize.hints.outputs import another_output, detached_outputs, exchanged
 from alignment.localize.hints.statistics import statistics
 
 
 def hint(subject: Subject) -> Hint:
     """Kind and words of the likeliest mistake; ``NO_HINT`` where none fits."""
-    for hypotheses in (backward,) if subject.phase == "backward" else (statistics, layers, random, general):
+    backwards, forwards = (detached_outputs, backward), (statistics, layers, random, exchanged, another_output, general)
+    for hypotheses in backwards if subject.phase == "backward" else forwards:
         for found in hypotheses(subject):
             return found
     return NO_HINT
