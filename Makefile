@@ -4,6 +4,7 @@
 # make test-pages      the commands of README and docs of which nothing else shows that they work
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
+# make align-mindspore prove a port in MindSpore: an environment of its own in .venv-mindspore (4 GB), layers, a port, its faults
 # make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
@@ -16,7 +17,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup clean
+.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -36,6 +37,19 @@ test-commands: setup
 
 align-resnet50: setup
 	$(RUN) -m alignment run projects/resnet50/project.py
+
+MINDSPORE ?= .venv-mindspore
+
+align-mindspore: $(MINDSPORE)/.installed
+	$(MINDSPORE)/bin/python -m alignment audit --port tests/pairs/mindspore_port.py:Port \
+		--reference tests/pairs/torch_reference.py:Reference --input 2x3x32x32 --training --report result/mindspore
+	$(MINDSPORE)/bin/python -m pytest -n 0 -m "" tests/test_mindspore.py
+
+$(MINDSPORE)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MINDSPORE)
+	$(MINDSPORE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[paddle,ref,align,dev,mindspore]'
+	touch $@
 
 bench: setup
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py
@@ -84,4 +98,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache site test_tipc/output result/*.npy result/*.json result/*.png result/*.html result/log
+	rm -rf $(VENV) $(MINDSPORE) .cache site test_tipc/output result/*.npy result/*.json result/*.png result/*.html result/log

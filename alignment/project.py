@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from alignment.draws import Draws
-from alignment.frameworks import import_module
+from alignment.frameworks import advice_on, import_module
 from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
 from alignment.raised import import_problem
 from mobilenetv3_common.dataset_index import DatasetIndex
@@ -370,6 +370,8 @@ def load_project(path: str | Path) -> Project:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever a stranger's file raises
+        if advice := advice_on(error):
+            raise UserError(f"{path} cannot be imported: {advice}") from error
         raise import_problem(path, file, error) from error
     project = getattr(module, "PROJECT", None)
     if not isinstance(project, Project):

@@ -29,6 +29,7 @@ COUNTER = "num_batches_tracked"
 CLASSIFIER = "classifier.3"  # MobileNetV3's last layer
 TORCH_STATISTICS = ("running_mean", "running_var")
 PADDLE_STATISTICS = {"_mean": "running_mean", "_variance": "running_var"}  # Paddle's names -> the canonical ones, torch's
+MINDSPORE_STATISTICS = {"moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
 def is_statistic(name: str) -> bool:

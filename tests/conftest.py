@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two cores
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from alignment import frameworks
+
+if importlib.util.find_spec("mindspore") is not None:
+    frameworks.framework("mindspore")  # it cannot be loaded after Paddle
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.calibration import calibrated_state

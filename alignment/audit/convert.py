@@ -10,7 +10,7 @@ import numpy as np
 
 from alignment.audit.inputs import chosen_inputs
 from alignment.audit.pair import Maker
-from alignment.frameworks import framework_of
+from alignment.frameworks import framework_of, load_first
 from alignment.frameworks.base import Framework, Module, Piece
 from alignment.localize.matching import Matched, matched
 from alignment.names import NameMap, check_names, read_map
@@ -65,6 +65,7 @@ def sides_of(port: Maker, reference: Maker, names: Path | None = None, given: st
     Raises:
         UserError: a model cannot be built, the map does not hold, or a tensor has no counterpart of its shape.
     """
+    load_first((port.text, reference.text))
     models = port.made(), reference.made()
     frameworks = framework_of(models[0]), framework_of(models[1])
     known = NameMap() if names is None else read_map(names)

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from alignment.frameworks import import_module
+from alignment.frameworks import advice_on, import_module
 from alignment.project import import_file
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError
@@ -33,12 +33,10 @@ def named_object(flag: str, text: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise UserError(f"{flag} {text}: there is no module {error.name!r} here") from error
-        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {words_of(error)}") from error
+        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {advice_on(error) or words_of(error)}") from error
     except Exception as error:  # whatever a stranger's module raises
-        where = place_of(error)
-        raise UserError(
-            f"{flag} {text}: {module_name} cannot be imported: {words_of(error)}{f' ({where})' if where else ''}"
-        ) from error
+        where = f" ({place})" if (place := place_of(error)) else ""
+        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {advice_on(error) or words_of(error)}{where}") from error
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):

@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.audit.inputs import Inputs, chosen_inputs, refused
 from alignment.audit.named import named_object
-from alignment.frameworks import framework_of
+from alignment.frameworks import framework_of, load_first
 from alignment.frameworks.base import Framework, Module
 from alignment.links import covered
 from alignment.localize.matching import Matched
@@ -117,6 +117,7 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
     Raises:
         UserError: a side cannot be built or is no model, or the reference accepts no input.
     """
+    load_first((port.text, reference.text))
     network, ported = reference.made(), port.made()
     sides = Side(_framework(port, ported)), Side(_framework(reference, network))
     inputs = chosen_inputs(given, sides[1].framework, network, ported)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+import re
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from alignment.frameworks.base import Framework
 from mobilenetv3_common.errors import UserError
+
+EXTRAS = {"torch": "ref"}  # frameworks whose extra in pyproject.toml has another name than they
+# Their shared libraries cannot be loaded after those of another framework: what the loader says then.
+LOADED_FIRST = {"mindspore": "dnnl_threadpool_interop"}
 
 
 def names() -> list[str]:
@@ -27,8 +35,48 @@ def framework(name: str) -> Framework:
         raise UserError(f"unknown framework {name!r}: use one of {', '.join(names())}")
     try:
         return importlib.import_module(f"{__name__}.{name}").FRAMEWORK()
-    except ModuleNotFoundError as error:
-        raise UserError(f"the framework {name} is not installed: {error}") from error
+    except ImportError as error:
+        if advice := advice_on(error):
+            raise UserError(f"the framework {name} cannot be used: {advice}") from error
+        raise
+
+
+def advice_on(error: BaseException) -> str:
+    """What to do about an import that raised, where a framework is missing or cannot be loaded any more; ``""`` elsewhere."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and name in names():
+        return f"{name} is not installed: pip install -c constraints.txt -e '.[{EXTRAS.get(name, name)}]'"
+    late = next((one for one, words in LOADED_FIRST.items() if words in str(error)), "")
+    return f"{late} cannot be loaded after the other framework: import {late} first, at the top of the file" if late else ""
+
+
+def load_first(texts: Iterable[str]) -> None:
+    """Import the frameworks that must be loaded before the others, where one of several modules or files imports such a one.
+
+    Args:
+        texts: ``MODULE:NAME`` or ``FILE.py:NAME``; nothing of them is imported.
+    """
+    for text in texts:
+        source = _source(text.rpartition(":")[0])
+        for name in LOADED_FIRST:
+            imported = re.search(rf"^\s*(from|import) ({name}\b|alignment\.frameworks\.{name}\b)", source, re.M)
+            if imported and importlib.util.find_spec(name) is not None:
+                framework(name)
+
+
+def _source(module: str) -> str:
+    """The text of a module's file, found without importing what it is in; ``""`` where there is none."""
+    if module.endswith(".py"):
+        file = Path(module)
+    else:
+        parts = Path(*module.split("."))
+        found = [Path(folder or ".") / parts for folder in ("", *sys.path)]
+        tried = [file for path in found for file in (path.with_suffix(".py"), path / "__init__.py")]
+        file = next((file for file in tried if file.is_file()), Path())
+    try:
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    except OSError:
+        return ""
 
 
 def framework_of(model: Any) -> Framework:

@@ -72,6 +72,18 @@ PADDLE: dict[str, Known] = {
 }
 SLOPES_OF_TORCH = {"leaky_relu": {"slope": "negative_slope"}, "elu": {"alpha": "alpha"}}
 SLOPES_OF_PADDLE = {"leaky_relu": {"slope": "_negative_slope"}, "elu": {"alpha": "_alpha"}}
+MINDSPORE: dict[str, Known] = {
+    "LayerNorm": (None, {"eps": "epsilon"}),
+    "GroupNorm": (None, {"eps": "eps", "num_groups": "num_groups"}),
+    "InstanceNorm": (None, {"eps": "eps"}),
+    "Embedding": (None, {"padding_idx": "padding_idx"}),
+    "MaxPool": ("max_pool", {"kernel_size": "*kernel_size", "stride": "*stride"}),
+    "AvgPool": ("avg_pool", {"kernel_size": "*kernel_size", "stride": "*stride"}),
+    "AdaptiveAvgPool": ("adaptive_avg_pool", {}),
+    "AdaptiveMaxPool": ("adaptive_max_pool", {}),
+    "Softmax": (None, {"dim": "axis"}),
+    "LogSoftmax": (None, {"dim": "axis"}),
+}
 DEFAULTS = {"align_corners": False}  # what None stands for
 
 

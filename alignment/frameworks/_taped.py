@@ -117,7 +117,7 @@ class Taped(Framework):
 
         for name in OWN_HOOKS:
             getattr(module, name, {}).clear()
-        module.forward = computed
+        setattr(module, self.computing, computed)
         return True
 
     def _computing(self, module: Module, given: tuple) -> contextlib.AbstractContextManager:

@@ -99,6 +99,7 @@ class Framework(abc.ABC):
         layout: what separates its own form from the canonical one.
         suffixes: of weights files in its own form.
         scaler: ``"scale"``, ``"growth"``, ``"backoff"``, ``"interval"``, ``"count"`` -> their names in a loss scaler's state.
+        computing: the method of a module that computes, which a module's author writes.
         rank_variable: the environment variable in which its launcher tells a process its number.
         device: ``"cpu"`` or ``"gpu"``.
         low: precision of ``call`` and ``vjp``; None for that of the tensors.
@@ -111,6 +112,7 @@ class Framework(abc.ABC):
     layout: ClassVar[Layout]
     suffixes: ClassVar[tuple[str, ...]]
     scaler: ClassVar[Mapping[str, str]] = {}
+    computing: ClassVar[str] = "forward"
     rank_variable: ClassVar[str] = ""
     device: str = "cpu"
     low: Low | None = None

@@ -24,7 +24,7 @@ def source_line(framework: Framework, model: Module, path: str, made: bool = Fal
         return ""
     module = modules[path]
     if framework.children(module) and not made and not _stock(framework, module):
-        return _line(type(module).forward)
+        return _line(getattr(type(module), framework.computing))
     names: list[str] = []
     while path:
         path, _, name = path.rpartition(".")
