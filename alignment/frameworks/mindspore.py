@@ -210,7 +210,7 @@ class MindSpore(Taped):
             return Layer("gelu", {"approximate": "tanh" if module.approximate else "none"}, title)
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
-                own = {"leaky_relu": {"slope": getattr(module, "alpha", None)}, "elu": {"alpha": 1.0}}  # ELU knows no other
+                own: dict[str, dict[str, Any]] = {"leaky_relu": {"slope": getattr(module, "alpha", None)}, "elu": {"alpha": 1.0}}
                 return Layer(name, own.get(name, {}), title)
         name, dimensions = stock_class(module, "mindspore.nn")
         if name not in MINDSPORE:
