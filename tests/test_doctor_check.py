@@ -11,9 +11,11 @@ import pytest
 
 import mobilenetv3_common.run
 from doctor.check import checks, subject
+from doctor.check.command import config_of_run
 from doctor.check.subject import observe
 from doctor.cli import main
 from doctor.findings import Verdict, checks_of, examine
+from mobilenetv3_common.checkpoint import write_effective
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
@@ -288,3 +290,15 @@ def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):
     assert main(["check", *flags]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_a_runs_own_config_is_examined(tmp_path, capsys):
+    assert main(["check", "--run", str(tmp_path)]) == 2
+    assert f"--run {tmp_path}: there is no config.yaml" in capsys.readouterr().err
+    config = make_config(TrainConfig, None, {**SMALL, "framework": "ref", "batch_size": 3, "label_smoothing": 0.3})
+    write_effective(tmp_path, config)
+    assert config_of_run(str(tmp_path), None) == str(tmp_path / "config.yaml")
+    assert main(["check", "--run", str(tmp_path), "--config", "x.yaml"]) == 2
+    assert "--run and --config exclude each other" in capsys.readouterr().err
+    assert main(["check", "--run", str(tmp_path), "--lr", "1e-9"]) == 1  # nothing is learnt at this rate
+    assert "check.overfit" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from doctor.watch.training import Watching
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import EVENTS
-from tests.conftest import LITE_DATA
+from tests.conftest import LITE_DATA, run_command
 from tests.training import train, weights, write_start
 from tests.watched import OnTorch, loop
 
@@ -86,10 +86,45 @@ def test_a_sound_loop_has_no_event(framework, kind):
             assert (told.lines, told.events) == ([], {}), (mistake, seed)
 
 
+OF_RANKS = {
+    "none": (None, ""),
+    "start": ("watch.rank_start", "features.0.weight on rank 1"),
+    "gradients": ("watch.rank_gradients", "features.0.weight on rank 1"),
+    "weights": ("watch.rank_weights", "head.weight on rank 1"),
+    "rate": ("watch.rank_rate", "learning rate on rank 1"),
+    "data": ("watch.rank_data", "ranks 0 and 1"),
+    "statistics": ("watch.rank_statistics", "features.1.running_mean on rank 1"),
+}
+QUICK_RANKS = [("torch", "start"), ("paddle", "gradients")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("framework", "mistake"),
+    [
+        pytest.param(framework, mistake, marks=[] if (framework, mistake) in QUICK_RANKS else [pytest.mark.weekly])
+        for framework in FRAMEWORKS
+        for mistake in OF_RANKS
+    ],
+)
+def test_a_mistake_of_ranks_is_found_at_the_first_update_by_the_real_launchers(framework, mistake, tmp_path):
+    launchers = {
+        "torch": ("torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", "--redirects=3"),
+        "paddle": ("paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={tmp_path}"),
+    }
+    run = run_command("-m", *launchers[framework], "tests/watched_ranks.py", framework, mistake, PYTHONPATH=".", timeout=200)
+    assert run.returncode == 0, run.stdout + run.stderr
+    texts = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    (told,) = {line for text in texts for line in text.splitlines() if line.startswith("TOLD ")}
+    check, place = OF_RANKS[mistake]
+    events = json.loads(told.removeprefix("TOLD "))
+    assert [(event[0], event[1]) for event in events] == ([(check, 1)] if check else [])
+    assert not check or place in events[0][2]
+
+
 def test_every_check_has_a_planted_mistake():
     found = {check for check, *_ in (*PLANTED.values(), *SLOWER.values())}
-    ranks = {"watch.rank_start", "watch.rank_gradients", "watch.rank_weights", "watch.rank_rate", "watch.rank_data",
-             "watch.rank_statistics"}  # fmt: skip
+    ranks = {check for check, _ in OF_RANKS.values() if check}
     assert {check.id for check in checks_of(checks)} == found | ranks
 
 
@@ -185,6 +220,7 @@ RECIPES = {
     "frozen": {"freeze_bn": True, "lr": 0.0005, "pretrained": True},
     "fine_tuning": {"lr": 0.0005, "pretrained": True},
 }
+QUICK_RECIPES = [("ref", "rmsprop"), ("ref", "averaging"), ("ref", "frozen"), ("paddle", "mixing"), ("paddle", "accumulating")]
 
 
 def watched(folder, framework, start=None, **settings):
@@ -219,8 +255,14 @@ def test_a_watched_run_trains_to_the_same_bits_and_tells_nothing(framework, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["ref", "paddle"])
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    ("framework", "recipe"),
+    [
+        pytest.param(framework, recipe, marks=[] if (framework, recipe) in QUICK_RECIPES else [pytest.mark.weekly])
+        for framework in ("ref", "paddle")
+        for recipe in RECIPES
+    ],
+)
 def test_sound_recipes_have_no_event(framework, recipe, tmp_path, start):
     observer = watched(tmp_path, framework, start, **RECIPES[recipe], seed=len(recipe))
     assert observer.watch.told == []

@@ -228,6 +228,11 @@ EXPECTED: dict[str, Run] = {
     r"python tools/train\.py --config configs/lite\.yaml --data-path lite_data --watch": Run(
         (r"^watched updates 1 to 4: 0 event",), instead=((r"$", f" {LITE_RUN}"),), weekly="tests/test_doctor_watch.py has the flag"
     ),
+    r"python tools/doctor\.py profile --config configs/lite\.yaml --data-path lite_data .*": Run(
+        (r"^profile\.gap ", r"^note: recommendation: "),
+        instead=((r"$", " || test $? = 1"),),  # it depends on the machine whether the data are waited for
+        weekly="tests/test_doctor_profile.py measures runs",
+    ),
     r"python tools/doctor\.py watch output/lite": Run(
         (r"^watch\.no_gradient .* none found", r"^No problem found"),
         instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --watch && \1"),),

@@ -100,6 +100,10 @@ class OnTorch:
         module.requires_grad_(False)
 
     @staticmethod
+    def shrink(weight: Any) -> None:
+        weight.data.mul_(0.5)
+
+    @staticmethod
     def scaler() -> Any:
         return torch.amp.GradScaler("cpu", init_scale=1.9 * 2.0**127, backoff_factor=0.99)
 
@@ -139,6 +143,10 @@ class OnPaddle:
     def freeze(module: Any) -> None:
         for parameter in module.parameters():
             parameter.stop_gradient = True
+
+    @staticmethod
+    def shrink(weight: Any) -> None:
+        weight.set_value(weight * 0.5)
 
     @staticmethod
     def scaler() -> Any:
@@ -256,8 +264,7 @@ def loop(
                 for pictures, _ in batches(2, 99):
                     model(side.tensor(pictures))
             if mistake == "average_left":
-                weight = model.head.weight
-                weight.set_value(weight * 0.5) if framework == "paddle" else weight.data.mul_(0.5)
+                side.shrink(model.head.weight)
         if mistake != "stays_in_evaluation":
             model.train()
         for pictures, labels in batches(accumulate, seed + 50):

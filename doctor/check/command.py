@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from pathlib import Path
 
 from alignment.report.drawing import Series, chart
 from doctor.check import checks
 from doctor.check.subject import RunSubject, observe
 from doctor.findings import examine
 from doctor.report import Examination, Section
+from mobilenetv3_common.checkpoint import CONFIG, OTHER_CONFIG
 from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.errors import UserError
@@ -25,6 +27,7 @@ HELP = "examine a run before it begins: data, model, loss, gradients, schedule"
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags: those of tools/train.py."""
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
+    parser.add_argument("--run", dest="of_run", metavar="DIR", help="a run's folder: its effective config in place of --config")
     add_config_flags(parser, TrainConfig)
 
 
@@ -35,6 +38,7 @@ def run(flags: argparse.Namespace) -> Examination:
         UserError: something given cannot be used.
     """
     given = {name: value for name, value in vars(flags).items() if name in field_types(TrainConfig)}
+    flags.config = config_of_run(flags.of_run, flags.config) if flags.of_run else flags.config
     config = make_config(TrainConfig, flags.config, given)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
@@ -47,6 +51,20 @@ def run(flags: argparse.Namespace) -> Examination:
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
     facts = {"losses_of_one_batch": subject.losses, "learning_rates": subject.rates[:10_000]}
     return Examination("check", named, findings, facts, _sections(subject))
+
+
+def config_of_run(folder: str, config: str | None) -> str:
+    """The file of a run's effective config.
+
+    Raises:
+        UserError: there is none, or ``config`` is given too.
+    """
+    if config is not None:
+        raise UserError("--run and --config exclude each other: --run takes the config in the run's folder")
+    for name in (OTHER_CONFIG, CONFIG):
+        if (Path(folder) / name).is_file():
+            return str(Path(folder) / name)
+    raise UserError(f"--run {folder}: there is no {CONFIG}; give the folder that tools/train.py wrote")
 
 
 def _sections(subject: RunSubject) -> list[Section]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,33 @@ from mobilenetv3_common.parts import Ranks
 
 Tensor = Any
 SAMPLED = 64  # elements of a tensor that are looked at
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a framework's own group; a ``mobilenetv3_common.parts.Ranks``.
+
+    Attributes:
+        rank, world_size: this process among the others.
+        device: ``"cpu"`` or ``"gpu"``.
+        add: numbers of this rank to their sums over all ranks, float64 of the same shape.
+    """
+
+    rank: int
+    world_size: int
+    device: str
+    add: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """The tensor where it is: a watched loop places its own."""
+        return tensor
+
+    def sum(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
+        return self.add(np.asarray(values, dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -47,6 +76,12 @@ class Probe(Protocol):
 
     def ranks(self) -> Ranks | None:
         """The processes that compute together; None where there is one."""
+
+    def wait(self) -> None:
+        """Until the device has computed everything."""
+
+    def profiled(self, trace: Path) -> contextlib.AbstractContextManager[None]:
+        """Inside the block the framework's own profiler runs; it then writes a Chrome trace."""
 
     def device_mib(self) -> float:
         """Memory that the framework has allocated on a GPU, in MiB; 0 on a CPU."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
+import paddle.profiler as profiling
 
-from doctor.frameworks.base import SAMPLED, Held
+from doctor.frameworks.base import SAMPLED, Group, Held
 from mobilenetv3_common.parts import Ranks
 
 HALF = (paddle.float16, paddle.bfloat16)
@@ -61,8 +62,28 @@ class Paddle:
     def ranks(self) -> Ranks | None:
         if not (dist.is_initialized() and dist.get_world_size() > 1):
             return None
-        made: Any = importlib.import_module("mobilenetv3_paddle.train.distributed").Ranks
-        return made(dist.get_rank(), dist.get_world_size(), "gpu" if paddle.device.get_device().startswith("gpu") else "cpu")
+
+        def add(values: np.ndarray) -> np.ndarray:
+            tensor = paddle.to_tensor(values)
+            dist.all_reduce(tensor)
+            return tensor.numpy()
+
+        device = "gpu" if paddle.device.get_device().startswith("gpu") else "cpu"
+        return Group(dist.get_rank(), dist.get_world_size(), device, add)
+
+    def wait(self) -> None:
+        if paddle.device.get_device().startswith("gpu"):
+            paddle.device.synchronize()
+
+    @contextlib.contextmanager
+    def profiled(self, trace: Path) -> Iterator[None]:
+        kinds = [profiling.ProfilerTarget.CPU]
+        kinds += [profiling.ProfilerTarget.GPU] if paddle.device.get_device().startswith("gpu") else []
+        profiler = profiling.Profiler(targets=kinds, record_shapes=True, on_trace_ready=lambda _profiler: None)
+        profiler.start()
+        yield
+        profiler.stop()
+        profiler.export(str(trace), format="json")
 
     def device_mib(self) -> float:
         on_gpu = paddle.device.get_device().startswith("gpu")

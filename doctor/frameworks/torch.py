@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from doctor.frameworks.base import SAMPLED, Held
+from doctor.frameworks.base import SAMPLED, Group, Held
 from mobilenetv3_common.parts import Ranks
 
 
@@ -47,8 +47,26 @@ class Torch:
     def ranks(self) -> Ranks | None:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return None
-        made: Any = importlib.import_module("mobilenetv3_ref.train.distributed").Ranks
-        return made(dist.get_rank(), dist.get_world_size(), "gpu" if dist.get_backend() == "nccl" else "cpu")
+        device = "gpu" if dist.get_backend() == "nccl" else "cpu"
+
+        def add(values: np.ndarray) -> np.ndarray:
+            tensor = torch.from_numpy(values.copy()).to("cuda" if device == "gpu" else "cpu")
+            dist.all_reduce(tensor)
+            return tensor.cpu().numpy()
+
+        return Group(dist.get_rank(), dist.get_world_size(), device, add)
+
+    def wait(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    @contextlib.contextmanager
+    def profiled(self, trace: Path) -> Iterator[None]:
+        kinds = [torch.profiler.ProfilerActivity.CPU]
+        kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        with torch.profiler.profile(activities=kinds, record_shapes=True) as profiler:
+            yield
+        profiler.export_chrome_trace(str(trace))
 
     def device_mib(self) -> float:
         return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0

@@ -207,7 +207,7 @@ class Watch:
         return None if value is None else float(np.asarray(value).reshape(-1)[0])
 
     def _memory(self) -> float:
-        return _resident_mib() + self.probe.device_mib()
+        return resident_mib() + self.probe.device_mib()
 
     def _judge(self, update: int) -> None:
         """Run the checks; every rank does, and rank 0 tells what all of them found."""
@@ -248,7 +248,7 @@ class Watch:
             self.journal.checks(self.update, {id: (v, self.findings[id].outcome.measured) for id, v in verdicts.items()})
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
     """Memory of this process in RAM, MiB; its peak where the system does not tell."""
     try:
         with open("/proc/self/statm") as file:

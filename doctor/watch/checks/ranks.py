@@ -62,6 +62,10 @@ def gradients(seen: Seen) -> Outcome:
     fix="look for what one rank alone does: an optimizer or a rate of its own, a load, a clipping with its own norm",
 )
 def weights(seen: Seen) -> Outcome:
+    first, look = seen.looks[0], seen.look
+    started_apart = first.ranks and first.update == seen.settings.begun_at + 1 and _apart(first, "before")
+    if started_apart or (look.ranks and (_apart(look, "gradients") or _apart(look, "rate"))):
+        return not_applicable("the ranks began with different weights, or have different gradients or rates")
     return _judged(seen, "after", "the weights of the ranks drift apart", "the weights are equal")
 
 

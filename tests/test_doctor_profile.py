@@ -1,0 +1,121 @@
+"""tools/doctor.py profile: phases, operators, transforms and memory of both frameworks; planted costs are found."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import time
+import types
+
+import numpy as np
+import pytest
+
+from doctor.cli import main
+from doctor.findings import Verdict, examine
+from doctor.profile import checks, subject
+from doctor.profile.advice import advice
+from doctor.profile.subject import PHASES, Profile, measure
+from doctor.profile.trace import operators, own_times
+from mobilenetv3_common.train_config import TrainConfig
+from tests.conftest import LITE_DATA
+
+SMALL = {
+    "data_path": str(LITE_DATA), "crop_size": 32, "resize_size": 36, "width_mult": 0.5, "workers": 0, "batch_size": 4, "epochs": 2,
+    "device": "cpu",
+}  # fmt: skip
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+
+
+def profile_of(times, memory=(100.0,) * 6, **settings):
+    """A profile as if these times (seconds) had been measured."""
+    made = Profile(TrainConfig(**{**SMALL, **settings}), picture=0.01, memory=list(memory), processors=4)
+    made.phases = {name: [seconds] * 5 for name, seconds in zip(PHASES, times, strict=True)}
+    return made
+
+
+def problems(profile):
+    return {one.check.id for one in examine(checks, profile) if one.outcome.verdict is Verdict.FOUND}
+
+
+def test_each_check_finds_its_problem_and_is_silent_without():
+    sound = (0.001, 0.1, 0.2, 0.05, 0.001)
+    assert problems(profile_of(sound)) == set()
+    assert problems(profile_of((0.2, *sound[1:]))) == {"profile.data_wait"}
+    assert problems(profile_of((*sound[:4], 0.2))) == {"profile.gap"}
+    assert problems(profile_of(sound, np.arange(6) * 20.0)) == {"profile.memory"}
+    assert problems(profile_of(sound, [100, 180, 180, 181, 181, 181])) == set()  # caches that fill at the beginning
+
+
+def test_the_recommendation_is_the_one_with_the_largest_gain():
+    assert advice(profile_of((0.001, 0.1, 0.2, 0.05, 0.001))) is None
+    told = advice(profile_of((0.04, 0.01, 0.02, 0.01, 0.02), ema_decay=0.9))
+    assert told.text.startswith("--workers 1: ") and told.gain == pytest.approx(1 - 0.06 / 0.1)
+    told = advice(profile_of((0.001, 0.1, 0.2, 0.05, 0.2), ema_decay=0.9, workers=2))
+    assert told.text.startswith("--ema-every 10") and told.gain == pytest.approx(0.9 * 0.2 / 0.551)
+
+
+def test_an_operators_own_time_leaves_out_what_it_calls():
+    spans = {"a": (0, 10), "b": (1, 4), "c": (2, 1), "d": (12, 3)}
+    events = [{"name": name, "ts": begun, "dur": long} for name, (begun, long) in spans.items()]
+    assert {event["name"]: own for event, own in own_times(events)} == {"a": 6.0, "b": 3.0, "c": 1.0, "d": 3.0}
+
+
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+def test_a_run_is_measured_and_written(framework, tmp_path, capsys):
+    files = {name: tmp_path / f"p.{name}" for name in ("json", "html", "csv", "trace")}
+    command = ["profile", *FLAGS, f"--framework={framework}", "--updates=2", *(f"--{n}={p}" for n, p in files.items())]
+    assert main(command) in (0, 1)
+    shown = capsys.readouterr().out
+    assert "note: an update takes" in shown and "note: recommendation: " in shown
+    facts = json.loads(files["json"].read_text())["facts"]
+    assert all(facts["phases"][name] > 0 for name in PHASES)
+    assert sum(facts["phases"].values()) == pytest.approx(facts["seconds_an_update"])
+    names = {one["name"] for one in facts["operators"]}
+    assert {"ref": "aten::convolution_backward", "paddle": "conv2d_grad"}[framework] in names
+    assert sum(one["share"] for one in facts["operators"]) == pytest.approx(1)
+    assert {"image.decode_image", "dataset.train_transform"} <= set(facts["transforms"])
+    rows = list(csv.DictReader(files["csv"].open()))
+    assert len(rows) == len(facts["operators"]) == len(operators(files["trace"])) > 20
+    assert framework == "paddle" or any("4x3x32x32" in row["shapes"] for row in rows)
+    assert "Transforms" in files["html"].read_text()
+
+
+@pytest.mark.slow
+def test_a_slow_decoder_is_found_with_a_recommendation(monkeypatch):
+    monkeypatch.setattr(subject, "SAMPLES", 4)
+    module = importlib.import_module("mobilenetv3_ref.train.framework")
+
+    class Slow(module.ImageDataset):
+        def decode(self, path):
+            time.sleep(0.08)
+            return super().decode(path)
+
+    framework = types.SimpleNamespace(**{**vars(module), "ImageDataset": Slow})
+    with module.started("cpu") as ranks:
+        profile = measure(framework, TrainConfig(**SMALL), ranks, 2)
+    profile.processors = 4
+    assert "profile.data_wait" in problems(profile)
+    assert advice(profile).text.startswith("--workers ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--updates=1"], "--updates must be at least 2, found 1"),
+        (["--csv=/nowhere/x.csv"], "there is no folder /nowhere; make it first"),
+        (["--before=/nowhere.json"], "--before /nowhere.json is no --json of a profile"),
+    ],
+)
+def test_what_cannot_be_used_is_one_clear_line(flags, said, capsys):
+    assert main(["profile", *FLAGS, *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_earlier_profile_is_compared_with(tmp_path, capsys):
+    phases = dict.fromkeys(PHASES, 1000.0)
+    (tmp_path / "before.json").write_text(json.dumps({"facts": {"phases": phases}}))
+    assert main(["profile", *FLAGS, "--updates=2", f"--before={tmp_path}/before.json"]) in (0, 1)
+    assert "note: before: 5000000.0 ms an update; now 0.00 of it" in capsys.readouterr().out
