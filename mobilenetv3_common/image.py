@@ -26,6 +26,7 @@ _TURNS = {
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
 ORIENTATION = 0x0112  # of EXIF
+_REDUCED = {1: 0, 2: 16, 4: 32, 8: 64}  # OpenCV's IMREAD_REDUCED_COLOR_N without IMREAD_COLOR
 
 
 def quiet_opencv() -> None:
@@ -150,6 +151,8 @@ def _one_line(name: str) -> Iterator[None]:
 def _decode_pil(data: bytes, name: str, kind: str, rules: Rules) -> Image.Image:
     with _one_line(name), Image.open(io.BytesIO(data), formats=[kind]) as image:
         rules.check_size(name, *image.size, jpeg_scans(data) if kind == "JPEG" else 0)
+        if kind == "JPEG" and (by := rules.reduction(*image.size)) > 1:
+            image.draft(image.mode, (image.width // by, image.height // by))
         image.load()
         turn = _TURNS.get(_orientation(image)) if rules.orient else None
         rgb = _rgb(image, name)
@@ -195,9 +198,9 @@ def _needs_pillow(data: bytes) -> bool:
 def _pixels_cv2(data: bytes, name: str, rules: Rules) -> np.ndarray:
     import cv2
 
-    picture_size(data, name, rules)
+    width, height, _ = picture_size(data, name, rules)
     with _one_line(name):
-        flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+        flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION | _REDUCED[rules.reduction(width, height)]
         pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
     if pixels is None:
         raise UserError(f"{name} is not a picture that OpenCV can decode: remove it or replace it")

@@ -45,12 +45,19 @@ class Rules:
         orient: whether the orientation that a camera noted (EXIF) is applied.
         pixels: most pixels, width times height.
         scans: most scans of a progressive JPEG.
+        reduce_to: decode a JPEG at 1/2, 1/4 or 1/8 of its size as long as both sides keep so many pixels; None never does.
     """
 
     formats: tuple[str, ...] = FORMATS
     orient: bool = False
     pixels: int = MOST_PIXELS
     scans: int = MOST_SCANS
+    reduce_to: int | None = None
+
+    def reduction(self, width: int, height: int) -> int:
+        """What a JPEG's sides are divided by (rounded up) while it is decoded: 1, 2, 4 or 8."""
+        shorter = min(width, height)
+        return next(by for by in (8, 4, 2, 1) if by == 1 or (self.reduce_to is not None and shorter // by >= self.reduce_to))
 
     def check_size(self, name: str, width: int, height: int, scans: int) -> None:
         """Raise ``TooLarge`` where a picture takes more than these rules allow."""

@@ -42,6 +42,7 @@ class TrainPreset:
         random_erase_prob: probability of random erasing, 0..1.
         mixup_alpha, cutmix_alpha: parameter of the Beta distribution; 0 turns the mixing off. Where both are on, each
             group of samples gets one of the two with equal probability.
+        reduce_to: decode JPEGs at 1/2, 1/4 or 1/8 of their size as long as both sides keep so many pixels; None never does.
     """
 
     crop_size: int = 224
@@ -55,6 +56,7 @@ class TrainPreset:
     cutmix_alpha: float = 0.0
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
+    reduce_to: int | None = None
 
     def __post_init__(self) -> None:
         if self.auto_augment is not None and self.auto_augment not in AUTO_AUGMENT_POLICIES:

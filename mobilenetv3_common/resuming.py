@@ -16,7 +16,7 @@ from mobilenetv3_common.train_config import WHOLE_RUN, TrainConfig, flag_of
 _FREE_ON_RESUME = (
     "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
-    "check_data", "rank_timeout",
+    "check_data", "rank_timeout", "picture_cache", "picture_cache_gb",
 )  # fmt: skip
 
 
@@ -33,8 +33,9 @@ def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, 
     Raises:
         UserError: naming every setting that differs.
     """
+    defaults = {f.name: f.default for f in fields(config)}  # of settings that are younger than the checkpoint
     try:
-        then, batch, of = dict(meta["config"]), meta["global_batch"], meta["framework"]
+        then, batch, of = defaults | dict(meta["config"]), meta["global_batch"], meta["framework"]
         for key in ("epoch", "iteration", "update", "best", "skipped", "schedule", "scaler", "classes"):
             meta[key]
     except (KeyError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,8 @@ from PIL import Image
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image, decode_pixels
+from mobilenetv3_common.picture_cache import PictureCache
+from mobilenetv3_common.picture_format import TRAINING
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import MixParams, SampleKey, SampleParams, mix_groups, mix_params, sample_params
 
@@ -56,9 +59,11 @@ class Samples(ABC):
 
     Attributes:
         arrays: what batches are stacked with.
+        cache: of decoded pictures; none by default.
     """
 
     arrays: Arrays
+    cache: PictureCache | None = None
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class Samples(ABC):
         for number in range(len(self)):
             sample = (key.sample + number) % len(self)
             try:
-                image = self.decode(self.index.path(sample))
+                image = self._picture(sample)
                 break
             except UserError as error:
                 if self.on_bad_image != "skip":
@@ -125,15 +130,30 @@ class Samples(ABC):
         params = sample_params(self.preset, self.seed, key, height, width)
         return self.train_transform(image, self.preset, params), label, shown
 
+    def _picture(self, sample: int) -> Image.Image | np.ndarray:
+        """A decoded picture, by its number; from the cache where that has it."""
+        path = self.index.path(sample)
+        if self.cache is None:
+            return self.decode(path)
+        pixels = self.cache.get(sample, path)
+        if pixels is None:
+            image = self.decode(path)
+            self.cache.put(sample, path, np.asarray(image))
+            return image
+        return pixels if self._as_array else Image.fromarray(pixels)
+
+    @property
+    def _as_array(self) -> bool:
+        return self.backend == "cv2" and isinstance(self.preset, TrainPreset)
+
     def decode(self, path: os.PathLike) -> Image.Image | np.ndarray:
         """A file, or a member of a shard, to an RGB picture; in training OpenCV's pixels stay an array, which it crops too.
 
         Raises:
             UserError: it cannot be decoded; the message names it.
         """
-        if self.backend == "cv2" and isinstance(self.preset, TrainPreset):
-            return decode_pixels(path)
-        return decode_image(path, self.backend)
+        rules = replace(TRAINING, reduce_to=self.preset.reduce_to) if isinstance(self.preset, TrainPreset) else TRAINING
+        return decode_pixels(path, rules) if self._as_array else decode_image(path, self.backend, rules)
 
 
 def collate(samples: Sequence[Sample], dataset: Samples, mix_group: int) -> tuple[Pixels, Pixels, Pixels]:

@@ -184,6 +184,12 @@ class TrainConfig:
     image_backend: str = _pictures("pil", "decoder of pictures", IMAGE_BACKENDS)
     on_bad_image: str = _pictures("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
     check_data: bool = _pictures(False, "decode every picture before the first update, and name those that cannot be read")
+    reduced_decoding: bool = _pictures(
+        False,
+        "training: decode a JPEG at 1/2, 1/4 or 1/8 where both sides keep --resize-size pixels; faster, but other pixels",
+    )
+    picture_cache: str | None = _pictures(None, "training: keep decoded pictures in this folder; they stay the same", metavar="DIR")
+    picture_cache_gb: float = _pictures(10.0, "most bytes of --picture-cache, in 10^9", within="(0, 1e6]")
     workers: int = _pictures(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
     resize_size: int = _pictures(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
     crop_size: int = _pictures(224, "pixels of the network's input", within="[1, 4096]")
@@ -376,6 +382,7 @@ class TrainConfig:
             random_erase_prob=self.random_erase,
             mixup_alpha=self.mixup_alpha,
             cutmix_alpha=self.cutmix_alpha,
+            reduce_to=self.resize_size if self.reduced_decoding else None,
         )
 
     @property

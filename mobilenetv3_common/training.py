@@ -15,6 +15,7 @@ from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_load
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Ranks, Tensor
+from mobilenetv3_common.picture_cache import PictureCache
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
 from mobilenetv3_common.run_lock import run_lock
@@ -127,6 +128,10 @@ def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
     plan = RunPlan(run.plan, config.epochs, run.epoch, run.iteration * config.accumulate, used)
     preset = config.train_preset
     dataset = framework.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
+    if config.picture_cache is not None:
+        content = f"{run.data_digests['train']} {config.image_backend} {preset.reduce_to}"
+        limit = int(config.picture_cache_gb * 1e9)
+        dataset.cache = PictureCache(config.picture_cache, content, len(run.train_index), limit)
     for images, labels, numbers in framework.build_loader(dataset, plan, config.workers, config.mix_group):
         yield (run.ranks.place(images), run.ranks.place(labels)), int((numbers.numpy() < 0).sum())
 
