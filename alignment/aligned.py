@@ -35,6 +35,7 @@ class Wanted:
         every: the numbers of all steps; the verdict says so where one of them was not run.
         result_dir: where results go.
         flags: of the command, for the page.
+        command: that makes this again, word by word; empty where it was not asked for by one.
         localize: make the table over all modules even where every step passes.
         on_ranks: runs step 7, where it is asked for.
         injected: the fault with which the port was broken on purpose; none where empty.
@@ -51,6 +52,7 @@ class Wanted:
     injected: str = ""
     onward: bool = False
     accepts: Sequence[Accept] = ()
+    command: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def align(context: Context, wanted: Wanted) -> Aligned:
     if failed:
         print(f" {localization.seconds:.1f} s")
     covered = coverage.coverage_of(context, done, seen)
-    results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags)
+    results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command)
     drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
     print(f"\n{table.table(done)}\n")
     if wanted.localize and localization.layers:

@@ -80,10 +80,12 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
+    command = [*(prog or "python -m alignment run").split(), *argv]
     if args.inject in commands.edits_of(known).faults:
-        call = vars(args) | {"project": file, "steps": steps, "every": every, "flags": list(argv)}
+        call = vars(args) | {"project": file, "steps": steps, "every": every, "flags": list(argv), "command": command}
         return edited.align_copy(call, commands.edits_of(known).faults[args.inject].edits)
     with injected(known, args.inject) as broken:
+        args.command = command
         return _align(args, steps, every, broken, file, list(argv), recipe)
 
 
@@ -159,7 +161,8 @@ def _align(
     def on_ranks(context: Context) -> StepResult:
         return ranks.run(context, file, args.ranks, args.inject)
 
-    wanted = Wanted(steps, every, args.result_dir, flags, args.localize, on_ranks if args.ranks else None, args.inject or "")
+    ranked = on_ranks if args.ranks else None
+    wanted = Wanted(steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", command=args.command)
     return align(context, wanted).status
 
 

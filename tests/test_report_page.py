@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+
 import pytest
 
+from alignment.compare import Quantity
+from alignment.report.page import _details
+from alignment.steps.result import StepResult
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tools.align import main
 
@@ -35,14 +43,107 @@ def test_a_failed_report_names_place_and_mistake_and_has_its_pictures(chromium, 
         place = page.inner_text("dl.place")
         assert "features.0.1" in place and "wrong eps: 1e-05, expected 0.001" in place and "relative L2" in place
         pictures = page.query_selector_all("figure svg")
-        assert len(pictures) == 2, "forward and backward"
+        titles = [picture.get_attribute("aria-label") for picture in pictures]
+        assert [title.partition(",")[0] for title in titles] == [
+            "Output of every module", "Gradient of every module's output", "Step 1: output of every block",
+            "Step 1: running statistics after a pass",
+        ]  # fmt: skip
         for picture in pictures:
             box = picture.bounding_box()
             assert box["width"] > 300 and box["height"] > 80
             assert picture.get_attribute("aria-label")
+        for picture in pictures[:2]:
             assert picture.query_selector("polyline").get_attribute("points").count(",") > 50, "a value for every module"
         assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
         assert "paddlepaddle\t3." in page.inner_text("main") and "torchvision\t0." in page.inner_text("main")
+
+
+RED = "rgb(180, 35, 24)"
+
+
+def test_the_culprit_is_marked_in_red_where_it_is(chromium, failed, passed):
+    with opened(chromium, failed, color_scheme="light") as page:
+        first = page.query_selector("figure svg")
+        line, label = first.query_selector("line.culprit"), first.query_selector("text.culprit")
+        assert label.text_content() == "wrong: features.0.1"
+        assert page.evaluate("e => getComputedStyle(e).stroke", line) == RED
+        assert page.evaluate("e => getComputedStyle(e).fill", label) == RED
+        circles = first.query_selector_all("circle[r='4']")
+        dots = {circle.query_selector("title").text_content().partition(":")[0]: circle for circle in circles}
+        at = dots["features.0.1"].get_attribute("cx")
+        assert at == line.get_attribute("x1") and dots["features.0.1"].get_attribute("fill") == "var(--bad)"
+        assert dots["features.0.0"].get_attribute("fill") == "var(--soft)", "what was tried and is right is not red"
+        assert page.locator("tr.wrong", has_text="features.0.1").count()
+    with opened(chromium, passed) as page:
+        assert not page.query_selector_all(".culprit, tr.wrong, figure [fill='var(--bad)']"), "nothing is red where all is well"
+        assert not page.query_selector("#only"), "no filter where nothing failed"
+
+
+def test_each_side_has_one_colour_in_every_picture(chromium, failed):
+    with opened(chromium, failed) as page:
+        for figure in page.query_selector_all("figure"):
+            keys = figure.query_selector_all(".key")
+            words = figure.query_selector("figcaption").inner_text()
+            colours = [key.get_attribute("style").partition("(")[2].rstrip(")") for key in keys]
+            assert ("noise floor" in words) == ("--b" in colours) and ("float32 against the truth" in words) == ("--a" in colours)
+            assert "--c" not in colours, "green means passed"
+
+
+def test_failures_alone_can_be_shown(chromium, failed):
+    with opened(chromium, failed) as page:
+        rows = "details[open] tr.fine"
+        assert page.locator(rows).count() > 5 and page.locator(rows).first.is_visible()
+        page.check("#only")
+        assert not page.locator(rows).first.is_visible() and page.locator("details[open] tr.wrong").first.is_visible()
+        page.uncheck("#only")
+        assert page.locator(rows).first.is_visible()
+
+
+def test_the_page_says_how_to_read_it_and_how_to_make_it_again(chromium, failed):
+    with opened(chromium, failed) as page:
+        page.click("text=How to read this")
+        assert "noise floor" in page.inner_text("details.read").lower()
+        assert page.inner_text("pre").startswith("python tools/align.py --inject batch_norm_eps --steps 1 --result-dir ")
+        said = page.inner_text("main")
+        assert re.search(r"date\s+\d{4}-\d\d-\d\d", said) and re.search(r"processor\s+\S", said)
+
+
+def test_the_verdict_is_seen_on_a_phone_and_on_paper(chromium, failed):
+    with opened(chromium, failed, viewport=PHONE) as page:
+        cells = page.locator("td.bad").all()[:5]
+        assert len(cells) == 5
+        for cell in cells:
+            box = cell.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"], "without scrolling sideways"
+    with opened(chromium, failed, viewport={"width": 703, "height": 1000}) as page:  # A4 less its margins
+        page.emulate_media(media="print")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 703, "nothing is cut off"
+        fit = page.evaluate("[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth <= e.clientWidth + 1)")
+        assert len(fit) > 3 and all(fit)
+
+
+def test_what_is_zero_but_for_rounding_is_a_footnote():
+    sound = Quantity("gradient", [3], 1e-7, 1e-7, 1e-6, 1e-6, 1e-15)
+    noise = Quantity("bias before a norm", [3], 1e-12, 1e-12, 1.0, 1.0, 1.0, noise=True)
+    wrong = Quantity("wrong noise", [3], 1.0, 1.0, 1.0, 1.0, 1.0, noise=True, passed=False, reason="large")
+    html = _details(StepResult(5, "backward", [sound, noise]))
+    table, _, note = html.partition("</table>")
+    assert (
+        "gradient" in table
+        and "bias before a norm" not in table
+        and "Zero but for rounding" in note
+        and "bias before a norm" in note
+    )
+    html = _details(StepResult(5, "backward", [noise, wrong]))
+    assert "wrong noise" in html.partition("</table>")[0], "what failed stays a row"
+
+
+def test_alignment_json_says_when_where_and_by_which_command(failed):
+    path = Path(failed.removeprefix("file://")).with_name("alignment.json")
+    content = json.loads(path.read_text())
+    assert content["command"].startswith("python tools/align.py --inject batch_norm_eps")
+    assert datetime.strptime(content["date"], "%Y-%m-%d %H:%M:%S %z") and content["processor"] and content["python"]
+    assert "commit" in content and content["versions"]["torch"]
 
 
 def test_a_passed_report_says_how_far_it_can_tell(chromium, passed):
@@ -50,7 +151,7 @@ def test_a_passed_report_says_how_far_it_can_tell(chromium, passed):
         assert "PASSED" in page.inner_text("[role=status]") and "as far as step(s) 3, 4 can tell" in page.inner_text(
             "[role=status]"
         )
-        assert page.query_selector("dl.place") is None
+        assert "Where it goes wrong first" not in page.inner_text("main")
         assert len(page.query_selector_all("figure svg")) == 2
 
 

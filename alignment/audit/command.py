@@ -55,7 +55,9 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
         )
         print(f"input: {_input(pair)}")
-        aligned = align(context, Wanted(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts))
+        command = ["python", "-m", "alignment", "audit", *flags]
+        wanted = Wanted(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
+        aligned = align(context, wanted)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
     if args.json:

@@ -102,7 +102,9 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
             print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
         localization = judge.located(dumps, steps, args.training)
         covered = Coverage(list(dict.fromkeys(topic for one in steps for topic in one.covers)))
-        results.write_results(args.report, context, steps, localization, covered, STEPS, flags)
+        results.write_results(
+            args.report, context, steps, localization, covered, STEPS, flags, ["python", "-m", "alignment", "audit", *flags]
+        )
         print(f"\n{table.table(steps)}\n")
         said = table.explanation(steps, localization) or [table.verdict(context, steps, STEPS), *covered.lines()]
         print("\n".join([*said, *table.notes(context)]))

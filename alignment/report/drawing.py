@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
 _COLOURS = ("--a", "--b", "--c", "--d")
+# One colour a meaning in every picture of an alignment; red is for mistakes alone.
+PORT, REFERENCE, EXACT, MISTAKE, SOUND = "--a", "--b", "--d", "--bad", "--soft"
 
 STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--card:#f6f8fa;--good:#1a7f37;--bad:#b42318;
@@ -26,13 +28,20 @@ body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-
 main{max-width:60rem;margin:0 auto;padding:1rem}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem}
 .verdict{border-left:.4rem solid;padding:.6rem 1rem;background:var(--card);font-weight:600}
-.good{border-color:var(--good)}.bad{border-color:var(--bad)}
+.verdict.good{border-color:var(--good)}.verdict.bad{border-color:var(--bad)}
 td.good,strong.good{color:var(--good)}td.bad,strong.bad{color:var(--bad);font-weight:600}
 .place{background:var(--card);border:1px solid var(--line);padding:.2rem 1rem;overflow-wrap:anywhere}
 .place dt{color:var(--soft)}.place dd{margin:0 0 .5rem;font-weight:600}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
+tr.wrong td{background:color-mix(in srgb,var(--bad) 12%,transparent)}
+svg .culprit{stroke-width:2}svg text.culprit{fill:var(--bad);stroke:var(--card);stroke-width:4;paint-order:stroke;font-weight:600}
+pre{background:var(--card);border:1px solid var(--line);padding:.6rem;white-space:pre-wrap;overflow-wrap:anywhere}
+.note{font-size:.875rem;color:var(--soft);overflow-wrap:anywhere}
+.only{margin:.5rem 0;display:block}body:has(#only:checked) .fine{display:none}
+td{overflow-wrap:anywhere;min-width:6rem}td.w{min-width:14rem}
+td.n,td.good,td.bad{min-width:0}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 figure{margin:1rem 0}figcaption{font-size:.875rem;color:var(--soft)}
 svg{width:100%;height:auto;display:block;background:var(--card)}
@@ -42,17 +51,27 @@ summary:focus-visible,a:focus-visible,.scroll:focus-visible{outline:3px solid va
 .skip{position:absolute;left:-999px}.skip:focus{left:1rem;top:.5rem;background:var(--bg);padding:.3rem}
 .key{display:inline-block;width:1.2em;height:.25em;margin:0 .3em .2em 1em;vertical-align:middle}
 @media print{:root{--bg:#fff;--fg:#000;--soft:#333;--line:#999;--card:#fff;--good:#1a7f37;--bad:#b42318;--a:#0969da;--b:#bc4c00;
---c:#1a7f37;--d:#8250df}.skip{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}}
+--c:#1a7f37;--d:#8250df}.skip{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}
+td,td.w{min-width:0}.only{display:none}.scroll{overflow:visible}table{font-size:.7rem}th,td{padding:.15rem .3rem}
+h2,summary{break-after:avoid}
+.verdict,td.good,td.bad,tr.wrong td{print-color-adjust:exact}@page{size:A4;margin:12mm}}
 """
 
 
 @dataclass
 class Series:
-    """One line of a chart, or dots alone: its name and a value at each place (None leaves a gap)."""
+    """One line of a chart, or dots alone: its name and a value at each place (None leaves a gap).
+
+    Attributes:
+        colour: of ``PORT``, ``REFERENCE``, ``EXACT`` and ``MISTAKE``; by its position where empty.
+        dashed: whether its line is; None for every other one.
+    """
 
     name: str
     values: list[float | None]
     dots: bool = False
+    colour: str = ""
+    dashed: bool | None = None
 
 
 def escape(text: Any) -> str:
@@ -65,14 +84,26 @@ def number(value: float | None) -> str:
     return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> str:
-    """A table whose cells are ``td`` elements already; one that is too wide scrolls, with the keyboard too."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str, classes: Sequence[str] = ()) -> str:
+    """A table whose cells are ``td`` elements already; one that is too wide scrolls, with the keyboard too.
+
+    Args:
+        head: the headings.
+        rows: the cells of each row.
+        label: what a screen reader says of it.
+        classes: of each row; ``wrong`` is marked in red, ``fine`` is left out where failures alone are wanted.
+    """
     heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    kinds = [f' class="{kind}"' if kind else "" for kind in classes] or [""] * len(rows)
+    body = "".join(f"<tr{kind}>{''.join(row)}</tr>" for kind, row in zip(kinds, rows, strict=True))
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
         f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _colour(series: Series, position: int) -> str:
+    return series.colour or _COLOURS[position % len(_COLOURS)]
 
 
 def chart(
@@ -82,6 +113,7 @@ def chart(
     logarithmic: bool = True,
     across: str = "",
     mark: float | None = None,
+    culprits: Collection[int] = (),
 ) -> str:
     """A line chart as inline SVG; values of zero lie on the lower edge, infinite ones on the upper.
 
@@ -92,6 +124,7 @@ def chart(
         logarithmic: whether values go by powers of ten.
         across: what the places count, e.g. ``update``; single values are then not marked.
         mark: a value at which a dashed line is drawn.
+        culprits: positions of the places that are wrong: each is marked in red over the whole height, the first with its name.
     """
     finite = [v for s in series for v in s.values if v is not None and math.isfinite(v) and (v > 0 or not logarithmic)]
     if logarithmic:
@@ -130,8 +163,9 @@ def chart(
     for position, one in enumerate(series):
         known = [(x(i), y(v), places[i], v) for i, v in enumerate(one.values) if v is not None]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in known)
-        colour = f"var({_COLOURS[position % len(_COLOURS)]})"
-        dash = ' stroke-dasharray="6 3"' if position % 2 else ""
+        colour = f"var({_colour(one, position)})"
+        dashed = position % 2 if one.dashed is None else one.dashed
+        dash = ' stroke-dasharray="6 3"' if dashed else ""
         if not one.dots:
             lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
         if len(known) <= 300 and not across:
@@ -141,9 +175,16 @@ def chart(
                 f"<title>{escape(name)}: {number(value)}</title></circle>"
                 for a, b, name, value in known
             ]
+    for i in sorted(culprits):
+        at, side = x(i), "end" if x(i) > _WIDTH / 2 else "start"
+        lines.append(f'<line class="culprit" x1="{at:.1f}" x2="{at:.1f}" y1="8" y2="{_HEIGHT - _BOTTOM}" stroke="var(--bad)"/>')
+        if i == min(culprits):
+            shift = -6 if side == "end" else 6
+            lines.append(
+                f'<text class="culprit" x="{at + shift:.1f}" y="20" text-anchor="{side}">wrong: {escape(places[i])}</text>'
+            )
     keys = "".join(
-        f'<span class="key" style="background:var({_COLOURS[i % len(_COLOURS)]})"></span>{escape(s.name)}'
-        for i, s in enumerate(series)
+        f'<span class="key" style="background:var({_colour(s, i)})"></span>{escape(s.name)}' for i, s in enumerate(series)
     )
     return (
         f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'

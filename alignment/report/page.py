@@ -9,13 +9,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from alignment import tolerance
+from alignment.compare import Quantity
 from alignment.coverage import Coverage
 from alignment.localize.finding import LayerRow, Localization
-from alignment.report.drawing import STYLE, Series, chart, escape, number, table
-from alignment.report.picture import panels
+from alignment.report.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
+from alignment.report.picture import failures, panels
 from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
 from alignment.steps.context import Context
 from alignment.steps.result import Curves, StepResult
+
+SHOWN = 300  # rows of a step; alignment.json has all
+NOTE = "Zero but for rounding in the float64 truth, so that a relative difference says nothing; their absolute size was judged"
+GUIDE = (
+    "<strong>Noise floor</strong>: what the reference's own float32 is off by, and what it changes by when all it is given moves "
+    "by one unit in the last place. A correct port is about as far from the float64 truth as the reference (column float32 beside "
+    f"noise floor; {tolerance.FLOOR_FACTOR:g} times is the bound).",
+    "<strong>Exact mode</strong>: both sides in float64 with the same constants; a correct port differs by less than "
+    f"{tolerance.EXACT_RTOL:.0e}, a wrong one by orders of magnitude more.",
+    "<strong>Colours</strong> are the same in every picture: the port's own error is blue, the reference and its noise orange, the "
+    "difference between the two in exact mode purple. <strong>Red is a mistake</strong>: the place that computes wrongly from "
+    "right inputs. What comes after it differs too, for that reason alone.",
+    "Begin with the first mistake: the place, the hypothesis that was confirmed, and the line to change. A step that was not run "
+    "has proven nothing.",
+)
 
 
 def render(
@@ -46,12 +62,14 @@ def render(
         f"<h1>Alignment of {escape(context.model)}</h1>",
         f'<p class="verdict {"good" if good else "bad"}" role="status">{"PASSED" if good else "FAILED"}: {escape(verdict)}</p>',
         _place(localization),
+        f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
+        "" if good else '<label class="only"><input type="checkbox" id="only"> Failures only</label>',
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
         *[f"<p>{escape(line)}</p>" for line in [*not_run(results), *notes(context)]],
         _coverage(covered),
         *(["<h2>Pictures</h2>", *charts] if charts else []),
         *[_details(result) for result in results if result.ran],
-        _layers(localization.layers),
+        _layers(localization),
         _about(about),
         "</main></body></html>\n",
     ]
@@ -96,48 +114,75 @@ def _steps(results: Sequence[StepResult]) -> str:
         rows.append(
             [
                 f"<td>{result.step} {escape(result.name)}</td>",
+                _verdict(result.verdict),
                 f'<td class="n">{len(result.quantities) if ran else "-"}</td>',
                 f'<td class="n">{sum(not q.passed for q in result.quantities) if ran else "-"}</td>',
                 f'<td class="n">{number(exact_difference(result))}</td>',
                 f'<td class="n">{f"{result.seconds:.1f}" if ran else "-"}</td>',
-                _verdict(result.verdict),
             ]
         )
-    return table(("step", "compared", "failed", "exact mode", "seconds", "verdict"), rows, "Steps")
+    classes = ["" if result.failed else "fine" for result in results]
+    return table(("step", "verdict", "compared", "failed", "exact mode", "seconds"), rows, "Steps", classes)
 
 
 def _details(result: StepResult) -> str:
     evidence = [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in result.evidence.items()]
     failed = [q for q in result.quantities if not q.passed]
-    shown = failed[:40] or sorted(result.quantities, key=lambda q: -(q.float64_diff or q.max_abs_diff or 0.0))[:10]
-    rows = [
-        [
-            f"<td>{escape(q.name)}</td>",
-            f'<td class="n">{number(q.mean_abs_diff)}</td>',
-            f'<td class="n">{number(q.port_error)}</td>',
-            f'<td class="n">{number(q.reference_error)}</td>',
-            f'<td class="n">{number(q.float64_diff)}</td>',
-            _verdict("passed" if q.passed else "FAILED"),
-            f"<td>{escape(q.reason)}</td>",
-        ]
-        for q in shown
-    ]
-    head = ("quantity", "mean abs diff", "float32", "noise floor", "exact mode", "verdict", "reason")
+    noise = [q.name for q in result.quantities if q.noise and q.passed]
+    sound = [q for q in result.quantities if q.passed and not q.noise]
+    sound.sort(key=lambda q: -(q.float64_diff or q.max_abs_diff or 0.0))
+    shown = [*failed, *sound][:SHOWN]
+    head = ("quantity", "verdict", "mean abs diff", "float32", "noise floor", "exact mode", "reason")
+    classes = ["fine" if q.passed else "wrong" for q in shown]
     what = f"{len(failed)} failed" if failed else "the largest differences"
     problems = "".join(f'<p><strong class="bad">{escape(problem)}</strong></p>' for problem in result.problems)
+    more = len(failed) + len(sound) - len(shown)
     return (
-        f"<details{'' if result.passed else ' open'}>"
-        f"<summary>Step {result.step}, {escape(result.name)}: evidence, and {what}</summary>"
+        ('<details class="fine">' if result.passed else "<details open>")
+        + f"<summary>Step {result.step}, {escape(result.name)}: evidence, and {what}</summary>"
         + problems
         + (table(("evidence", "value"), evidence, f"Evidence of step {result.step}") if evidence else "")
-        + table(head, rows, f"Quantities of step {result.step}")
+        + table(head, [_quantity(q) for q in shown], f"Quantities of step {result.step}", classes)
+        + (f'<p class="note">and {more} more with smaller differences, in alignment.json</p>' if more else "")
+        + (f'<p class="note">{NOTE}: {escape(", ".join(noise))}</p>' if noise else "")
         + "</details>"
     )
 
 
-def _layers(layers: Sequence[LayerRow]) -> str:
+def _quantity(q: Quantity) -> list[str]:
+    figures = (q.mean_abs_diff, q.port_error, q.reference_error, q.float64_diff)
+    return [
+        f"<td>{escape(q.name)}</td>",
+        _verdict("passed" if q.passed else "FAILED"),
+        *[f'<td class="n">{number(value)}</td>' for value in figures],
+        f'<td class="w">{escape(q.reason)}</td>',
+    ]
+
+
+def _culprits(localization: Localization) -> set[str]:
+    """Every place of every mistake that was found and not accepted."""
+    found = localization.every or ([localization.first] if localization.first else [])
+    return {place for one in found if not one.accepted for place in one.places}
+
+
+_SOUND = "right, given the reference's own input"
+
+
+def _own(row: LayerRow) -> bool:
+    """Whether a module computes wrongly from the reference's own input."""
+    return row.own is not None and not row.own <= max(tolerance.EXACT_RTOL, tolerance.FLOOR_FACTOR * row.floor)
+
+
+def _around(name: str, places: set[str]) -> bool:
+    """Whether a block or a tensor holds one of the places, or lies in it."""
+    return any(f"{place}.".startswith(f"{name}.") or f"{name}.".startswith(f"{place}.") for place in places)
+
+
+def _layers(localization: Localization) -> str:
+    layers = localization.layers
     if not layers:
         return ""
+    wrong = _culprits(localization)
     rows = [
         [
             f"<td>{row.phase}</td><td>{escape(row.name or '(model)')}</td><td>{escape(row.kind)}</td>",
@@ -149,12 +194,20 @@ def _layers(layers: Sequence[LayerRow]) -> str:
     ]
     head = ("phase", "module", "kind", "relative L2", "cosine", "maximum", "noise floor", "own mistake")
     summary = f"All {len(layers)} modules, in the order of computation, in float64"
-    return f"<details><summary>{summary}</summary>{table(head, rows, 'All modules')}</details>"
+    classes = ["wrong" if row.name in wrong else "" if _apart(row) else "fine" for row in layers]
+    return f"<details><summary>{summary}</summary>{table(head, rows, 'All modules', classes)}</details>"
+
+
+def _apart(row: LayerRow) -> bool:
+    """Whether a module's output is further off than rounding in float64."""
+    return not row.difference <= max(tolerance.EXACT_RTOL, tolerance.FLOOR_FACTOR * row.floor)
 
 
 def _about(about: dict[str, Any]) -> str:
+    command = about.pop("command", "")
+    copied = f"<p>To run it again:</p><pre>{escape(command)}</pre>" if command else ""
     rows = [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in about.items()]
-    return f"<h2>What was run</h2>{table(('', ''), rows, 'Versions and flags')}"
+    return f"<h2>What was run</h2>{copied}{table(('', ''), rows, 'Versions and flags')}"
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------------
@@ -162,24 +215,32 @@ def _about(about: dict[str, Any]) -> str:
 
 def _charts(context: Context, results: Sequence[StepResult], localization: Localization) -> list[str]:
     port, reference = context.titles()
+    wrong = _culprits(localization)
     charts = []
     for phase, title in (("forward", "Output of every module"), ("backward", "Gradient of every module's output")):
         rows = [row for row in localization.layers if row.phase == phase]
         if rows:
             series = [
-                Series(f"{port} against {reference}", [row.difference for row in rows]),
-                Series("noise floor (one ulp)", [row.floor for row in rows]),
-                Series("own mistake, where it was looked for", [row.own for row in rows], dots=True),
+                Series(f"{port} against {reference}", [row.difference for row in rows], colour=EXACT, dashed=False),
+                Series("noise floor (one ulp)", [row.floor for row in rows], colour=REFERENCE, dashed=True),
             ]
+            for name, wanted, colour in ((_SOUND, False, SOUND), ("own mistake", True, MISTAKE)):
+                own = [row.own if row.own is not None and _own(row) == wanted else None for row in rows]
+                if any(value is not None for value in own):
+                    series.append(Series(name, own, dots=True, colour=colour))
             places = [row.name or "(model)" for row in rows]
-            charts.append(chart(f"{title}, float64", places, series, mark=tolerance.EXACT_RTOL))
-    for title, drawn in [] if charts else panels(results):
+            at = [i for i, row in enumerate(rows) if row.name in wrong]
+            charts.append(chart(f"{title}, float64", places, series, mark=tolerance.EXACT_RTOL, culprits=at))
+    for title, drawn in panels(results):
         series = [
-            Series(f"{port} float32 against the truth", [q.port_error for _, q in drawn]),
-            Series("noise floor of the reference", [q.reference_error for _, q in drawn]),
-            Series(f"{port} against {reference}, exact mode", [q.float64_diff for _, q in drawn]),
+            Series(f"{port} float32 against the truth", [q.port_error for _, q in drawn], colour=PORT, dashed=False),
+            Series("noise floor of the reference", [q.reference_error for _, q in drawn], colour=REFERENCE, dashed=True),
+            Series(f"{port} against {reference}, exact mode", [q.float64_diff for _, q in drawn], colour=EXACT, dashed=False),
         ]
-        charts.append(chart(title, [name for name, _ in drawn], series, mark=tolerance.EXACT_RTOL))
+        if any(not q.passed for _, q in drawn):
+            series.append(Series("failed", failures(drawn), dots=True, colour=MISTAKE))
+        at = [i for i, (name, q) in enumerate(drawn) if not q.passed and _around(name, wrong)]
+        charts.append(chart(title, [name for name, _ in drawn], series, mark=tolerance.EXACT_RTOL, culprits=at))
     for result in results:
         if result.curves:
             charts += _curves(context, result.curves)
@@ -190,12 +251,16 @@ def _curves(context: Context, curves: Curves) -> list[str]:
     port, reference = context.titles()
     ours, theirs, envelope = curves["port"], curves["reference"], curves["envelope"]
     places = [str(i) for i in range(len(theirs["float32"]))]
-    losses = [Series(reference, theirs["float32"].tolist()), Series(port, ours["float32"].tolist())]
+    losses = [
+        Series(reference, theirs["float32"].tolist(), colour=REFERENCE, dashed=False),
+        Series(port, ours["float32"].tolist(), colour=PORT, dashed=True),
+    ]
     diverged = []
-    for bits, name in (("float32", "float32"), ("float64", "exact mode")):
+    for bits, name, colour in (("float32", "float32", PORT), ("float64", "exact mode", EXACT)):
         difference = abs(ours[bits] - theirs[bits]) / abs(theirs[bits])
-        diverged.append(Series(f"{port} against {reference}, {name}", difference.tolist()))
-        diverged.append(Series(f"{reference} against itself, one ulp apart, {name}", envelope[bits].tolist()))
+        diverged.append(Series(f"{port} against {reference}, {name}", difference.tolist(), colour=colour, dashed=False))
+        itself = f"{reference} against itself, one ulp apart, {name}"
+        diverged.append(Series(itself, envelope[bits].tolist(), colour=REFERENCE, dashed=True))
     return [
         chart("Step 6: training loss on digits", places, losses, logarithmic=False, across="update"),
         chart("Step 6: relative difference of the loss", places, diverged, across="update"),

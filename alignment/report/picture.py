@@ -14,23 +14,32 @@ from alignment.steps.context import Context
 from alignment.steps.result import Curves, StepResult
 from mobilenetv3_common.files import atomic_open
 
-TITLES = {"forward": "Step 1: output of every block", "backward": "Step 5: gradient of every parameter"}
+# Step, title, the beginnings of names of which the first that is there is drawn, and the ends that a name must have.
+PANELS = (
+    ("forward", "Step 1: output of every block", ("eval.photos.b16.", "eval.fake.b8."), ("",)),
+    ("forward", "Step 1: running statistics after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_mean", "running_var")),
+    ("backward", "Step 5: gradient of every parameter", ("sgd.eval.iter0.gradients.", "eval.iter0.gradients."), ("",)),
+)
+# One colour a meaning, as in alignment.report.drawing: the port, the reference, their difference in exact mode, a mistake.
+PORT, REFERENCE, EXACT, MISTAKE = "#0969da", "#bc4c00", "#8250df", "#b42318"
 
 
 def panels(results: Sequence[StepResult]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """Title and (name, quantity) of the rows that are drawn: the largest case of step 1, the first gradients of step 5."""
+    """Title and (name, quantity) of the rows that are drawn; those that are zero but for rounding are left out."""
     found = []
-    for result in results:
-        for prefix in {
-            "forward": ("eval.photos.b16.", "eval.fake.b8."),
-            "backward": ("sgd.eval.iter0.gradients.", "eval.iter0.gradients."),
-        }.get(result.name, ()):
+    for step, title, prefixes, ends in PANELS:
+        for prefix, result in ((prefix, result) for prefix in prefixes for result in results if result.name == step):
             rows = [(q.name.removeprefix(prefix), q) for q in result.quantities if q.name.startswith(prefix)]
-            rows = [(name, q) for name, q in rows if q.port_error is not None]
+            rows = [(name, q) for name, q in rows if q.port_error is not None and not q.noise and name.endswith(ends)]
             if rows:
-                found.append((TITLES[result.name], rows))
+                found.append((title, rows))
                 break
     return found
+
+
+def failures(rows: Sequence[tuple[str, Quantity]]) -> list[float | None]:
+    """At each row that failed its largest difference, to be marked in red; None elsewhere."""
+    return [None if q.passed else max(filter(None, (q.port_error, q.float64_diff)), default=1.0) for _, q in rows]
 
 
 def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
@@ -55,11 +64,19 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
     if curves:
         _draw_curves(axes[-2, 0], axes[-1, 0], curves, context)
     for axis, (title, rows) in zip(axes[: len(drawn), 0], drawn, strict=True):
-        places = range(len(rows))
-        axis.semilogy(places, [q.port_error for _, q in rows], "o-", ms=3, lw=1, label=f"{port} float32 against the truth")
-        axis.semilogy(places, [q.reference_error for _, q in rows], "s--", ms=3, lw=1, label="noise floor of the reference")
+        places, thin = range(len(rows)), {"ms": 3, "lw": 1}
+        axis.semilogy(
+            places, [q.port_error for _, q in rows], "o-", color=PORT, ms=3, lw=1, label=f"{port} float32 against the truth"
+        )
+        axis.semilogy(
+            places, [q.reference_error for _, q in rows], "s--", color=REFERENCE, **thin, label="noise floor of the reference"
+        )
         exact = [max(q.float64_diff, 1e-17) if q.float64_diff is not None else float("nan") for _, q in rows]
-        axis.semilogy(places, exact, "^-", ms=3, lw=1, label=f"{port} against {reference}, exact mode")
+        axis.semilogy(places, exact, "^-", color=EXACT, **thin, label=f"{port} against {reference}, exact mode")
+        wrong = [value if value is None else min(value, 1e300) for value in failures(rows)]
+        if any(value is not None for value in wrong):
+            marked = [float("nan") if value is None else value for value in wrong]
+            axis.semilogy(places, marked, "x", color=MISTAKE, ms=8, mew=2, label="failed")
         axis.axhline(tolerance.EXACT_RTOL, color="grey", lw=0.8, ls=":")
         largest = max(
             (e for _, q in rows for e in (q.port_error, q.float64_diff) if e is not None and math.isfinite(e)), default=0.0
@@ -69,8 +86,8 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
         shown = [i for i in places if len(rows) <= 40 or i % 10 == 0]
         axis.set_xticks(shown, [rows[i][0] for i in shown], rotation=40, ha="right", fontsize=7)
         axis.grid(alpha=0.3)
-    if drawn:
-        axes[0, 0].legend(fontsize=8)
+    for axis in axes[: len(drawn), 0]:
+        axis.legend(fontsize=8)
     with atomic_open(path) as file:
         figure.savefig(file, format="png", dpi=110)
     plt.close(figure)
@@ -80,17 +97,17 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
 def _draw_curves(losses: Any, differences: Any, curves: Curves, context: Context) -> None:
     """Both sides' losses, and how far they diverge beside how far the reference diverges from itself."""
     port, reference = context.titles()
-    losses.plot(curves["reference"]["float32"], color="C1", lw=3, alpha=0.5, label=reference)
-    losses.plot(curves["port"]["float32"], color="C0", lw=1, label=port)
+    losses.plot(curves["reference"]["float32"], color=REFERENCE, lw=3, alpha=0.5, label=reference)
+    losses.plot(curves["port"]["float32"], color=PORT, lw=1, label=port)
     losses.set(title=f"Step 6: training loss on digits, {context.model}", ylabel="loss, float32")
-    for bits, colour in (("float32", "C0"), ("float64", "C2")):
+    for bits, colour in (("float32", PORT), ("float64", EXACT)):
         theirs = curves["reference"][bits]
         difference = abs(curves["port"][bits] - theirs) / abs(theirs)
         name = "float32" if bits == "float32" else "exact mode"
         differences.semilogy(difference.clip(1e-17), color=colour, lw=1, label=f"{port} against {reference}, {name}")
         floor = curves["envelope"][bits].clip(1e-17)
         label = f"{reference} against itself, one ulp apart, {name}"
-        differences.semilogy(floor, color=colour, ls="--", lw=1, label=label)
+        differences.semilogy(floor, color=REFERENCE, ls="--" if bits == "float32" else ":", lw=1, label=label)
     differences.set(xlabel="update", ylabel="relative difference of the loss")
     for axis in (losses, differences):
         axis.grid(alpha=0.3)

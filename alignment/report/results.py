@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from alignment.coverage import Coverage
 from alignment.localize.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
-from alignment.report.environment import versions
+from alignment.report.environment import commit, machine, versions
 from alignment.report.table import passed, verdict
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
@@ -30,9 +31,22 @@ def first_divergence(localization: Localization) -> dict[str, str] | None:
     return found | ({"source": first.source} if first.source else {})
 
 
-def summary(context: Context, results: Sequence[StepResult], localization: Localization, covered: Coverage) -> dict[str, Any]:
-    """The content of alignment.json."""
+def provenance(command: Sequence[str]) -> dict[str, str]:
+    """When, where and by which command a verdict was made; without a command that is known, the rest."""
+    made = {"date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}", "commit": commit(), **machine()}
+    return ({"command": shlex.join(command)} if command else {}) | made
+
+
+def summary(
+    context: Context,
+    results: Sequence[StepResult],
+    localization: Localization,
+    covered: Coverage,
+    made: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The content of alignment.json; ``made`` is from ``provenance``."""
     return {
+        **(made or {}),
         "passed": passed(results),
         "project": context.project.name,
         "model": context.model,
@@ -81,6 +95,7 @@ def write_results(
     covered: Coverage,
     every: Sequence[int],
     flags: Sequence[str] = (),
+    command: Sequence[str] = (),
 ) -> None:
     """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all."""
     (directory / "log").mkdir(parents=True, exist_ok=True)
@@ -91,10 +106,17 @@ def write_results(
             save_record(directory / record_file(context, result, role), arrays)
         with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
             file.write(diff_log(result))
+    made = provenance(command)
     with atomic_open(directory / "alignment.json", "w") as file:
-        json.dump(summary(context, results, localization, covered), file, indent=1, allow_nan=True)
+        json.dump(summary(context, results, localization, covered, made), file, indent=1, allow_nan=True)
         file.write("\n")
-    about = {"flags": " ".join(flags) or "(none)", "weights": context.weights.name, "device": context.device, "seed": context.seed}
+    about = {
+        **{name: value for name, value in made.items() if value},
+        "flags": " ".join(flags) or "(none)",
+        "weights": context.weights.name,
+        "device": context.device,
+        "seed": context.seed,
+    }
     with atomic_open(directory / "report.html", "w") as file:
         file.write(page.render(context, verdict(context, results, every), about | versions(), results, localization, covered))
 
