@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -10,13 +11,16 @@ import numpy as np
 import pytest
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_paddle.deploy import fastest
 from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_WEIGHTS, read_bundle
 from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, create_engine
 from mobilenetv3_paddle.deploy.export import check, export
 from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures, softmax
+from mobilenetv3_paddle.deploy.quantize import Quantized, Trial
 from mobilenetv3_paddle.deploy.trained import load_trained
 from tests.conftest import ROOT, run_command
 
+OPENVINO = importlib.util.find_spec("openvino") is not None
 PICTURES = find_pictures([ROOT / "lite_data/train", ROOT / "lite_data/val"])
 
 
@@ -51,11 +55,89 @@ def test_every_engine_gives_the_training_engines_probabilities_on_all_of_lite_da
     right = softmax(truth.engine(batch))
     assert right.max(1).std() > 1e-4, "the pictures are told apart"
     for name in ENGINES:
+        if name == "openvino" and not OPENVINO:
+            continue  # test_openvino_in_fp32_and_bfloat16 says that it is skipped
         engine = create_engine(bundle, name)
         for size in (1, 8, 32):  # the batch is dynamic
             got = softmax(np.concatenate([engine(batch[i : i + size]) for i in range(0, 32, size)]))
             assert np.abs(got - right).max() <= 1e-5, (name, size)
             assert np.array_equal(got.argmax(1), right.argmax(1)), (name, size)
+
+
+def bfloat16():
+    """Whether OpenVINO finds the arithmetic in this processor."""
+    openvino = importlib.import_module("openvino")
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@pytest.mark.skipif(not OPENVINO, reason="needs OpenVINO: pip install '.[openvino]'")
+def test_openvino_in_fp32_and_bfloat16(exported):
+    bundle = read_bundle(exported)
+    images = np.random.default_rng(0).standard_normal((3, 3, 224, 224)).astype(np.float32)
+    right = create_engine(bundle, "onnxruntime")(images)
+    engine = create_engine(bundle, "openvino")
+    first = engine(images)
+    assert engine.name == "openvino fp32" and engine.version
+    assert np.abs(softmax(first) - softmax(right)).max() <= 1e-5
+    engine(images[:1])
+    assert np.array_equal(first, engine(images)), "what was answered is not written over by the next run"
+    if not bfloat16():
+        with pytest.raises(UserError, match="no bfloat16 arithmetic"):
+            create_engine(bundle, "openvino", "bf16")
+        return
+    low = create_engine(bundle, "openvino", "bf16")(images)
+    assert 1e-4 < np.linalg.norm(low - right) / np.linalg.norm(right) < 0.1, "it computes in bfloat16, and about the same"
+
+
+@pytest.mark.skipif(OPENVINO, reason="OpenVINO is installed")
+def test_without_openvino_one_line_says_what_to_install(exported):
+    with pytest.raises(UserError, match=r"--engine openvino needs the package openvino: pip install '\.\[openvino\]'"):
+        create_engine(read_bundle(exported), "openvino")
+
+
+def test_auto_keeps_the_fastest_engine_whose_predictions_hold(exported, tmp_path, monkeypatch):
+    bundle = read_bundle(shutil.copytree(exported, tmp_path / "e"))
+    with pytest.raises(UserError, match="no engine was measured; export it with --engine auto"):
+        create_engine(bundle, "auto")
+
+    def flawed(images):  # the quickest of all, and wrong
+        return np.roll(create_engine(bundle, "onnxruntime")(images), 1, axis=1)
+
+    installed = {**fastest._installed(bundle), ("paddle", "fp32"): flawed}
+    assert ("onnxruntime", "int8") in installed and ("onednn", "fp32") in installed
+    monkeypatch.setattr(fastest, "_installed", lambda bundle: installed)
+    names = [f"{engine} {precision}" for engine, precision in installed]
+    times = {name: 2.0 + i for i, name in enumerate(names)} | {"paddle fp32": 0.1, "onednn fp32": 1.0}
+    monkeypatch.setattr(fastest, "side_by_side", lambda engines, image: times)
+    found = fastest.measure(bundle, PICTURES)
+    assert (found[0].engine, found[0].precision) == ("onednn", "fp32")
+    wrong = next(one for one in found if one.engine == "paddle")
+    assert not wrong.holds and "do not hold" in wrong.line()
+    read = read_bundle(bundle.folder)
+    assert read.fastest["engine"] == "onednn" and read.fastest["processor"] and read.fastest["pictures"] == 32
+    assert create_engine(read, "auto").name == "onednn fp32"
+    with pytest.raises(UserError, match="chooses the precision itself"):
+        create_engine(read, "auto", "int8")
+    with pytest.raises(UserError, match="7 picture"):
+        fastest.measure(bundle, PICTURES[:7])
+
+
+def test_int8_is_judged_on_pictures_that_did_not_calibrate_it(exported):
+    told = read_bundle(exported).int8
+    assert (told["calibrated_on"], told["judged_on"]) == (8, 8)
+    assert any("8 pictures cannot tell 99% from less" in warning for warning in told["warnings"])
+    good, slow, wrong = (
+        Trial(*values) for values in (("a", 1, 10, 1.0, 0, 0.9), ("b", 1, 10, 1.0, 0, 1.2), ("c", 1, 10, 0.938, 0, 0.5))
+    )
+    large = Trial("d", 1, 41, 1.0, 0, 0.5)
+    for kept, words in (
+        (good, None),
+        (slow, "1.20 of fp32's time"),
+        (wrong, "use --precision fp32"),
+        (large, "use --precision fp32"),
+    ):
+        warnings = Quantized(kept.name, 40, 100, 100, [kept]).warnings()
+        assert not warnings if words is None else words in warnings[0]
 
 
 def test_the_check_refuses_an_export_of_other_weights(exported, weights):
@@ -146,7 +228,7 @@ def test_onnx_runtime_needs_neither_paddle_nor_torch(exported):
 
 REFUSED = {
     "no export": (["--model-dir", "docs"], "docs is no exported model"),
-    "int8 elsewhere": (["--engine", "paddle", "--precision", "int8"], "--engine paddle has no int8 here"),
+    "int8 elsewhere": (["--engine", "paddle", "--precision", "int8"], "--engine paddle has no int8 here: use --engine onnxruntime"),
     "batch size": (["--batch-size", "0"], "--batch-size must be at least 1"),
     "no GPU": (["--device", "gpu"], "--device gpu: this ONNX Runtime has no CUDA"),
 }
@@ -162,6 +244,11 @@ def test_bad_input_is_refused_in_one_line(exported, case):
 EXPORT_REFUSED = {
     "unknown format": (["--formats", "paddle,caffe"], "caffe is unknown"),
     "int8 without pictures": (["--int8"], "--int8 needs --calibration-data"),
+    "int8 on few pictures": (
+        ["--int8", "--calibration-data", "lite_data/train/cat"],
+        "--calibration-data holds 2 picture(s): int8 needs 16 at least, half of them to judge by",
+    ),
+    "auto without pictures": (["--engine", "auto"], "--engine auto needs --calibration-data"),
     "int8 without onnx": (["--int8", "--calibration-data", "lite_data", "--formats", "paddle"], "--int8 is made from ONNX"),
     "other weights": (["--pretrained", "gone.pdparams"], "no such weights file"),
 }

@@ -1,7 +1,8 @@
 """Export trained weights for the inference engines: python tools/export_model.py --pretrained output/best.safetensors
 
 Writes Paddle's inference format, ONNX, and deploy.json with preprocessing, class names and digests, and checks every engine
-against the network on the spot. --int8 adds a quantised ONNX model, calibrated on pictures.
+against the network on the spot. --int8 adds a quantised ONNX model, calibrated on pictures; --engine auto measures which
+engine is the fastest on this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ def parser() -> Parser:
     p.add_argument("--formats", default="paddle,onnx", metavar="LIST", help="paddle, or paddle,onnx (default: paddle,onnx)")
     p.add_argument("--int8", action="store_true", help="make a quantised ONNX model, too")
     p.add_argument(
-        "--calibration-data", nargs="+", metavar="FILE_OR_DIR", help="pictures to calibrate int8 on, some dozens or more"
+        "--calibration-data",
+        nargs="+",
+        metavar="FILE_OR_DIR",
+        help="pictures such as the model will see, hundreds: every second one calibrates int8, the others judge it and the engines",
+    )
+    p.add_argument(
+        "--engine", choices=("auto",), help="measure every engine here and keep the fastest whose predictions hold (default: not)"
     )
     return p
 
@@ -39,11 +46,17 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
     if args.int8 and "onnx" not in formats:
         raise UserError("--int8 is made from ONNX: give --formats paddle,onnx")
+    if args.engine and not args.calibration_data:
+        raise UserError("--engine auto needs --calibration-data: pictures by which the engines are judged")
     os.environ.setdefault("GLOG_minloglevel", "2")
     from mobilenetv3_paddle.deploy.export import export
     from mobilenetv3_paddle.deploy.predictor import find_pictures
 
-    pictures = find_pictures(args.calibration_data) if args.int8 else []
+    pictures = find_pictures(args.calibration_data) if args.int8 or args.engine else []
+    if args.int8:
+        from mobilenetv3_paddle.deploy.quantize import check_enough
+
+        check_enough(pictures)
     trained = load_weights(args)
     bundle, differences = export(trained, args.output_dir, formats)
     for engine, difference in differences.items():
@@ -52,6 +65,12 @@ def main(argv: list[str] | None = None) -> int:
         from mobilenetv3_paddle.deploy.quantize import quantize
 
         print(quantize(bundle, pictures).line())
+    if args.engine:
+        from mobilenetv3_paddle.deploy.fastest import measure
+
+        found = measure(bundle, pictures[1::2] if args.int8 else pictures)
+        print("\n".join(one.line() for one in found))
+        print(f"--engine auto: {found[0].engine} {found[0].precision} is the fastest here, on {bundle.fastest['processor']}")
     for name in bundle.files:
         print(f"{Path(args.output_dir) / name}: {(bundle.folder / name).stat().st_size:,} bytes")
     size = bundle.preset.crop_size

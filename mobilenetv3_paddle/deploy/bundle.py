@@ -38,6 +38,7 @@ class Bundle:
         files: name -> SHA-256 of each file beside deploy.json.
         versions: of the packages that made them.
         int8: what was tried and kept in quantisation; empty without int8.
+        fastest: engine and precision that ``--engine auto`` measured to be the fastest, and on what; empty where it did not.
         folder: where it lies.
     """
 
@@ -50,6 +51,7 @@ class Bundle:
     files: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     int8: dict[str, Any] = field(default_factory=dict)
+    fastest: dict[str, Any] = field(default_factory=dict)
     folder: Path = Path()
 
     def path(self, name: str) -> Path:
@@ -121,5 +123,6 @@ def _bundle(content: Any, folder: Path) -> Bundle:
         files,
         {name: facts.text(value, f"versions: {name}") for name, value in facts.table(content["versions"], "versions").items()},
         facts.table(content["int8"], "int8"),
+        facts.table(content.get("fastest", {}), "fastest"),
         folder,
     )

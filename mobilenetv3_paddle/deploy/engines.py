@@ -1,4 +1,4 @@
-"""What runs an exported model: ONNX Runtime, Paddle Inference with oneDNN, or with Paddle's own kernels.
+"""What runs an exported model: ONNX Runtime, OpenVINO, Paddle Inference with oneDNN, or with Paddle's own kernels.
 
 Every engine takes the same float32 pictures and gives logits; softmax, class names and the rest are the same code for all
 (``mobilenetv3_paddle.deploy.predictor``). A framework is imported only when an engine of it is made.
@@ -15,9 +15,11 @@ import numpy as np
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle
 
-ENGINES = ("onnxruntime", "onednn", "paddle")
+ENGINES = ("onnxruntime", "openvino", "onednn", "paddle")
+AUTO = "auto"  # the one that the export measured to be the fastest
 DEFAULT_ENGINE = ENGINES[0]  # the fastest at batch 1: docs/benchmarks.md
-PRECISIONS = ("fp32", "int8")
+PRECISIONS = ("fp32", "bf16", "int8")
+OF_ENGINE = {"onnxruntime": ("fp32", "int8"), "openvino": ("fp32", "bf16"), "onednn": ("fp32",), "paddle": ("fp32",)}
 
 
 class Engine(Protocol):
@@ -36,35 +38,54 @@ def cpu_threads() -> int:
 
 
 def create_engine(
-    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu", spin: bool = True
+    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu", spin: bool = False
 ) -> Engine:
     """Load an exported model.
 
     Args:
         bundle: the export.
-        engine: one of ``ENGINES``.
-        precision: ``fp32``, or ``int8`` where the export was made with it.
+        engine: one of ``ENGINES``, or ``auto`` for the one, and the precision, that the export measured to be the fastest.
+        precision: ``fp32``; ``int8`` where the export was made with it; ``bf16`` (bfloat16) of OpenVINO.
         threads: of the engine; 0 for every core this process may use.
         device: ``cpu`` or ``gpu``.
-        spin: whether ONNX Runtime's threads wait by turning in circles: quicker alone, slower where others want the cores.
+        spin: whether ONNX Runtime's threads wait by turning in circles: they take the cores from whatever decodes
+            pictures beside them, so no tool asks for it.
 
     Raises:
         UserError: the export lacks the file, or the engine cannot do what is asked.
     """
+    if engine == AUTO:
+        engine, precision = _measured(bundle, precision)
     if engine not in ENGINES:
         raise UserError(f"unknown engine {engine!r}: use one of {', '.join(ENGINES)}")
     if precision not in PRECISIONS:
         raise UserError(f"unknown precision {precision!r}: use one of {', '.join(PRECISIONS)}")
     if device not in ("cpu", "gpu"):
         raise UserError(f"unknown device {device!r}: use cpu or gpu")
+    if precision not in OF_ENGINE[engine]:
+        able = next(name for name, found in OF_ENGINE.items() if precision in found)
+        raise UserError(f"--engine {engine} has no {precision} here: use --engine {able}")
     threads = threads or cpu_threads()
     if engine == "onnxruntime":
         return fits(OnnxRuntimeEngine(bundle, precision, threads, device, spin), bundle)
-    if precision == "int8":
-        raise UserError(f"--engine {engine} has no int8 here: use --engine onnxruntime")
+    if engine == "openvino":
+        return fits(OpenVinoEngine(bundle, precision, threads, device), bundle)
     if engine == "onednn" and device == "gpu":
         raise UserError("--engine onednn runs on a CPU: use --engine paddle with --device gpu")
     return fits(PaddleEngine(bundle, engine == "onednn", threads, device), bundle)
+
+
+def _measured(bundle: Bundle, precision: str) -> tuple[str, str]:
+    """Engine and precision that the export kept as the fastest."""
+    if precision != "fp32":
+        raise UserError(f"--engine auto chooses the precision itself: leave --precision {precision} out")
+    try:
+        found = bundle.fastest["engine"], bundle.fastest["precision"]
+    except KeyError as error:
+        raise UserError(f"{bundle.folder}: no engine was measured; export it with --engine auto, or name an engine") from error
+    if found[0] not in ENGINES or found[1] not in PRECISIONS:
+        raise UserError(f"{bundle.folder}: deploy.json names no engine that is known as the fastest; export the model again")
+    return found
 
 
 def fits(engine: Engine, bundle: Bundle) -> Engine:
@@ -88,7 +109,7 @@ class OnnxRuntimeEngine:
     """ONNX Runtime, fp32 or int8."""
 
     def __init__(
-        self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", spin: bool = True, path: Path | None = None
+        self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", spin: bool = False, path: Path | None = None
     ) -> None:
         try:
             import onnxruntime
@@ -112,6 +133,33 @@ class OnnxRuntimeEngine:
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return self._session.run(None, {self._input: images})[0]
+
+
+class OpenVinoEngine:
+    """OpenVINO on a CPU, from the ONNX model: fp32, or bfloat16 arithmetic where the processor has it."""
+
+    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu") -> None:
+        try:
+            import openvino
+        except ImportError as error:
+            raise UserError("--engine openvino needs the package openvino: pip install '.[openvino]'") from error
+        if device == "gpu":
+            raise UserError("--engine openvino runs on a CPU here: use --engine onnxruntime with --device gpu")
+        core = openvino.Core()
+        if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise UserError("--precision bf16: this processor has no bfloat16 arithmetic; use --precision fp32")
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": str(threads),
+            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+        }
+        self.name, self.version = f"openvino {precision}", openvino.__version__
+        self._request = core.compile_model(str(bundle.path(ONNX)), "CPU", options).create_infer_request()
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        found = self._request.infer([np.ascontiguousarray(images)])
+        return np.array(found[0])
 
 
 class PaddleEngine:

@@ -13,7 +13,7 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_format import PREDICTION, Rules
 from mobilenetv3_common.published import V2_RESIZE, pretrained_file
 from mobilenetv3_common.train_config import MODELS
-from mobilenetv3_paddle.deploy.engines import DEFAULT_ENGINE, ENGINES, PRECISIONS
+from mobilenetv3_paddle.deploy.engines import AUTO, DEFAULT_ENGINE, ENGINES, PRECISIONS
 
 
 def add_weights_flags(p: argparse.ArgumentParser) -> None:
@@ -75,7 +75,10 @@ def load_weights(args: argparse.Namespace) -> Any:
 def add_engine_flags(p: argparse.ArgumentParser) -> None:
     """Which exported model, and what runs it."""
     p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
-    p.add_argument("--engine", choices=ENGINES, default=DEFAULT_ENGINE, help=f"(default: {DEFAULT_ENGINE})")
-    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="(default: fp32)")
+    p.add_argument(
+        "--engine", choices=(*ENGINES, AUTO), default=DEFAULT_ENGINE,
+        help=f"auto: the fastest, with its precision, as the export measured it (default: {DEFAULT_ENGINE})",
+    )  # fmt: skip
+    p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="bf16 of openvino, int8 of onnxruntime (default: fp32)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
     p.add_argument("--threads", type=int, default=0, metavar="N", help="of the engine (default: one a core)")

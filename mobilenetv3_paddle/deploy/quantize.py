@@ -3,7 +3,8 @@
 Int8 everywhere makes MobileNetV3 slower: its depthwise convolutions, hardswishes and squeeze-excitations have little
 arithmetic and much traffic, and every step between int8 and float costs. So all weights are stored in int8, which makes the
 file a quarter, and int8 arithmetic is tried for the last layers, then the pointwise convolutions on ever larger maps, then
-everything; the fastest that still names the calibration pictures as fp32 does is kept.
+everything; the fastest that still names pictures as fp32 does is kept. Half of the pictures calibrate, the other half, which the
+quantiser has never seen, judge.
 
 Weights that are only stored in int8 become float again when ONNX Runtime loads the file, where it is told not to look for
 quantised patterns (``session.disable_quant_qdq``, which ``mobilenetv3_paddle.deploy.engines.OnnxRuntimeEngine`` sets);
@@ -15,9 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,10 +28,13 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, Bundle
 from mobilenetv3_paddle.deploy.engines import OnnxRuntimeEngine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax
+from mobilenetv3_paddle.deploy.timing import in_batches, side_by_side
 
 AGREEMENT = 0.99
+SLOWER = 1.05  # a ratio up to this is the measurement's spread
 MAX_PICTURES = 256
-REPEATS, INNER = 15, 8
+MIN_PICTURES = 16
+MIN_JUDGING = 100  # with fewer, 99 % cannot be told from less
 MIN_STORED = 256  # smaller weights (biases, scales) stay float
 
 
@@ -44,7 +46,7 @@ class Trial:
         name: in words.
         operators: how many compute in int8.
         size: bytes of the file.
-        agreement: share of the calibration pictures with fp32's likeliest class.
+        agreement: share of the judging pictures with fp32's likeliest class.
         max_probability_diff: from fp32's, over them.
         ratio: median time at batch 1 over fp32's.
     """
@@ -59,10 +61,12 @@ class Trial:
 
 @dataclass
 class Quantized:
-    """What was tried, and which was kept."""
+    """What was tried, which was kept, and how many pictures calibrated and judged."""
 
     chosen: str
     fp32_size: int
+    calibrated_on: int = 0
+    judged_on: int = 0
     trials: list[Trial] = field(default_factory=list)
 
     def line(self) -> str:
@@ -75,7 +79,32 @@ class Quantized:
                 f"{t.name:42} {t.operators:9} {t.size / self.fp32_size:9.2f}x {t.agreement:13.1%} {t.max_probability_diff:13.4f} "
                 f"{t.ratio:11.2f}{mark}"
             )
-        return "\n".join(lines)
+        lines.append(f"calibrated on {self.calibrated_on} pictures, judged on {self.judged_on} others")
+        return "\n".join([*lines, *(f"warning: {one}" for one in self.warnings())])
+
+    def good(self) -> list[Trial]:
+        """Trials that name the judging pictures as fp32 does, in a smaller file."""
+        return [t for t in self.trials if t.agreement >= AGREEMENT and t.size < self.fp32_size]
+
+    def warnings(self) -> list[str]:
+        """Why int8 is not to be preferred to fp32, or how little is known of it; empty where it is."""
+        found = []
+        kept = next(t for t in self.trials if t.name == self.chosen)
+        if kept not in self.good():
+            found.append(f"no choice names {AGREEMENT:.0%} of the pictures as fp32 does in a smaller file: use --precision fp32")
+        elif kept.ratio > SLOWER:
+            found.append(f"int8 takes {kept.ratio:.2f} of fp32's time here: it is smaller, and not faster")
+        if self.judged_on < MIN_JUDGING:
+            found.append(f"{self.judged_on} pictures cannot tell {AGREEMENT:.0%} from less: give {2 * MIN_JUDGING} or more")
+        return found
+
+
+def check_enough(pictures: Sequence[Path]) -> None:
+    """Raise ``UserError`` where int8 cannot be calibrated and judged on so few pictures."""
+    if len(pictures) < MIN_PICTURES:
+        raise UserError(
+            f"--calibration-data holds {len(pictures)} picture(s): int8 needs {MIN_PICTURES} at least, half of them to judge by"
+        )
 
 
 def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
@@ -83,11 +112,12 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
 
     Args:
         bundle: with model.onnx.
-        pictures: such as the model will see; at most 256 of them are used.
+        pictures: such as the model will see, 16 or more; at most 256 of them are used, every second one to judge by.
 
     Raises:
-        UserError: a package is missing or a picture cannot be used.
+        UserError: a package is missing, there are too few pictures, or one cannot be used.
     """
+    check_enough(pictures)
     try:
         import onnx
         from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -97,8 +127,9 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
     predictor = Predictor(fp32, bundle.preset, bundle.classes, bundle.image_backend)
     step = max(1, len(pictures) // MAX_PICTURES)
     images = np.stack([predictor.preprocess(predictor.decode(path)) for path in pictures[::step][:MAX_PICTURES]])
-    truth = softmax(_in_batches(fp32, images))
-    result = Quantized("", bundle.path(ONNX).stat().st_size)
+    calibrating, judging = images[0::2], images[1::2]
+    truth = softmax(in_batches(fp32, judging))
+    result = Quantized("", bundle.path(ONNX).stat().st_size, len(calibrating), len(judging))
     with tempfile.TemporaryDirectory(prefix=".int8-", dir=bundle.folder) as work, _quiet():
         prepared = Path(work) / "prepared.onnx"
         quant_pre_process(str(bundle.path(ONNX)), str(prepared))  # batch normalisation goes into the convolutions
@@ -106,9 +137,9 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
         files: dict[str, Path] = {}
         for name, nodes in _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared)))).items():
             files[name] = Path(work) / f"{len(files)}.onnx"
-            _quantized(prepared, files[name], nodes, images)
+            _quantized(prepared, files[name], nodes, calibrating)
             engine = _engine(bundle, files[name])
-            got = softmax(_in_batches(engine, images))
+            got = softmax(in_batches(engine, judging))
             engines[name] = engine
             result.trials.append(
                 Trial(
@@ -119,15 +150,22 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
                     float(np.abs(got - truth).max()),
                 )
             )
-        times = _side_by_side(engines, images[:1])
+        times = side_by_side(engines, judging[:1])
         for trial in result.trials:
             trial.ratio = times[trial.name] / times["fp32"]
-        good = [t for t in result.trials if t.agreement >= AGREEMENT]
+        good = result.good()
         best = min(good, key=lambda t: t.ratio) if good else max(result.trials, key=lambda t: t.agreement)
         result.chosen = best.name
         shutil.move(str(files[best.name]), str(bundle.folder / ONNX_INT8))
     bundle.add(ONNX_INT8)
-    bundle.int8 = {"arithmetic": best.name, "pictures": len(images), "tried": [asdict(t) for t in result.trials]}
+    bundle.int8 = {
+        "arithmetic": best.name,
+        "pictures": len(images),
+        "calibrated_on": len(calibrating),
+        "judged_on": len(judging),
+        "warnings": result.warnings(),
+        "tried": [asdict(t) for t in result.trials],
+    }
     bundle.write()
     return result
 
@@ -214,23 +252,6 @@ def _stored_in_int8(model: Any) -> Any:
 def _engine(bundle: Bundle, path: Path) -> OnnxRuntimeEngine:
     # Side by side, threads that turn in circles while they wait would hold up the others' engines.
     return OnnxRuntimeEngine(bundle, "int8", cpu_threads(), spin=False, path=path)
-
-
-def _in_batches(engine: Any, images: np.ndarray, size: int = 32) -> np.ndarray:
-    return np.concatenate([engine(images[i : i + size]) for i in range(0, len(images), size)])
-
-
-def _side_by_side(engines: dict[str, Any], image: np.ndarray) -> dict[str, float]:
-    """Median milliseconds of each engine on one picture, all in turn, so that a slow phase of the machine meets them all."""
-    found: dict[str, list[float]] = {name: [] for name in engines}
-    for _ in range(REPEATS):
-        for name, engine in engines.items():
-            engine(image)
-            start = time.perf_counter()
-            for _ in range(INNER):
-                engine(image)
-            found[name].append(1e3 * (time.perf_counter() - start) / INNER)
-    return {name: statistics.median(times) for name, times in found.items()}
 
 
 @contextlib.contextmanager

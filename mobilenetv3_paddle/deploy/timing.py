@@ -1,0 +1,30 @@
+"""How fast engines are, side by side, so that a slow phase of the machine meets them all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+REPEATS, INNER = 15, 8
+
+
+def in_batches(engine: Callable[[np.ndarray], Any], images: np.ndarray, size: int = 32) -> np.ndarray:
+    """An engine's logits of any number of pictures, float32 (N, 3, H, W) to (N, classes)."""
+    return np.concatenate([engine(images[i : i + size]) for i in range(0, len(images), size)])
+
+
+def side_by_side(engines: Mapping[str, Callable[[np.ndarray], Any]], image: np.ndarray) -> dict[str, float]:
+    """Median milliseconds of each engine on one picture, all in turn."""
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    for _ in range(REPEATS):
+        for name, engine in engines.items():
+            engine(image)
+            start = time.perf_counter()
+            for _ in range(INNER):
+                engine(image)
+            found[name].append(1e3 * (time.perf_counter() - start) / INNER)
+    return {name: statistics.median(times) for name, times in found.items()}
