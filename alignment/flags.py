@@ -44,7 +44,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     p.add_argument(
         "--weights",
         metavar="FILE|NAME",
-        help="a .pth, .pdparams or .safetensors file, whose class count and width are taken over, or the name of weights that "
+        help="a .pth, .pdparams, .ckpt or .safetensors file; its class count and width are taken over, or the name of weights that "
         "the project fetches, e.g. torchvision (default: calibrated weights, made once)",
     )
     p.add_argument(

@@ -21,10 +21,11 @@ import numpy as np
 from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.mindspore_checkpoint import read_ckpt, write_ckpt
 from mobilenetv3_common.safe_pickle import load_arrays
 
 State = dict[str, np.ndarray]
-FORMATS = (".pth", ".pt", ".pdparams", ".safetensors")
+FORMATS = (".pth", ".pt", ".pdparams", ".ckpt", ".safetensors")
 COUNTER = "num_batches_tracked"
 CLASSIFIER = "classifier.3"  # MobileNetV3's last layer
 TORCH_STATISTICS = ("running_mean", "running_var")
@@ -237,8 +238,9 @@ def other_classifier(arrays: State, own: State, path: str, reset: bool) -> State
 def read_state(path: str | os.PathLike) -> State:
     """Read a weights file; nothing in it is executed.
 
-    ``.pth`` and ``.pt`` go through ``torch.load(weights_only=True)``, ``.safetensors`` through safetensors, and
-    ``.pdparams`` through ``mobilenetv3_common.safe_pickle`` (``paddle.load`` would run code from a crafted file).
+    ``.pth`` and ``.pt`` go through ``torch.load(weights_only=True)``, ``.safetensors`` through safetensors, ``.ckpt`` through
+    ``mobilenetv3_common.mindspore_checkpoint``, and ``.pdparams`` through ``mobilenetv3_common.safe_pickle`` (``paddle.load`` would
+    run code from a crafted file).
     Of a training checkpoint the weights are taken: the moving average where it has one.
 
     Returns:
@@ -257,6 +259,8 @@ def read_state(path: str | os.PathLike) -> State:
             content = load_arrays(file, str(path))
         if isinstance(content, dict):
             content.pop("StructuredToParameterName@@", None)
+    elif path.suffix == ".ckpt":
+        content = read_ckpt(path)
     elif path.suffix == ".safetensors":
         content = read_checkpoint(path).weights() if is_checkpoint(path) else _read_safetensors(path)
     else:
@@ -313,6 +317,9 @@ def write_state(path: str | os.PathLike, state: State) -> None:
 
         with atomic_open(path) as file:
             file.write(save({k: np.array(v, order="C") for k, v in state.items()}))
+        return
+    if path.suffix == ".ckpt":
+        write_ckpt(path, state)
         return
     with atomic_open(path) as file:
         if path.suffix == ".pdparams":

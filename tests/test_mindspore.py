@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -12,11 +13,14 @@ import sys
 import numpy as np
 import pytest
 
+from alignment.audit.named import named_object
 from alignment.cli import main
 from alignment.frameworks import advice_on, framework
 from alignment.frameworks.base import Wanted
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import read_state, write_state
 from tests.conftest import ROOT
+from tools.convert_weights import main as convert
 
 PORT, REFERENCE = ROOT / "tests/pairs/mindspore_port.py", ROOT / "tests/pairs/torch_reference.py"
 installed = pytest.mark.skipif(
@@ -48,6 +52,49 @@ def test_mindspore_after_paddle_says_what_to_do():
     assert advice_on(error).endswith("import mindspore first, at the top of the file")
     assert advice_on(ImportError("libother.so: undefined symbol: x")) == ""
     assert advice_on(ModuleNotFoundError("No module named 'something'", name="something")) == ""
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A file, and the arrays that it holds."""
+    rng = np.random.default_rng(0)
+    state = {
+        f"block.{name}": rng.standard_normal(shape).astype(np.float32) for name, shape in {"weight": (3, 200), "b": (7,)}.items()
+    }
+    state |= {"step": np.array(3, np.int32), "wide": rng.standard_normal((2, 1, 4)), "flag": np.array([True, False])}
+    write_state(tmp_path / "a.ckpt", state)
+    return tmp_path / "a.ckpt", state
+
+
+def test_a_checkpoint_holds_what_was_written(checkpoint):
+    file, state = checkpoint
+    found = read_state(file)
+    assert [*found] == [*state]
+    for name, array in state.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape and (found[name] == array).all(), name
+
+
+def test_a_damaged_checkpoint_is_refused(checkpoint):
+    """Cut short anywhere, it is refused or lacks whole tensors; other bytes never raise anything else."""
+    file, _ = checkpoint
+    data, rng, refused = file.read_bytes(), np.random.default_rng(0), 0
+    for end in range(0, len(data), 97):
+        file.write_bytes(data[:end])
+        with pytest.raises(UserError, match="is damaged or not a checkpoint of MindSpore"):
+            read_state(file)
+    for _ in range(300):
+        other = bytearray(data)
+        for place in rng.integers(0, 100, 3):
+            other[place] = rng.integers(0, 256)
+        file.write_bytes(other)
+        try:
+            read_state(file)
+        except UserError:
+            refused += 1
+    assert refused > 100
+    with pytest.raises(UserError, match="of type complex64, which a checkpoint of MindSpore cannot hold"):
+        write_state(file, {"a": np.zeros(2, np.complex64)})
+    assert file.read_bytes() == bytes(other), "nothing is written over"
 
 
 # --- layers ----------------------------------------------------------------------------------------------------------------
@@ -129,7 +176,8 @@ def passed(side, layer, x, training, state, cotangent=None):
         side.load(layer, state)
     made = side.vjp(layer, (x,), [cotangent.astype(x.dtype)], Wanted(parameters=side.parameters(layer)))
     found = {"output": made.outputs[0], "input": made.inputs[0], **side.state(layer)}
-    return found | {f"gradient of {name}": array for name, array in made.parameters.items()}, cotangent
+    own = {entry.canonical: entry for entry in side.entries(layer)}
+    return found | {f"gradient of {name}": own[name].to_canonical(a) for name, a in made.parameters.items()}, cotangent
 
 
 @installed
@@ -210,3 +258,109 @@ def test_a_sound_port_agrees_to_1e_12(tmp_path):
     assert status == 0 and (report["port"], report["reference"]) == ("mindspore", "torch")
     exact = [q["float64_diff"] for step in report["steps"] for q in step["quantities"] if q["float64_diff"] is not None]
     assert len(exact) > 60 and max(exact) < 1e-12
+
+
+STEM = 'nn.Conv2d(3, 8, 3, stride=2, pad_mode="pad", padding=1)'
+POOL = 'nn.MaxPool2d(3, stride=2, pad_mode="pad", padding=1)'
+FAULTS = {
+    "pad_mode same by default": (STEM, "nn.Conv2d(3, 8, 3, stride=2)", "stem.0", "padding off by one: it lies (0, 2, 0, 2)"),
+    "pad_mode valid": ('3, pad_mode="pad", padding=1, group', '3, pad_mode="valid", group', "block.conv1", "padding 0, expected"),
+    "no bias by default": (", has_bias=True", "", "block.conv2.bias", "the port's Conv2d has no bias"),
+    "has_bias": (STEM, STEM[:-1] + ", has_bias=True)", "stem.0.bias", "the port's Conv2d has a bias"),
+    "torch's momentum": ("momentum=0.9", "momentum=0.1", "block.bn1", "momentum inverted"),
+    "another eps": ("nn.BatchNorm2d(8, eps=1e-3)", "nn.BatchNorm2d(8)", "stem.1", "wrong eps: 1e-05, expected 0.001"),
+    "use_batch_statistics": ("momentum=0.9", "use_batch_statistics=True", "block.bn1", "evaluation mode forgotten"),
+    "use_batch_statistics off": ("momentum=0.9", "use_batch_statistics=False", "block.bn1", "evaluation mode in training"),
+    "affine off": ("nn.BatchNorm2d(channels)", "nn.BatchNorm2d(channels, affine=False)", "block.bn2", "weight gets no gradient"),
+    "epsilon by default": (", epsilon=1e-5", "", "norm", "wrong eps 1e-07, expected 1e-05"),
+    "alpha by default": ("alpha=0.1", "", "relu", "slope 0.2 of the negative values, expected 0.1"),
+    "keep_prob for p": ("p=0.2", "keep_prob=0.2", "drop", "p = 0.8, expected 0.2"),
+    "pooling same": (POOL, 'nn.MaxPool2d(3, stride=2, pad_mode="same")', "stem.3", ""),
+    "pooling valid by default": (POOL, "nn.MaxPool2d(3, stride=2)", "stem.3", "padding 0, expected (1, 1)"),
+    "pooling stride 1 by default": (POOL, POOL.replace("stride=2, ", ""), "stem.3", "stride 1, expected (2, 2)"),
+    "average pooling": (POOL, POOL.replace("Max", "Avg"), "stem.3", "average pooling that counts the padding"),
+    "group": (", group=2", "", "block.conv1.weight", "1 groups, expected 2"),
+    "another activation": ("nn.HSwish()", "nn.ReLU6()", "block.act", "it computes ReLU6, expected Hardswish"),
+    "Dense without bias": ("nn.Dense(8, 5)", "nn.Dense(8, 5, has_bias=False)", "fc.bias", "the port's Dense has no bias"),
+    "Dense with activation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, activation="relu")', "fc.activation", "ReLU: the reference has no"),
+    "Dense's initialisation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, weight_init="normal")', "fc.weight", "standard deviation 0.0"),
+    "no residual": ("return x + self.bn2", "return self.bn2", "block", "residual missing"),
+    "stop_gradient": ("x + self.bn2(self.conv2(out))", "x + ops.stop_gradient(self.bn2(self.conv2(out)))", "block", "detached"),
+    "stride": (STEM, STEM.replace("stride=2, ", ""), "stem.0", "stride 1, expected (2, 2)"),
+    "a layer not called": ("self.bn2(self.conv2(out))", "self.conv2(out)", "block", "block.bn2 is called 0 times"),
+    "maximum for mean": ("ops.mean(x, (2, 3))", "ops.amax(x, (2, 3))", "Port.forward", ""),
+}  # fmt: skip
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_in_mindspore_is_located_and_named(name, tmp_path):
+    before, after, place, words = FAULTS[name]
+    source = PORT.read_text()
+    assert source.count(before) >= 1
+    status, report = audited(tmp_path, source.replace(before, after, 1))
+    first = report["first_divergence"]
+    assert status == 1 and first["location"] == place and words in first["hint"], first
+
+
+@installed
+def test_two_processes_give_the_same_verdict(tmp_path):
+    """A dump of the reference, one of the port, and their comparison."""
+    reference, port = tmp_path / "reference", tmp_path / "port"
+    assert main(["dump", f"{REFERENCE}:Reference", "--input", "2x3x32x32", "--out", str(reference)]) == 0
+    assert main(["dump", f"{PORT}:Port", "--reference-dump", str(reference), "--out", str(port)]) == 0
+    assert main(["audit", "--port-dump", str(port), "--reference-dump", str(reference), "--report", str(tmp_path / "r")]) == 0
+    content = json.loads((port / "dump.json").read_text())
+    assert content["framework"] == "mindspore"
+
+
+# --- ResNet ----------------------------------------------------------------------------------------------------------------
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("stem", ["cifar", "imagenet"])
+@pytest.mark.parametrize("depth", [18, 50])
+def test_resnets_in_three_frameworks_agree_to_1e_12(depth, stem):
+    """Training mode, with torch's weights: outputs, every gradient, and the statistics afterwards."""
+    names = ("torch", "mindspore", "paddle")
+    x = np.random.default_rng(0).standard_normal((4, 3, 32, 32) if stem == "cifar" else (4, 3, 64, 64))
+    cotangent, state, right = np.random.default_rng(1).standard_normal((4, 10)), None, {}
+    for name in names:
+        side = framework(name)
+        models = importlib.import_module(f"projects.resnet50.models.in_{name}")
+        model = side.make_exact(getattr(models, f"resnet{depth}")(num_classes=10, stem=stem))
+        state = state or side.state(model)
+        found, _ = passed(side, model, x, True, state, cotangent)
+        right = right or found
+        assert found.keys() == right.keys()
+        for key, array in right.items():
+            assert far(found[key], array) < 1e-12, f"{name}: {key}"
+
+
+@installed
+def test_weights_go_to_mindspore_and_back(tmp_path):
+    """torch's .pth as a .ckpt that MindSpore loads, and back to equal arrays; a file that lacks a tensor is refused."""
+    import mindspore
+    import torch
+
+    sides = framework("mindspore"), framework("torch")
+    pair = [named_object("the test", text)() for text in (f"{PORT}:Port", f"{REFERENCE}:Reference")]
+    torch.save(pair[1].state_dict(), tmp_path / "a.pth")
+    command = ["--port", f"{PORT}:Port", "--reference", f"{REFERENCE}:Reference"]
+    assert convert([str(tmp_path / "a.pth"), str(tmp_path / "b.ckpt"), *command]) == 0
+    assert mindspore.load_param_into_net(pair[0], mindspore.load_checkpoint(str(tmp_path / "b.ckpt"))) == ([], [])
+    for name, array in sides[1].state(pair[1]).items():
+        assert (sides[0].state(pair[0])[name] == array).all(), name
+    mindspore.save_checkpoint(pair[0], str(tmp_path / "c.ckpt"))
+    assert convert([str(tmp_path / "c.ckpt"), str(tmp_path / "d.pth"), *command]) == 0
+    found = torch.load(tmp_path / "d.pth", weights_only=True)
+    assert all((found[name] == tensor).all() for name, tensor in pair[1].state_dict().items())
+    state = read_state(tmp_path / "c.ckpt")
+    del state["fc.bias"]
+    write_state(tmp_path / "e.ckpt", state)
+    assert convert([str(tmp_path / "e.ckpt"), str(tmp_path / "f.pth"), *command]) == 2
+    assert not (tmp_path / "f.pth").exists()

@@ -1,7 +1,7 @@
 """Convert weights between torch and Paddle: .pth, .pdparams and .safetensors, strictly and both ways.
 
 The direction follows from the names in the input: torch's weights become Paddle's and the other way round. With --port and
---reference it converts between any two models that can be named, MODULE:CALLABLE or FILE.py:CALLABLE.
+--reference it converts between any two models that can be named, MODULE:CALLABLE or FILE.py:CALLABLE; .ckpt is MindSpore's.
 """
 
 from __future__ import annotations

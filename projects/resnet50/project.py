@@ -24,18 +24,9 @@ import mobilenetv3_ref.train  # mobilenetv3_ref makes torchvision importable bes
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.project import ModelSpec, Project, Side
-from mobilenetv3_paddle.models import BatchNorm2D
+from projects.resnet50.models.in_paddle import with_torch_statistics
 
 import torchvision.models  # isort: skip
-
-
-def with_torch_statistics(model: nn.Layer) -> nn.Layer:
-    """The model with every stock BatchNorm2D replaced by one that keeps torch's running variance; in place."""
-    for parent in model.sublayers(include_self=True):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.BatchNorm2D:
-                setattr(parent, name, BatchNorm2D(child._num_features, eps=child._epsilon, momentum=1.0 - child._momentum))
-    return model
 
 
 def spec(depth: int, fixed: bool) -> ModelSpec:
