@@ -198,7 +198,8 @@ def test_low_precision_has_a_verdict_from_measured_floors(files, port, reference
     """A sound port passes, whatever its layers are called; one that is wrong in bfloat16 alone is found."""
     flags = ("--input", "2x3x16x12", "--precision", "bfloat16")
     assert audit(files, port, *flags, reference=reference) == 0
-    assert re.search(r"^covered: evaluation mode, .*bfloat16", capsys.readouterr().out, re.M)
+    said = capsys.readouterr().out
+    assert "\ncovered: evaluation mode, pictures of 49x77 pixels, inputs 8 times as large, bfloat16\n" in said, said
     returned = re.sub(r"return (self\.(?:fc|head)\(.*\))\n", r"return held(\1)\n", PADDLE)
     assert returned.count("held(") == 3
     (files / "ours.py").write_text(returned + LOW_OUTPUT)

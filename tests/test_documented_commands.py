@@ -152,8 +152,15 @@ EXPECTED: dict[str, Run] = {
         weekly="tests/test_mutants.py makes mutants of a small project",
     ),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
-    r"python -m alignment audit --port docs/.*": Run(
-        (r"step 5 backward \.\.\. passed", r"^Passed, .*as far as", r"report\.md: to paste into a pull request"),
+    r"python -m alignment audit --port docs/.* --accept initialisation": Run(
+        (
+            r"step 5 backward \.\.\. passed",
+            r"^Passed, apart from the differences that were accepted, as far as",
+            r"report\.md: to paste into a pull request",
+        ),
+    ),
+    r"python -m alignment audit --port docs/(?!.*--accept).*": Run(
+        (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
     ),
     r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
     r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),

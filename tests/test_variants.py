@@ -180,18 +180,18 @@ class PooledBySeven(mobilenetv3.MobileNetV3):
 def test_a_pooling_that_is_global_in_one_size_alone_is_found(context, monkeypatch):
     monkeypatch.setattr(mobilenetv3, "MobileNetV3", PooledBySeven)
     result = StepResult(1, "forward")
-    variants.judge_in_another_size(context(), result)
+    variants.judge_on_other_inputs(context(), result)
     assert [row.name for row in result.quantities if not row.passed] == ["size.257x289.logits"]
-    found = models.in_another_size(context())
+    found = models.on_other_inputs(context())
     assert (found.location, found.kind) == ("avgpool", "pooling"), found.line()
-    assert found.hint.startswith("on pictures of (257, 289) pixels: one average over a window of 7 x 7"), found.line()
+    assert found.hint.startswith("on pictures of 257x289 pixels: one average over a window of 7 x 7"), found.line()
 
 
 def test_a_sound_port_passes_in_another_size(context):
     result = StepResult(1, "forward")
-    variants.judge_in_another_size(context(), result)
-    assert result.passed and result.covers == ["pictures of 257x289 pixels"]
-    assert models.in_another_size(context()) is None
+    variants.judge_on_other_inputs(context(), result)
+    assert result.passed and result.covers == ["pictures of 257x289 pixels", "inputs 8 times as large"]
+    assert models.on_other_inputs(context()) is None
 
 
 def test_a_network_of_one_size_alone_is_not_asked_for_another(context):

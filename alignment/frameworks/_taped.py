@@ -134,6 +134,10 @@ class Taped(Framework):
         for one in self.modules(module).values():
             yield from self.own_tensors(one).values()
 
+    def _run(self, module: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call a module with tensors."""
+        return module(*args, **kwargs)
+
     def call(
         self,
         module: Module,
@@ -145,7 +149,7 @@ class Taped(Framework):
         computing = self._computing(module, arrays)
         with self._no_graph(), self.exact_calls(), computing, CallKeeper(self, watched or {}) as kept:
             given = mapped(arrays, np.ndarray, self.tensor)
-            outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
+            outputs = leaves(self._run(module, *given), self.tensor_type)
         return Pass([self.array(t) for t in outputs], calls=kept.calls)
 
     def traced(
@@ -165,7 +169,7 @@ class Taped(Framework):
             with recording as recorder, recorder.hooked():
                 recorder.give(given)
                 try:
-                    recorder.finish(module(*given[0], **given[1]))
+                    recorder.finish(self._run(module, *given))
                 except Exception as error:  # the port may raise anything; what it called before is known
                     recorder.trace.error = words_of(error)
         return recorder.trace
@@ -189,7 +193,7 @@ class Taped(Framework):
         arrays = arguments_of(args, kwargs)
         with self.exact_calls(), self._computing(module, arrays), CallKeeper(self, wanted.modules) as kept:
             given = mapped(arrays, np.ndarray, give)
-            outputs = leaves(module(*given[0], **given[1]), self.tensor_type)
+            outputs = leaves(self._run(module, *given), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
         asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner] if self.trainable(t)}
         starts = cotangents if cotangents is not None else [np.ones(tuple(o.shape)) for o in outputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -21,6 +22,7 @@ from paddle import nn
 from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
+from alignment.frameworks._paddle_norms import exact_norms, put_activations_behind, run_alone, with_given_eps
 from alignment.frameworks._paddle_resampling import resampling
 from alignment.frameworks._paddle_widening import widened
 from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, set_settings, settings_of, stock_class
@@ -147,7 +149,11 @@ class Paddle(Taped):
                 layer.training = True  # without dropout it computes the same, and in evaluation mode its kernel has no gradient
 
     def place(self, model: nn.Layer) -> nn.Layer:
+        put_activations_behind(paddle, model)
         return model
+
+    def _run(self, module: nn.Layer, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return run_alone(module, args, kwargs)
 
     def hook(self, module: nn.Layer, before: Callable | None = None, after: Callable | None = None) -> Handle:
         if before is not None:
@@ -219,7 +225,7 @@ class Paddle(Taped):
             return Layer("conv", {**own, "padding": padding, "padding_mode": module._padding_mode}, title)
         if isinstance(module, nn.Linear):
             return Layer("linear", {}, title)
-        if isinstance(module, nn.layer.norm._BatchNormBase):
+        if isinstance(module, nn.layer.norm._BatchNormBase | nn.BatchNorm):
             return Layer("batch_norm", {"eps": module._epsilon, "momentum": 1.0 - module._momentum}, title)
         if isinstance(module, nn.Dropout):
             own = {"p": module.p, "channels": False, "mode": module.mode}
@@ -253,13 +259,14 @@ class Paddle(Taped):
         return model._to_impl(device=None, dtype="float64", blocking=None, include_sublayers=True, floating_only=True)
 
     def rounds_eps(self, module: nn.Layer) -> bool:
-        stock = nn.layer.norm._BatchNormBase.forward, nn.LayerNorm.forward
-        return type(module).forward in stock and getattr(module, "_data_format", "NCHW")[1] == "C"
+        stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward
+        channels_first = getattr(module, "_data_format", getattr(module, "_data_layout", "NCHW"))[1] == "C"
+        return type(module).forward in stock and channels_first and not getattr(module, "_trainable_statistics", False)
 
     def round_eps(self, module: nn.Layer, training: bool, rounded: bool) -> None:
         if not hasattr(module, "given_in_mode"):
             module.given_in_mode = {}
-            self.hook(module, after=_with_given_eps)
+            self.hook(module, after=functools.partial(with_given_eps, paddle))
         module.given_in_mode[training] = not rounded
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., paddle.Tensor]]]:
@@ -273,8 +280,7 @@ class Paddle(Taped):
             *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
             *widened(paddle),
             (paddle._C_ops, "p_norm", exact_p_norm),
-            (nn.functional, "batch_norm", batch_norm_in_float64),
-            (nn.layer.norm, "batch_norm", batch_norm_in_float64),  # the layers hold the function itself
+            *exact_norms(paddle),
         ]
 
     # --- low precision -----------------------------------------------------------------------------------------------------
@@ -340,25 +346,6 @@ def _sizes(value: Any, count: int) -> tuple:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
 
 
-def _with_given_eps(module: nn.Layer, args: tuple, kwargs: dict, output: paddle.Tensor) -> paddle.Tensor | None:
-    """What a stock normalisation would give if its kernel did not round eps to float32."""
-    if not module.given_in_mode.get(module.training):
-        return None
-    x = args[0] if args else next(iter(kwargs.values()))
-    shape, layers = [1, -1] + [1] * (x.ndim - 2), isinstance(module, nn.LayerNorm)
-    across = list(range(x.ndim - len(module._normalized_shape), x.ndim)) if layers else [i for i in range(x.ndim) if i != 1]
-    if layers or (module.training and not module._use_global_stats):
-        mean = x.mean(across, keepdim=True)
-        variance = ((x - mean) ** 2).mean(across, keepdim=True)
-    else:
-        mean, variance = module._mean.reshape(shape), module._variance.reshape(shape)
-    result = (x - mean) / paddle.sqrt(variance + paddle.to_tensor(module._epsilon, x.dtype))
-    shape = list(module._normalized_shape) if layers else shape
-    weight, bias = (t if t is None else t.reshape(shape) for t in (module.weight, module.bias))
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias
-
-
 PADDLES_SIXTH = 0.1666667  # the default slope of Paddle's hard sigmoid, 1e-7 off
 SIXTHS = (PADDLES_SIXTH, 1 / 6, float(np.float32(1 / 6)))  # no other slope is taken for a sixth
 
@@ -417,37 +404,6 @@ def exact_softshrink(x: paddle.Tensor, threshold: float = 0.5, name: str | None 
     if x.dtype != paddle.float64:
         return NotImplemented
     return nn.functional.relu(x - threshold) - nn.functional.relu(-x - threshold)
-
-
-STOCK_BATCH_NORM = nn.functional.batch_norm
-
-
-def batch_norm_in_float64(
-    x: paddle.Tensor,
-    running_mean: paddle.Tensor,
-    running_var: paddle.Tensor,
-    weight: paddle.Tensor | None = None,
-    bias: paddle.Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.9,
-    epsilon: float = 1e-5,
-    data_format: str | None = None,
-    use_global_stats: bool | None = None,
-    name: str | None = None,
-) -> paddle.Tensor:
-    """Batch normalisation whose running statistics do not take the momentum in float32; the biased variance stays."""
-    if x.dtype != paddle.float64 or not training or use_global_stats or momentum == 0:
-        return NotImplemented
-    mean, variance = paddle.zeros_like(running_mean), paddle.zeros_like(running_var)
-    settings: dict[str, Any] = {"epsilon": epsilon, "use_global_stats": use_global_stats, "name": name}
-    if data_format is not None:
-        settings["data_format"] = data_format
-    # With momentum 0 the kernel overwrites the two with the statistics of this batch.
-    output = STOCK_BATCH_NORM(x, mean, variance, weight, bias, True, 0.0, **settings)
-    with paddle.no_grad():
-        running_mean.set_value(running_mean * momentum + mean * (1.0 - momentum))
-        running_var.set_value(running_var * momentum + variance * (1.0 - momentum))
-    return output
 
 
 FRAMEWORK = Paddle

@@ -72,7 +72,7 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
         judge_case(context, result, case, {lane.name: forward(lane, case, blocks) for lane in lanes}, blocks, elsewhere)
     result.quantities += dropout_profile(context)
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
-        variants.judge_in_another_size(context, result)
+        variants.judge_on_other_inputs(context, result)
         variants.judge(context, result)
         initialisation.judge(context, result)
     return result

@@ -1,4 +1,4 @@
-"""The model with other options of its builders, and on pictures of another size: one forward pass in exact mode."""
+"""The model with other options of its builders, on pictures of another size, and on larger values: a forward pass in exact mode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 
 from alignment.calibration import randomised_state
 from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
-from alignment.frameworks.base import Module, in_precision
-from alignment.project import Side
+from alignment.frameworks.base import Module, in_precision, leaves, mapped
+from alignment.project import ModelSpec, Side
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
 from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
 
 SAMPLES = 4
+LARGE = 8
 MORE = (33, 65)  # pixels that pictures of another size have more than the model's, at even sides
 Options = Mapping[str, Any]
 
@@ -132,9 +133,7 @@ def in_another_size(context: Context) -> Context | None:
     channels, *sides = spec.input_shape
     shape = (channels, *(side + more - side % 2 for side, more in zip(sides, MORE, strict=True)))
     inputs = lambda count, _, rng: (rng.standard_normal((count, *shape)).astype(np.float32),)  # noqa: E731
-    project = replace(context.project, models={context.model: replace(spec, input_shape=shape, small_shape=None, inputs=inputs)})
-    other = replace(context, project=project)
-    other.__dict__.update(weights=context.weights, roundings=context.roundings)  # the same, whatever the size
+    other = _with_spec(context, replace(spec, input_shape=shape, small_shape=None, inputs=inputs))
     framework, network = context.reference.framework, context.build("reference")
     framework.set_training(network, False)
     try:
@@ -144,13 +143,46 @@ def in_another_size(context: Context) -> Context | None:
     return other
 
 
-def judge_in_another_size(context: Context, result: StepResult) -> None:
-    """Add ``size.HxW.logits`` where the reference takes pictures of another size."""
-    other = in_another_size(context)
-    if other is None:
-        return
-    lanes = [Lane(other, name) for name in ("reference64", "port64")]
-    size = "x".join(map(str, other.spec.input_shape[1:]))
-    networks = [(lane.side, lane.network) for lane in lanes]
-    result.quantities += outputs_of(f"size.{size}", networks, lanes[0].inputs(other.fake_inputs(1)))
-    result.cover(f"pictures of {size} pixels")
+def on_large_inputs(context: Context) -> Context | None:
+    """The same models on inputs ``LARGE`` times as large; None where nothing that they take is a floating number.
+
+    Behind a normalisation hardly a value reaches 6: with inputs of the usual size, ReLU6 is ReLU.
+    """
+    spec = context.spec
+    made = spec.inputs or (lambda count, shape, rng: (rng.standard_normal((count, *shape)).astype(np.float32),))
+    if not any(array.dtype.kind == "f" for array in leaves(context.fake_inputs(1, small=True), np.ndarray)):
+        return None
+    inputs = lambda count, shape, rng: mapped(made(count, shape, rng), np.ndarray, _large)  # noqa: E731
+    return _with_spec(context, replace(spec, inputs=inputs))
+
+
+def _large(array: np.ndarray) -> np.ndarray:
+    return array * array.dtype.type(LARGE) if array.dtype.kind == "f" else array
+
+
+def _with_spec(context: Context, spec: ModelSpec) -> Context:
+    """The context with the same weights, and another spec of its model."""
+    other = replace(context, project=replace(context.project, models={context.model: spec}))
+    other.__dict__.update(weights=context.weights, roundings=context.roundings)  # the same, whatever the inputs
+    return other
+
+
+def on_other_inputs(context: Context) -> list[tuple[str, str, Context]]:
+    """The same models on other inputs than the cases': names of rows, words for people, and the context."""
+    found = []
+    if (larger := in_another_size(context)) is not None:
+        size = "x".join(map(str, larger.spec.input_shape[1:]))
+        found.append((f"size.{size}", f"pictures of {size} pixels", larger))
+    if (large := on_large_inputs(context)) is not None:
+        found.append(("large", f"inputs {LARGE} times as large", large))
+    return found
+
+
+def judge_on_other_inputs(context: Context, result: StepResult) -> None:
+    """Add ``size.HxW.logits`` where the reference takes pictures of another size, and ``large.logits``."""
+    for name, words, other in on_other_inputs(context):
+        lanes = [Lane(other, lane) for lane in ("reference64", "port64")]
+        networks = [(lane.side, lane.network) for lane in lanes]
+        small = name == "large"
+        result.quantities += outputs_of(name, networks, lanes[0].inputs(other.fake_inputs(2 if small else 1, small=small)))
+        result.cover(words)

@@ -147,13 +147,13 @@ def with_other_options(context: Context) -> Finding | None:
     return None
 
 
-def in_another_size(context: Context) -> Finding | None:
-    """What is right in the model's own size alone."""
-    other = variants.in_another_size(context)
-    finding = None if other is None else in_evaluation(other)
-    if other is not None and finding is not None:
-        finding.hint = f"on pictures of {other.spec.input_shape[1:]} pixels: {finding.hint or 'no known mistake has this shape'}"
-    return finding
+def on_other_inputs(context: Context) -> Finding | None:
+    """What is right on inputs of the model's own size alone, or of the usual values."""
+    for _, words, other in variants.on_other_inputs(context):
+        if finding := in_evaluation(other):
+            finding.hint = f"on {words}: {finding.hint or 'no known mistake has this shape'}"
+            return finding
+    return None
 
 
 def fresh_weights(context: Context) -> Finding | None:

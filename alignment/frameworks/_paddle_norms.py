@@ -1,0 +1,110 @@
+"""Paddle's normalisations: in float64 throughout, and without the activation that the older layer computes too.
+
+``paddle.py`` alone uses this, and hands the framework in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from alignment.frameworks._exact import Replaced
+from alignment.frameworks._passes import Module, Tensor
+
+STOCK: list[Callable] = []  # batch normalisation as it is outside exact mode
+
+
+def exact_norms(paddle: Any) -> list[Replaced]:
+    """What exact mode puts in the place of Paddle's batch normalisation, as ``Framework.exact_functions`` lists it."""
+    nn = paddle.nn
+    STOCK[:] = STOCK or [nn.functional.batch_norm]
+    exact = functools.partial(_batch_norm, paddle, STOCK[0])
+
+    def layer(module: Module, x: Tensor) -> Tensor:
+        if not module.training or module._trainable_statistics or module._act is not None:
+            return NotImplemented
+        settings = (module._momentum, module._epsilon, module._data_layout, module._use_global_stats)
+        return exact(x, module._mean, module._variance, module.weight, module.bias, True, *settings)
+
+    return [
+        (nn.functional, "batch_norm", exact),
+        (nn.layer.norm, "batch_norm", exact),  # the layers hold the function itself
+        (nn.BatchNorm, "forward", layer),  # the older layer calls the kernel itself
+    ]
+
+
+def _batch_norm(
+    paddle: Any,
+    stock: Callable,
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str | None = None,
+    use_global_stats: bool | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Batch normalisation whose running statistics do not take the momentum in float32; the biased variance stays."""
+    if x.dtype != paddle.float64 or not training or use_global_stats or momentum == 0:
+        return NotImplemented
+    mean, variance = paddle.zeros_like(running_mean), paddle.zeros_like(running_var)
+    settings: dict[str, Any] = {"epsilon": epsilon, "use_global_stats": use_global_stats, "name": name}
+    if data_format is not None:
+        settings["data_format"] = data_format
+    # With momentum 0 the kernel overwrites the two with the statistics of this batch.
+    output = stock(x, mean, variance, weight, bias, True, 0.0, **settings)
+    with paddle.no_grad():
+        running_mean.set_value(running_mean * momentum + mean * (1.0 - momentum))
+        running_var.set_value(running_var * momentum + variance * (1.0 - momentum))
+    return output
+
+
+def with_given_eps(paddle: Any, module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
+    """What a stock normalisation would give if its kernel did not round eps to float32."""
+    if not module.given_in_mode.get(module.training):
+        return None
+    x = args[0] if args else next(iter(kwargs.values()))
+    shape, layers = [1, -1] + [1] * (x.ndim - 2), hasattr(module, "_normalized_shape")
+    across = list(range(x.ndim - len(module._normalized_shape), x.ndim)) if layers else [i for i in range(x.ndim) if i != 1]
+    if layers or (module.training and not module._use_global_stats):
+        mean = x.mean(across, keepdim=True)
+        variance = ((x - mean) ** 2).mean(across, keepdim=True)
+    else:
+        mean, variance = module._mean.reshape(shape), module._variance.reshape(shape)
+    result = (x - mean) / paddle.sqrt(variance + paddle.to_tensor(module._epsilon, x.dtype))
+    shape = list(module._normalized_shape) if layers else shape
+    weight, bias = (t if t is None else t.reshape(shape) for t in (module.weight, module.bias))
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
+def put_activations_behind(paddle: Any, model: Module) -> None:
+    """In place: from now on the normalisations of a model and the activations that are fused into them can be watched apart.
+
+    Hooks, and ``run_alone``, see the normalisation of ``paddle.nn.BatchNorm(act=...)``; whoever calls the layer gets what it
+    always gave.
+    """
+    old, functional = paddle.nn.BatchNorm, paddle.nn.functional
+    for layer in model.sublayers(include_self=True):
+        own = type(layer)
+        if isinstance(layer, old) and own.forward is old.forward and hasattr(functional, layer._act or ""):
+            layer.activation_behind, layer._act = layer._act, None
+            layer.__class__ = type(own.__name__, (own,), {"__module__": own.__module__, "__call__": _both(functional, own)})
+
+
+def _both(functional: Any, own: type) -> Callable:
+    def called(self: Module, *args: Any, **kwargs: Any) -> Tensor:
+        return getattr(functional, self.activation_behind)(own.__call__(self, *args, **kwargs))
+
+    return called
+
+
+def run_alone(layer: Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Call one layer: of a normalisation with an activation behind it, the normalisation."""
+    own = type(layer).__mro__[1] if hasattr(layer, "activation_behind") else type(layer)
+    return own.__call__(layer, *args, **kwargs)

@@ -1,0 +1,123 @@
+"""What is right on inputs of the usual size of values alone, and normalisations that compute an activation too."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from alignment.cli import main
+
+PADDLE = """
+import paddle
+from paddle import nn
+F = nn.functional
+
+class Net(nn.Layer):
+    def __init__(self, eps=1e-5, act="relu", momentum=0.9):
+        super().__init__()
+        self.conv1 = nn.Conv2D(3, 8, 3, padding=1, bias_attr=False)
+        self.bn1 = nn.BatchNorm(8, act=act, epsilon=eps, momentum=momentum)
+        self.conv2 = nn.Conv2D(8, 8, 3, padding=1, bias_attr=False)
+        self.bn2 = nn.BatchNorm(8, act="relu")
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.bn2(self.conv2(self.bn1(self.conv1(x)))).mean([2, 3]))
+
+def other_eps(): return Net(eps=1e-3)
+def other_momentum(): return Net(momentum=0.99)
+def relu6(): return Net(act="relu6")
+def no_activation(): return Net(act=None)
+
+class Apart(Net):
+    def __init__(self):
+        super().__init__()
+        self.bn1, self.bn2 = nn.BatchNorm2D(8), nn.BatchNorm2D(8)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return self.fc(F.relu(self.bn2(self.conv2(x))).mean([2, 3]))
+
+class Limited(Apart):
+    def forward(self, x):
+        x = F.relu6(self.bn1(self.conv1(x)))
+        return self.fc(F.relu(self.bn2(self.conv2(x))).mean([2, 3]))
+
+class Clipped(Apart):
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x))).clip(-20, 20)
+        return self.fc(F.relu(self.bn2(self.conv2(x))).mean([2, 3]))
+"""
+TORCH = """
+from torch import nn
+import torch.nn.functional as F
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return self.fc(F.relu(self.bn2(self.conv2(x))).mean((2, 3)))
+
+class Layers(Net):
+    def __init__(self):
+        super().__init__()
+        self.relu, self.relu2 = nn.ReLU(), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.relu(self.bn1(self.conv1(x)))
+        return self.fc(self.relu2(self.bn2(self.conv2(x))).mean((2, 3)))
+"""
+
+
+@pytest.fixture
+def audit(tmp_path, capsys):
+    def run(port, *flags, reference="Net"):
+        """Exit status, every mistake as a line, and all that was printed."""
+        (tmp_path / "theirs.py").write_text(TORCH)
+        (tmp_path / "ours.py").write_text(PADDLE)
+        sides = ["--port", f"{tmp_path}/ours.py:{port}", "--reference", f"{tmp_path}/theirs.py:{reference}"]
+        status = main(["audit", *sides, "--input", "2x3x16x12", "--report", str(tmp_path / "report"), *flags])
+        said = capsys.readouterr().out
+        return status, re.findall(r"^(?:  \d+\. |first divergence: )(.*)", said, re.MULTILINE), said
+
+    return run
+
+
+@pytest.mark.parametrize("reference", ["Net", "Layers"])
+@pytest.mark.parametrize("port", ["Net", "Apart"])
+def test_a_normalisation_with_an_activation_inside_is_no_mistake(audit, port, reference):
+    status, mistakes, said = audit(port, reference=reference)
+    assert status == 0 and not mistakes, said
+    assert "inputs 8 times as large" in said
+
+
+def test_in_training_mode_its_biased_variance_is_found_and_nothing_else(audit):
+    status, mistakes, said = audit("Net", "--training")
+    first, listed = mistakes[0], mistakes[1:]
+    assert status == 1 and first.startswith("forward: bn1: biased variance: "), said
+    assert listed[0].startswith(first) and ", and also bn2;" in listed[0], said
+    assert all(line.startswith("initialisation: ") for line in listed[1:]), said
+
+
+@pytest.mark.parametrize(
+    ("port", "flags", "words"),
+    [
+        ("other_eps", (), "bn1: wrong eps: 0.001, expected 1e-05"),
+        ("other_momentum", ("--training",), "bn1: momentum 0.01 in torch's sense, expected 0.1"),
+        ("no_activation", (), "ours.py:16: relu is missing before conv2"),
+        ("relu6", (), "relu6, expected relu"),
+        ("Limited", (), "relu6, expected relu"),
+        ("Clipped", (), "clip is too much"),
+    ],
+)
+def test_its_mistakes_and_those_of_large_values_alone_are_named(audit, port, flags, words):
+    status, mistakes, said = audit(port, *flags)
+    assert status == 1 and words in mistakes[0], said
