@@ -283,3 +283,20 @@ def test_the_flag_watches_a_run_that_goes_on(framework, tmp_path):
 def test_events_are_told_once_and_by_rank():
     event = Event("watch.x", 3, 1, "cause", ("a", "b", "c", "d"), "fix")
     assert event.line() == "[watch watch.x] update 3, rank 1: cause (a, b, c and 1 more); fix"
+
+
+def test_a_kernel_whose_looked_at_taps_get_no_gradient_does_not_stand_still():
+    """Of a 5 x 5 kernel on a small map the outer taps see padding alone."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 5, padding=2, groups=64, bias=False), torch.nn.Flatten())
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+    watch = Watch(model, optimizer, say=lambda line: pytest.fail(line))
+    for _ in range(3):
+        loss = model(torch.randn(2, 64, 1, 1)).square().mean()  # the tap in the middle alone has a gradient
+        loss.backward()
+        watch.before_update(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.after_update()
+    assert watch.findings["watch.stands_still"].outcome.measured == "1 parameters move"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,16 @@ class Eyes:
         found = {n: t.grad for n, t in self.parameters.items() if self.engine.trainable(t) and t.grad is not None}
         return dict(zip(found, self.probe.norms(list(found.values())).tolist(), strict=True))
 
-    def open(self, look: Look) -> None:
-        """Fill this look from now on."""
-        self.refresh()
+    def pulls(self, names: Iterable[str]) -> Samples:
+        """Some elements of the gradients of these parameters, where there are gradients."""
+        found = {name: self.parameters[name].grad for name in names if name in self.parameters}
+        found = {name: gradient for name, gradient in found.items() if gradient is not None}
+        return dict(zip(found, self.probe.samples(list(found.values())), strict=True))
+
+    def open(self, look: Look, anew: bool) -> None:
+        """Fill this look from now on; ``anew`` takes the model's tensors anew first."""
+        if anew:
+            self.refresh()
         self.look, self.backwards, self.data = look, 0, [float("nan")] * 2
         look.statistics = set(self.statistics)
         look.sizes = {name: int(np.prod(tensor.shape)) for name, tensor in self.parameters.items()}

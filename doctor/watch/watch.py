@@ -31,7 +31,7 @@ AT_MOST = 5  # events of one check in a run
 class Watch:
     """Watches a training loop in Paddle or torch.
 
-    It keeps the loss of every update. The first three updates, then one in ``every``, and the first after each evaluation are
+    It keeps the loss of every update. The first three updates, then one in ``every`` (20), and the first after each evaluation are
     looked at in full: gradients, weights, statistics, modes, optimizer, memory, and the same on all ranks. An event is one line
     for people, and one JSON line in the journal. Nothing of the run is changed.
 
@@ -85,7 +85,7 @@ class Watch:
         ranks: Ranks | None = None,
         shared_statistics: bool = False,
         owners: Mapping[int, Any] | None = None,
-        every: int = 10,
+        every: int = 20,
         say: Callable[[str], None] | None = None,
     ) -> None:
         if every < 1 or accumulate < 1 or update < 0:
@@ -131,6 +131,9 @@ class Watch:
         look.before = look.before or eyes.samples()
         look.trainable = [name for name, tensor in eyes.parameters.items() if self.engine.trainable(tensor)]
         look.gradients = eyes.gradients()
+        late = self.update - self._begun >= FIRST and self.seen.looks
+        stood = (n for n in look.gradients if n in self.seen.looks[-1].after and not self.seen.looks[-1].moved(n))
+        look.pulls = eyes.pulls(stood if late else look.gradients)
         held = self.probe.held(self.optimizer)
         owner = {name: id(self.owners.get(id(tensor), tensor)) for name, tensor in eyes.parameters.items()}
         look.rates = {name: held.rates[id] for name, id in owner.items() if id in held.rates}
@@ -187,7 +190,7 @@ class Watch:
     def _arm(self) -> None:
         """Look at the next update."""
         if self._eyes.look is None:
-            self._eyes.open(Look(self.update + 1))
+            self._eyes.open(Look(self.update + 1), len(self.seen.looks) < FIRST)
 
     def _taken_losses(self) -> list[tuple[int, float]]:
         tensors = [loss for _, loss in self._losses if not isinstance(loss, int | float)]

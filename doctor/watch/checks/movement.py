@@ -7,15 +7,16 @@ import numpy as np
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from doctor.watch.look import Look, Seen
 
-ROUND = 2.0**-22  # relative; a float32 weight changed by less may stay what it was
+FIRM = 1e-4  # relative; plain gradient descent that moves an element so far moves it for certain, clipped or rounded
 FAR = 1.0  # median change of a weight in one update, relative: it is another weight then
 
 
-def _moves_by(look: Look, name: str) -> float:
-    """At least so far, relative, the update moves a weight: what plain gradient descent would do."""
-    size = np.linalg.norm(look.before[name]) / np.sqrt(look.before[name].size)
-    step = look.rates[name] * look.gradients.get(name, 0.0) / np.sqrt(look.sizes[name])
-    return float(step / max(size, 1e-30))
+def _has_to_move(look: Look, name: str) -> bool:
+    """Whether plain gradient descent would move one of the elements that are looked at, by far more than rounding."""
+    if name not in look.pulls:
+        return False
+    step = look.rates[name] * np.abs(look.pulls[name]) / (look.scale_before or 1.0)
+    return bool((step > FIRM * np.abs(look.before[name])).any())
 
 
 @check(
@@ -49,7 +50,7 @@ def stands_still(seen: Seen) -> Outcome:
     stuck = [n for n in names if all(look.rates[n] == 0 for look in looks)]
     if stuck and len(stuck) < len(names):
         return found(f"the learning rate of {len(stuck)} parameters is 0", stuck)
-    where = [n for n in names if not any(look.moved(n) for look in looks) and all(_moves_by(look, n) > ROUND for look in looks)]
+    where = [n for n in names if not any(look.moved(n) for look in looks) and all(_has_to_move(look, n) for look in looks)]
     if where and not any(look.moved(n) for look in looks for n in names):
         return found("no weight moves: the optimizer makes no step, or its steps are undone", where)
     return judged(where, f"{len(where)} of {len(names)} parameters with a gradient do not move", f"{len(names)} parameters move")
