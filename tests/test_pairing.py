@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from alignment.bench.layer_faults import LayerPair, finding
 from alignment.cli import main
 from alignment.frameworks import framework, framework_of
 from alignment.links import Link, forms_of
@@ -46,6 +47,44 @@ def test_a_sound_pair_of_other_names_has_no_finding(port, reference):
     report = localize(*models(port, reference), weights=False)
     assert report.first is None, report.first.line()
     assert report.notes, "what is paired without equal names is said"
+
+
+TOKENS = ("Classifier", "PreNorm", "Tagger", "Translator")  # the others take pictures or vectors
+PICTURES = {"Patch": (2, 3, 16, 12), "ConvGRU": (2, 3, 8, 12), "Detector": (2, 3, 9, 12)}
+SEQUENCES = [*TOKENS, *PICTURES, "Speech", "Fused", "Pooling", "Regressor"]
+
+
+def sequence_pair(name):
+    """Two networks of other people's style; Speech has a BatchNorm, whose running variance is Paddle's own in training mode."""
+    ours, theirs = (import_file(PAIRS / f"sequence_{side}.py") for side in ("ours", "theirs"))
+
+    def inputs(rng):
+        if name not in TOKENS:
+            return rng.standard_normal(PICTURES.get(name, (3, 9, 6))).astype(np.float32)
+        numbers = rng.integers(1, 20, (3, 9))
+        numbers[0, 7:] = 0
+        return numbers
+
+    return LayerPair(getattr(ours, name), getattr(theirs, name), inputs, {}, name != "Speech")
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_attention_and_recurrent_networks_under_other_names_are_sound_in_both_modes(name):
+    pair = sequence_pair(name)
+    found = finding(pair, pair.port, 1)
+    assert found is None, found.line()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_they_pass_whole_audits_over_several_seeds(name, tmp_path, capsys):
+    files = [f"{PAIRS}/sequence_{side}.py:{name}" for side in ("ours", "theirs")]
+    array = sequence_pair(name).inputs(np.random.default_rng(2))
+    np.savez(tmp_path / "input.npz", x=np.concatenate([array] * 3))
+    more = ["--training", "--accept", "initialisation", *(["--accept", "biased_variance"] if name == "Speech" else [])]
+    for seed in ("0", "1", "2"):
+        flags = ["--input", str(tmp_path / "input.npz"), "--report", str(tmp_path / seed), "--seed", seed, *more]
+        assert main(["audit", "--port", files[0], "--reference", files[1], *flags]) == 0, capsys.readouterr().out
 
 
 BROKEN = {

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks._attention import Attended
+
 Tensor = Any  # a framework's own tensor and module: the engine hands them on and looks into none of them
 Module = Any
 
@@ -21,12 +23,19 @@ class Call:
 
     Attributes:
         gradients: of each tensor of the output, in order; None where none reached it. Empty after a pass without gradients.
+        attended: the same in the form that the frameworks' attention layers have in common, for one of these.
     """
 
     args: tuple
     kwargs: dict[str, Any]
     output: Any = None
     gradients: list[np.ndarray | None] = field(default_factory=list)
+    attended: Attended | None = None
+
+    def changed(self, function: Callable[[np.ndarray], np.ndarray]) -> Call:
+        """A call with other arrays, of which nothing is known yet."""
+        args, kwargs = mapped((self.args, self.kwargs), np.ndarray, function)
+        return Call(args, kwargs, attended=None if self.attended is None else self.attended.mapped(function))
 
 
 @dataclass(frozen=True)

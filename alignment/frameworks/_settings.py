@@ -1,12 +1,14 @@
 """The settings of the frameworks' own layers, under torch's names: data, by the name of the class.
 
 An entry is the layer's kind (its class's name in lower case where None) and, by setting, the attribute that holds it. A ``!``
-before the attribute turns a truth value round; ``*`` says that there is one value for each dimension.
+before the attribute turns a truth value round; ``*`` says that there is one value for each dimension; ``@`` that it holds a
+function, which goes by its name.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,8 +40,12 @@ TORCH: dict[str, Known] = {
     "LogSoftmax": (None, {"dim": "dim"}),
     "GLU": (None, {"dim": "dim"}),
     "MultiheadAttention": (None, {"num_heads": "num_heads"}),
+    **dict.fromkeys(
+        ("TransformerEncoderLayer", "TransformerDecoderLayer"), (None, {"norm_first": "norm_first", "activation": "@activation"})
+    ),
     "LSTM": (None, {"batch_first": "batch_first"}),
     "GRU": (None, {"batch_first": "batch_first"}),
+    "RNN": (None, {"batch_first": "batch_first", "nonlinearity": "mode"}),
 }
 PADDLE: dict[str, Known] = {
     "LayerNorm": (None, {"eps": "_epsilon"}),
@@ -67,8 +73,13 @@ PADDLE: dict[str, Known] = {
     "LogSoftmax": (None, {"dim": "_axis"}),
     "GLU": (None, {"dim": "_axis"}),
     "MultiHeadAttention": ("multiheadattention", {"num_heads": "num_heads"}),
+    **dict.fromkeys(
+        ("TransformerEncoderLayer", "TransformerDecoderLayer"),
+        (None, {"norm_first": "normalize_before", "activation": "@activation"}),
+    ),
     "LSTM": (None, {"batch_first": "!time_major"}),
     "GRU": (None, {"batch_first": "!time_major"}),
+    "SimpleRNN": ("rnn", {"batch_first": "!time_major", "nonlinearity": "mode"}),
 }
 SLOPES_OF_TORCH = {"leaky_relu": {"slope": "negative_slope"}, "elu": {"alpha": "alpha"}}
 SLOPES_OF_PADDLE = {"leaky_relu": {"slope": "_negative_slope"}, "elu": {"alpha": "_alpha"}}
@@ -101,11 +112,15 @@ def settings_of(module: Any, known: Mapping[str, str], dimensions: int) -> dict[
     found: dict[str, Any] = {}
     for name, held in known.items():
         attribute = _attribute(module, held)
-        value = getattr(module, attribute.lstrip("*!"), None)
+        value = getattr(module, attribute.lstrip("*!@"), None)
         if name == "stride" and value is None:
             value = found.get("kernel_size")
         if attribute.startswith("!"):
             value = not value
+        elif attribute.startswith("@"):
+            value = getattr(value, "__name__", type(value).__name__.lower()).lstrip("_")
+        elif name == "nonlinearity":
+            value = str(value).rpartition("_")[2].lower()  # both call it "RNN_TANH"
         elif attribute.startswith("*") and not isinstance(value, str) and value is not None:
             value = tuple(value) if isinstance(value, (tuple, list)) else (value,) * max(dimensions, 1)
         found[name] = DEFAULTS.get(name) if value is None else value
@@ -118,10 +133,23 @@ def set_settings(module: Any, known: Mapping[str, str], changes: Mapping[str, An
         return False
     for name, value in changes.items():
         attribute = _attribute(module, known[name])
-        setattr(module, attribute.lstrip("*!"), not value if attribute.startswith("!") else spread(value))
+        value = not value if attribute.startswith("!") else _function(module, value) if attribute.startswith("@") else spread(value)
+        value = f"RNN_{value}".upper() if name == "nonlinearity" else value
+        setattr(module, attribute.lstrip("*!@"), value)
+    if "num_heads" in changes:
+        module.head_dim = module.embed_dim // changes["num_heads"]
     return True
+
+
+def _function(module: Any, name: str) -> Any:
+    """A function of the framework that a layer is of."""
+    for kind in type(module).__mro__:
+        functional = getattr(sys.modules.get(f"{kind.__module__.partition('.')[0]}.nn"), "functional", None)
+        if functional is not None:
+            return getattr(functional, name, None)
+    return None
 
 
 def _attribute(module: Any, held: str) -> str:
     """The first of several attributes that a layer has."""
-    return next((one for one in held.split("|") if hasattr(module, one.lstrip("*!"))), held.partition("|")[0])
+    return next((one for one in held.split("|") if hasattr(module, one.lstrip("*!@"))), held.partition("|")[0])

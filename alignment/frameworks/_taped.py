@@ -130,6 +130,10 @@ class Taped(Framework):
             kinds = {next((dtype for dtype in held if dtype.kind == "f"), None)}
         return self.in_full_precision() if np.dtype(np.float64) in kinds else contextlib.nullcontext()
 
+    def _pulled_too(self, module: Module) -> Sequence[Tensor]:
+        """Parameters of a module whose gradients must be asked for, or the framework cannot give those of others."""
+        return ()
+
     def _held(self, module: Module) -> Iterator[Tensor]:
         for one in self.modules(module).values():
             yield from self.own_tensors(one).values()
@@ -195,7 +199,7 @@ class Taped(Framework):
             given = mapped(arrays, np.ndarray, give)
             outputs = leaves(self._run(module, *given), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
-        asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner] if self.trainable(t)}
+        asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner, *self._pulled_too(module)] if self.trainable(t)}
         starts = cotangents if cotangents is not None else [np.ones(tuple(o.shape)) for o in outputs]
         pairs = [(o, c) for o, c in zip(outputs, starts, strict=False) if c is not None and self.trainable(o)]
         for output, cotangent in pairs:  # Paddle reads beyond the end of a smaller one

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from alignment.frameworks._attention import Attended, Attention, Convention
 from alignment.frameworks._calls import Change, Operation, Trace
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
@@ -28,9 +29,9 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
-    "Call", "Change", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece",
-    "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision", "leaves", "mapped", "paths_of",
-    "pieces_of",
+    "Attended", "Attention", "Call", "Change", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation",
+    "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision",
+    "leaves", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -202,6 +203,22 @@ class Framework(abc.ABC):
 
     def set_trainable(self, tensor: Tensor, on: bool) -> None:  # noqa: B027  (a framework that is never mended needs none)
         """Whether gradients reach a tensor from now on."""
+
+    convention: ClassVar[Convention] = Convention({})
+
+    def attention(self, module: Module) -> Attention | None:
+        """What the framework's own attention or transformer layer is that a module is; None where it is none."""
+        return None
+
+    def attended(self, module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Attended | None:
+        """A call of an attention or transformer layer in the form that the frameworks have in common, where it has one."""
+        layer = self.attention(module)
+        return None if layer is None else self.convention.common(layer, args, kwargs)
+
+    def spoken(self, module: Module, call: Attended) -> tuple[tuple, dict[str, Any]] | None:
+        """What a module is given for such a call; None where it is another layer."""
+        layer = self.attention(module)
+        return self.convention.own(layer, call) if layer is not None and layer.kind == call.kind else None
 
     @abc.abstractmethod
     def _stock(self, module: Module) -> Layer | None:

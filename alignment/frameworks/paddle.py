@@ -19,6 +19,8 @@ with warnings.catch_warnings():
     import paddle
 from paddle import nn
 
+from alignment.frameworks import _attention
+from alignment.frameworks._attention import Attention, Convention
 from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
@@ -46,6 +48,11 @@ ACTIVATIONS: dict[type[nn.Layer], str] = {
     nn.ELU: "elu",
     nn.Identity: "identity",
 }
+STOCK_ATTENTION = {
+    kind.forward: kind.__name__.lower()
+    for kind in (nn.MultiHeadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoderLayer,
+                 nn.TransformerDecoder, nn.Transformer)
+}  # fmt: skip
 RENAMED: dict[str, dict[str, str]] = {
     **{f"instancenorm{count}d": {"scale": "weight"} for count in (1, 2, 3)},
     "prelu": {"_weight": "weight"},
@@ -64,6 +71,7 @@ class Paddle(Taped):
         "scale": "scale", "growth": "incr_ratio", "backoff": "decr_ratio", "interval": "incr_every_n_steps", "count": "incr_count",
     }  # fmt: skip
     rank_variable = "PADDLE_TRAINER_ID"
+    convention = Convention(_attention.PADDLE)
     layout = Layout(
         statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}),
         momentum_keeps=True,
@@ -188,6 +196,10 @@ class Paddle(Taped):
             leaf.clear_gradient(set_to_zero=False)
         return found
 
+    def _pulled_too(self, module: nn.Layer) -> list[paddle.Tensor]:
+        inside = module.sublayers(include_self=True) if isinstance(module, nn.Layer) else []
+        return [tensor for layer in inside if isinstance(layer, nn.layer.rnn.RNNBase) for tensor in layer.parameters()]
+
     def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[paddle.Tensor]:
         return list(_Outside.apply(self, outputs, pull, *inputs))
 
@@ -215,6 +227,11 @@ class Paddle(Taped):
             yield recorder
 
     # --- layers ------------------------------------------------------------------------------------------------------------
+
+    def attention(self, module: nn.Layer) -> Attention | None:
+        kind = STOCK_ATTENTION.get(type(module).forward)
+        inside = next((one for one in module.sublayers(include_self=True) if isinstance(one, nn.MultiHeadAttention)), None)
+        return None if kind is None or inside is None or inside.need_weights else Attention(kind, inside.num_heads)
 
     def _stock(self, module: nn.Layer) -> Layer | None:
         title = type(module).__name__
@@ -249,6 +266,11 @@ class Paddle(Taped):
         )
 
     def set_settings(self, module: nn.Layer, changes: Mapping[str, Any]) -> bool:
+        if factor := changes.get("score_factor"):
+            held = [module.q_proj.weight, module.q_proj.bias] if isinstance(module, nn.MultiHeadAttention) else []
+            for tensor in (one for one in held if one is not None):
+                tensor.set_value(tensor * factor)
+            return bool(held)
         known = PADDLE.get(stock_class(module, "paddle.nn")[0], ("", SLOPES_OF_PADDLE.get(self.layer(module).kind, {})))[1]
         return set_settings(module, known, changes, lambda value: list(value) if isinstance(value, tuple) else value)
 

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from alignment.frameworks import _attention
+from alignment.frameworks._attention import ATTENTION, Attention, Convention
 from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
@@ -38,6 +40,11 @@ ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.Identity: "identity",
 }
 OTHERS = {name: name for name in ("stride", "padding", "dilation", "padding_mode")}
+STOCK_ATTENTION = {
+    kind.forward: kind.__name__.lower()
+    for kind in (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoderLayer,
+                 nn.TransformerDecoder, nn.Transformer)
+}  # fmt: skip
 PADS = {
     "ZeroPad": "constant",
     "ConstantPad": "constant",
@@ -57,6 +64,10 @@ class Torch(Taped):
     suffixes = (".pth", ".pt")
     rank_variable = "RANK"
     layout = Layout(counters=frozenset({"num_batches_tracked"}))
+    convention = Convention(
+        _attention.TORCH, true_is_masked=True, three_axes=True, defaults={ATTENTION: {"need_weights": False}},
+        pairs=frozenset({ATTENTION}),
+    )  # fmt: skip
     scaler: ClassVar[Mapping[str, str]] = {
         "scale": "scale", "growth": "growth_factor", "backoff": "backoff_factor", "interval": "growth_interval",
         "count": "_growth_tracker",
@@ -166,8 +177,16 @@ class Torch(Taped):
 
     # --- gradients ---------------------------------------------------------------------------------------------------------
 
-    def _no_graph(self) -> contextlib.AbstractContextManager:
-        return torch.no_grad()
+    @contextlib.contextmanager
+    def _no_graph(self) -> Iterator[None]:
+        # The fast path of transformer layers calls no module inside and gives zeros where keys are padded.
+        before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
 
     def _leaf(self, array: np.ndarray) -> torch.Tensor:
         return self.tensor(array).requires_grad_()
@@ -205,6 +224,11 @@ class Torch(Taped):
 
     # --- layers ------------------------------------------------------------------------------------------------------------
 
+    def attention(self, module: nn.Module) -> Attention | None:
+        kind = STOCK_ATTENTION.get(type(module).forward)
+        inside = next((one for one in module.modules() if isinstance(one, nn.MultiheadAttention)), None)
+        return None if kind is None or inside is None else Attention(kind, inside.num_heads, inside.batch_first)
+
     def _stock(self, module: nn.Module) -> Layer | None:
         title = type(module).__name__
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
@@ -236,6 +260,8 @@ class Torch(Taped):
         )
 
     def set_settings(self, module: nn.Module, changes: Mapping[str, Any]) -> bool:
+        if factor := changes.get("score_factor"):
+            return isinstance(module, nn.MultiheadAttention) and _scale_query(module, factor)
         if "eps" in changes and hasattr(module, "eps_in_mode"):
             module.eps_in_mode = dict.fromkeys((False, True), changes["eps"])  # type: ignore
         known = TORCH.get(stock_class(module, "torch.nn")[0], ("", SLOPES_OF_TORCH.get(self.layer(module).kind, OTHERS)))[1]
@@ -286,6 +312,16 @@ class Torch(Taped):
         here = {"autocast": _AutocastHere}, {"GradScaler": _GradScalerHere}
         with patched(torch, **here[0]), patched(torch.amp, **here[1]), patched(nn.functional, **slow):
             yield
+
+
+def _scale_query(module: nn.MultiheadAttention, factor: float) -> bool:
+    """Multiply the scores of an attention by a factor: through the query's weights."""
+    with torch.no_grad():
+        weight = module.in_proj_weight if module.q_proj_weight is None else module.q_proj_weight
+        weight[: module.embed_dim] *= factor
+        if module.in_proj_bias is not None:
+            module.in_proj_bias[: module.embed_dim] *= factor
+    return True
 
 
 class _Recording(TorchFunctionMode):

@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem
-from alignment.frameworks.base import Call, Layer, leaves, mapped
+from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.matching import Matching
 from alignment.localize.mending import mend
 from alignment.localize.tracing import Answer, Network
@@ -254,7 +254,7 @@ class Subject:
             return None
         rng = np.random.default_rng(0)
         drawn = lambda a: scale * rng.standard_normal(a.shape).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
-        call = Call(mapped(self.call.args, np.ndarray, drawn), mapped(self.call.kwargs, np.ndarray, drawn))
+        call = self.call.changed(drawn)
         ours, theirs = (side.answer(self.path, call) for side in (self.pair.port, network))
         blame = Blame(True, ours=ours, theirs=theirs)
         return None if ours.error or theirs.error else Subject(self.pair, self.path, call, self.phase, blame)
@@ -304,12 +304,12 @@ def one_ulp(array: np.ndarray) -> np.ndarray:
 
 def one_ulp_call(call: Call) -> Call:
     """A call with its input moved by one unit in the last place."""
-    return Call(mapped(call.args, np.ndarray, one_ulp), mapped(call.kwargs, np.ndarray, one_ulp))
+    return call.changed(one_ulp)
 
 
 def _in_float64(call: Call) -> Call:
     cast = lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array  # noqa: E731
-    return Call(mapped(call.args, np.ndarray, cast), mapped(call.kwargs, np.ndarray, cast))
+    return call.changed(cast)
 
 
 def _all_in_float64(arrays: list[np.ndarray | None] | None) -> list[np.ndarray | None] | None:

@@ -7,13 +7,15 @@ mended port can be run, differentiated and updated as any other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, Supplied, Tensor, Wanted, leaves
-from alignment.localize.tracing import Network
+from alignment.frameworks.base import Attended, Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
+from alignment.localize.tracing import Network, turn
 from mobilenetv3_common.weights import Entry
 
 Held = dict[str, tuple[Entry, Tensor]]
@@ -34,6 +36,7 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
         return False
     ours, theirs = port.framework, reference.framework
     module, right = port.modules[path], theirs.copy(reference.modules[path])
+    call_tensors(right, _pieces_within(reference, path))
     mine, its = port.held(path), _held(theirs, right)
     tied = _tied_by_mistake(port, reference, path)
     both = [name for name, (entry, _) in mine.items() if name in its and its[name][0].shape == entry.shape and name not in tied]
@@ -43,6 +46,7 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     trained = [name for name in parameters if theirs.trainable(its[name][1])]
 
     kinds: list[str] = []  # of the output's arrays
+    heard = functools.partial(_heard, ours, module, theirs, right)
 
     def prepare() -> None:
         theirs.set_training(right, ours.training(module))
@@ -51,22 +55,73 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
 
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
         prepare()
+        told = heard(args, kwargs)
+        args, kwargs = (args, kwargs) if told is None else told.given
         output = theirs.call(right, args, kwargs, {"": right}).calls[""].output
         kinds[:] = [array.dtype.kind for array in leaves(output, np.ndarray)]
         for name in both:
             if mine[name][0].role == "buffer":
                 _copy(theirs, its[name], ours, mine[name])
-        return output
+        return output if told is None else told.returned(leaves(output, np.ndarray)[0])
 
     def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
         prepare()
         wanted = Wanted(parameters={name: its[name][1] for name in trained})
-        given = iter(cotangents)
-        made = theirs.vjp(right, args, [next(given) if kind == "f" else None for kind in kinds], wanted, kwargs)
+        told = heard(args, kwargs)
+        given = iter(cotangents if told is None else told.turn(cotangents))
+        arrays, names = (args, kwargs) if told is None else told.given
+        made = theirs.vjp(right, arrays, [next(given, None) if kind == "f" else None for kind in kinds], wanted, names)
         gradients = [made.parameters[name] for name in trained]
-        return [*made.inputs, *(_across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True))]
+        inputs = made.inputs if told is None else told.inputs((args, kwargs), told.turn(made.inputs))
+        return [*inputs, *(_across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True))]
 
     return ours.supply(module, Supplied(forward, backward, tuple(mine[name][1] for name in trained)))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A call of an attention layer of the port's, said to the reference's layer of that kind.
+
+    Attributes:
+        call: in the form that both have in common.
+        given: what the reference's layer is given.
+        turned: whether only one of the two has sequences that begin with the batch.
+        pair: whether the port's layer returns a pair.
+    """
+
+    call: Attended
+    given: tuple[tuple, dict[str, Any]]
+    turned: bool
+    pair: bool
+
+    def turn(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """Sequences of one side as the other has them."""
+        return turn(arrays) if self.turned else list(arrays)
+
+    def returned(self, output: np.ndarray) -> Any:
+        """What the port's layer returns."""
+        made = self.turn([output])[0]
+        return (made, None) if self.pair else made
+
+    def inputs(self, own: Any, gradients: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """The gradient of each floating array of the port's own call: sums, where it stands for several sequences."""
+        found: list[np.ndarray | None] = []
+        for array in leaves(own, np.ndarray):
+            if array.dtype.kind == "f":
+                same = zip(self.call.inputs, gradients, strict=False)
+                parts = [g for one, g in same if g is not None and np.shares_memory(one, array)]
+                found.append(sum(parts[1:], parts[0]) if parts else None)
+        return found
+
+
+def _heard(ours: Framework, module: Module, theirs: Framework, right: Module, args: tuple, kwargs: dict[str, Any]) -> _Told | None:
+    """How to give the reference's layer what the port's is given, for attention layers; None for others."""
+    mine, its = ours.attention(module), theirs.attention(right)
+    call = ours.attended(module, args, kwargs)
+    given = None if call is None else theirs.spoken(right, call)
+    if mine is None or its is None or call is None or given is None:
+        return None
+    return _Told(call, given, mine.batch_first != its.batch_first, mine.kind in ours.convention.pairs)
 
 
 def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:
@@ -87,13 +142,24 @@ def _tied_by_mistake(port: Network, reference: Network, path: str) -> set[str]:
     return found
 
 
+def _pieces_within(network: Network, path: str) -> dict[str, list[Piece]]:
+    """The pieces in which a module's tensors are known, by their names within it."""
+    prefix = f"{path}." if path else ""
+    found: dict[str, list[Piece]] = {}
+    for name, (entry, _) in network.held(path).items():
+        if isinstance(entry, Piece) and entry.own.startswith(prefix):
+            own = entry.own.removeprefix(prefix)
+            found.setdefault(own, []).append(replace(entry, canonical=name, own=own))
+    return found
+
+
 def _held(framework: Framework, module: Module) -> Held:
     """Parameters and buffers of a module by canonical name within it."""
     return {entry.canonical: (entry, tensor) for entry, tensor in framework.described(module)}
 
 
 def _copy(source: Framework, held: tuple[Entry, Tensor], target: Framework, into: tuple[Entry, Tensor]) -> None:
-    target.assign(into[1], into[0].to_own(held[0].to_canonical(source.array(held[1]))))
+    target.assign(into[1], into[0].into(held[0].to_canonical(source.array(held[1])), target.array(into[1])))
 
 
 def _across(source: Entry, gradient: np.ndarray | None, target: Entry) -> np.ndarray | None:

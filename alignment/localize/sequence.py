@@ -198,8 +198,8 @@ class Sequencer:
             return 0.0
         if mine.tensors == theirs.tensors:
             return 4.0 + mark
-        if not (mine.leaf and theirs.leaf) or not _same_numbers(mine, theirs):
-            return 0.0
+        if not (mine.leaf or theirs.leaf) or not _same_numbers(mine, theirs):
+            return 0.0  # of two, one may be an attention that holds its projections itself
         return 3.0 + mark
 
     def _homes_of(self, pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from alignment.localize.kinds import Kind
 from alignment.localize.matching import Matching, Sides, Unmatched
 
 Shapes = dict[str, tuple[int, ...]]
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}  # rows of a recurrent layer's matrices for each of its hidden numbers
 UNMATCHED = {
     "missing": Kind.LAYER_MISSING,
     "extra": Kind.LAYER_EXTRA,
@@ -182,6 +183,8 @@ def _other_shape(name: str, layer: _Tensors) -> Hint:
             return Kind.GROUPS, f"{groups[0]} groups, expected {groups[1]}"
     if layer.reference.kind == "conv" and len(a) > 2:
         return _other_kernel(a, b, *(int(side.settings.get("groups", 1)) for side in (layer.port, layer.reference)))
+    if (gates := GATES.get(layer.reference.kind)) and a[0] != b[0]:
+        return Kind.WIDTH, f"{a[0] // gates} hidden numbers, expected {b[0] // gates}"
     if len(a) == 1:
         return Kind.WIDTH, f"{a[0]} channels, expected {b[0]}"
     if layer.reference.kind == "linear":

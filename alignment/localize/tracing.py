@@ -45,6 +45,11 @@ class Answer:
     oversized: bool = False
 
 
+def turn(arrays: Cotangents) -> list:
+    """Sequences that begin with the batch as such that do not, and the contrary."""
+    return [array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array for array in arrays]
+
+
 class Network:
     """One side's model; everything in it goes by the reference's paths and canonical names.
 
@@ -135,16 +140,30 @@ class Network:
         """
         try:
             if cotangents is None:
-                return self.framework.call(self.model, args, watched=self.modules).calls
-            return self.framework.vjp(self.model, args, cotangents, Wanted(modules=self.modules)).calls
+                calls = self.framework.call(self.model, args, watched=self.modules).calls
+            else:
+                calls = self.framework.vjp(self.model, args, cotangents, Wanted(modules=self.modules)).calls
         finally:
             self.put_back()
+        for key, call in calls.items():
+            call.attended = self.framework.attended(self.modules[key.partition("#")[0]], call.args, call.kwargs)
+        return calls
+
+    def given(self, path: str, call: Call) -> tuple[tuple, dict]:
+        """What a module is given for a call of the reference's: the same, or that in its own framework's convention."""
+        own = None if call.attended is None else self.framework.spoken(self.modules[path], call.attended)
+        return (call.args, call.kwargs) if own is None else own
+
+    def _turned(self, path: str, call: Call) -> bool:
+        """Whether the sequences of a module begin with the batch where those of the reference's do not, or the contrary."""
+        layer = None if call.attended is None else self.framework.attention(self.modules[path])
+        return layer is not None and call.attended is not None and layer.batch_first != call.attended.batch_first
 
     def called(self, path: str, call: Call, among: Iterable[str]) -> list[str]:
         """Which of some modules a call of one calls, in the order in which the calls end."""
         watched = {name: self.modules[name] for name in among if name in self.modules}
         try:
-            calls = self.framework.call(self.modules[path], call.args, call.kwargs, watched).calls
+            calls = self.framework.call(self.modules[path], *self.given(path, call), watched).calls
         except Exception:  # a port may raise anything; what it called before is lost
             return []
         finally:
@@ -214,10 +233,16 @@ class Network:
         try:
             if cotangents is None:
                 with self._limited(inside, limits or {}):
-                    made = framework.call(module, call.args, call.kwargs)
+                    made = framework.call(module, *self.given(path, call))
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
-                made = framework.vjp(module, call.args, cotangents, wanted, call.kwargs)
+                args, kwargs = self.given(path, call)
+                turned = turn(cotangents) if self._turned(path, call) else cotangents
+                made = framework.vjp(module, args, turned, wanted, kwargs)
+            if call.attended is not None:  # what a mask's gradient would be, and the weights of the attention, one side alone has
+                made.outputs, made.inputs = made.outputs[:1], made.inputs[: len(call.attended.inputs)]
+            if self._turned(path, call):
+                made.outputs, made.inputs = turn(made.outputs), turn(made.inputs)
             answer = Answer(made.outputs, {n: framework.array(self.buffers[f]) for n, f in self.below(path).items()}, made.inputs)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
@@ -244,7 +269,8 @@ class Network:
         }
         self.put_back(path)
         try:
-            return self.framework.traced(self.modules[path], call.args, call.kwargs, inside, changes)
+            args, kwargs = self.given(path, call)
+            return self.framework.traced(self.modules[path], args, kwargs, inside, changes)
         finally:
             self.put_back(path)
 
@@ -252,13 +278,12 @@ class Network:
         """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
         framework, prefix, start = self.framework, f"{path}." if path else "", self.start
         own = [(tensor, framework.array(tensor)) for name, (_, tensor) in self._parameters.items() if name.startswith(prefix)]
-        wide = lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array  # noqa: E731
+        wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
         self.start = {name: change(values) if name.startswith(prefix) else values for name, values in start.items()}
         try:
             for tensor, values in own:
                 framework.assign(tensor, change(values))
-            args, kwargs = mapped((call.args, call.kwargs), np.ndarray, wide)
-            return self.answer(path, Call(args, kwargs))
+            return self.answer(path, wide)
         finally:
             self.start = start
             self.put_back(path)
@@ -273,7 +298,8 @@ class Network:
         if not framework.set_settings(module, changes):
             return Answer()
         try:
-            return Answer(framework.call(module, call.args, call.kwargs).outputs)
+            outputs = framework.call(module, *self.given(path, call)).outputs
+            return Answer(outputs if call.attended is None else outputs[:1])
         except Exception as error:  # such a layer does not take this input
             return Answer(error=words_of(error))
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import paddle
 import paddle.nn as P
+import torch
 import torch.nn as T
 
 from alignment.bench.layer_faults import LayerPair
@@ -155,7 +157,166 @@ pair("Dropout", "tokens", ours("Dropout", 0.3), theirs("Dropout", 0.3), rate=(ou
      mode=(ours("Dropout", 0.3, mode="downscale_in_infer"), K.DROPOUT_SCALE),
      missing=(ours("Identity"), K.DROPOUT_MISSING))  # fmt: skip
 pair("Dropout2D", "picture", ours("Dropout2D", 0.3), theirs("Dropout2d", 0.3), rate=(ours("Dropout2D", 0.5), K.DROPOUT_RATE))
+pair("LayerNorm over two axes", "tokens", ours("LayerNorm", [7, 8], 1e-5), theirs("LayerNorm", [7, 8], 1e-5),
+     eps=(ours("LayerNorm", [7, 8], 1e-3), K.NORM_EPS), one_axis=(ours("LayerNorm", 8, 1e-5), K.LAYER_REPLACED))  # fmt: skip
 pair("LSTM", "tokens", ours("LSTM", 8, 5), theirs("LSTM", 8, 5, batch_first=True),
      time_major=(ours("LSTM", 8, 5, time_major=True), K.BATCH_FIRST))  # fmt: skip
 pair("GRU", "tokens", ours("GRU", 8, 5, 2), theirs("GRU", 8, 5, 2, batch_first=True),
      time_major=(ours("GRU", 8, 5, 2, time_major=True), K.BATCH_FIRST))  # fmt: skip
+for kind, named in (("LSTM", "LSTM"), ("GRU", "GRU"), ("SimpleRNN", "RNN")):
+    both: dict = {"direction": "bidirect"}
+    pair(f"{kind}, two layers, both directions", "tokens", ours(kind, 8, 5, 2, **both),
+         theirs(named, 8, 5, 2, batch_first=True, bidirectional=True),
+         time_major=(ours(kind, 8, 5, 2, time_major=True, **both), K.BATCH_FIRST),
+         one_direction=(ours(kind, 8, 5, 2), K.WEIGHTS_MISSING), one_layer=(ours(kind, 8, 5, 1, **both), K.WEIGHTS_MISSING),
+         width=(ours(kind, 8, 6, 2, **both), K.WIDTH))  # fmt: skip
+pair("SimpleRNN", "tokens", ours("SimpleRNN", 8, 5), theirs("RNN", 8, 5, batch_first=True),
+     activation=(ours("SimpleRNN", 8, 5, activation="relu"), K.ACTIVATION))  # fmt: skip
+
+
+class Attending(P.Layer):
+    """Attention of a sequence to itself, with a mask that is made of it."""
+
+    def __init__(self, heads: int = 2, mask: Callable | None = None, **given: Any) -> None:
+        super().__init__()
+        self.attention, self.mask = P.MultiHeadAttention(8, heads, **given), mask
+
+    def forward(self, x: Any) -> Any:
+        return self.attention(x, x, x, attn_mask=self.mask(x.shape[1], x.dtype) if self.mask else None)
+
+
+class AttendingReference(T.Module):
+    """The same."""
+
+    def __init__(self, mask: Callable | None = None, batch_first: bool = True, **given: Any) -> None:
+        super().__init__()
+        self.attention, self.mask = T.MultiheadAttention(8, 2, batch_first=batch_first, **given), mask
+
+    def forward(self, x: Any) -> Any:
+        first = self.attention.batch_first
+        x = x if first else x.transpose(0, 1)
+        made = self.attention(x, x, x, attn_mask=self.mask(x.shape[1 if first else 0], x.dtype) if self.mask else None)[0]
+        return made if first else made.transpose(0, 1)
+
+
+class Scaled(P.MultiHeadAttention):
+    """Attention whose scores are divided by another number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(8, 2)
+        self.factor = factor
+
+    def forward(self, query: Any, key: Any = None, value: Any = None, attn_mask: Any = None, cache: Any = None) -> Any:
+        split = lambda x: x.reshape([x.shape[0], x.shape[1], 2, 4]).transpose([0, 2, 1, 3])  # noqa: E731
+        q, k, v = split(self.q_proj(query)), split(self.k_proj(key)), split(self.v_proj(value))
+        made = P.functional.softmax(q @ k.transpose([0, 1, 3, 2]) * self.factor) @ v
+        return self.out_proj(made.transpose([0, 2, 1, 3]).flatten(2))
+
+
+class AttendingScaled(Attending):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.attention = Scaled(factor)
+
+
+class Packed(P.Layer):
+    """An encoder layer, called with a mask."""
+
+    def __init__(self, mask: Callable | None = None, **given: Any) -> None:
+        super().__init__()
+        self.block, self.mask = P.TransformerEncoderLayer(8, **{"nhead": 2, "dim_feedforward": 16, "dropout": 0.0} | given), mask
+
+    def forward(self, x: Any) -> Any:
+        return self.block(x, self.mask(x.shape[1], x.dtype) if self.mask else None)
+
+
+class PackedReference(T.Module):
+    """The same."""
+
+    def __init__(self, mask: Callable | None = None, **given: Any) -> None:
+        super().__init__()
+        self.block, self.mask = T.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, **given), mask
+
+    def forward(self, x: Any) -> Any:
+        return self.block(x, self.mask(x.shape[1], x.dtype) if self.mask else None)
+
+
+class Decoding(P.Layer):
+    """A decoder of which the sequence is the memory, too."""
+
+    def __init__(self, mask: Callable | None, **given: Any) -> None:
+        super().__init__()
+        block = P.TransformerDecoderLayer(8, **{"nhead": 2, "dim_feedforward": 16, "dropout": 0.0} | given)
+        self.decoder, self.mask = P.TransformerDecoder(block, 2), mask
+
+    def forward(self, x: Any) -> Any:
+        return self.decoder(x[:, :4], x, self.mask(4, x.dtype) if self.mask else None)
+
+
+class DecodingReference(T.Module):
+    """The same."""
+
+    def __init__(self, mask: Callable, **given: Any) -> None:
+        super().__init__()
+        self.decoder, self.mask = T.TransformerDecoder(T.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True, **given), 2), mask
+
+    def forward(self, x: Any) -> Any:
+        return self.decoder(x[:, :4], x, self.mask(4, x.dtype))
+
+
+def no_future(n: int, dtype: Any) -> Any:
+    """Paddle: true where attention is allowed."""
+    return paddle.tril(paddle.ones([n, n])) > 0
+
+
+def future(n: int, dtype: Any) -> Any:
+    return paddle.tril(paddle.ones([n, n])) == 0
+
+
+def no_past(n: int, dtype: Any) -> Any:
+    return paddle.triu(paddle.ones([n, n])) > 0
+
+
+def added_future(n: int, dtype: Any) -> Any:
+    """Numbers that are added: the same in both frameworks."""
+    return paddle.triu(paddle.full([n, n], float("-inf"), dtype), 1)
+
+
+def their_future(n: int, dtype: Any) -> Any:
+    """torch: true where attention is masked."""
+    return torch.triu(torch.ones(n, n, dtype=torch.bool), 1)
+
+
+def their_added_future(n: int, dtype: Any) -> Any:
+    return torch.triu(torch.full((n, n), float("-inf"), dtype=dtype), 1)
+
+
+def of(kind: Callable, *args: Any, **given: Any) -> Callable:
+    """A maker of a module."""
+    return lambda: kind(*args, **given)
+
+
+pair("MultiHeadAttention", "tokens", of(Attending), of(AttendingReference), heads=(of(Attending, 4), K.HEADS),
+     mask=(of(Attending, mask=no_future), K.MASK),
+     no_scale=(of(AttendingScaled, 1.0), K.ATTENTION_SCALE), no_root=(of(AttendingScaled, 0.25), K.ATTENTION_SCALE),
+     whole_width=(of(AttendingScaled, 8**-0.5), K.ATTENTION_SCALE))  # fmt: skip
+pair("MultiHeadAttention, sequence first", "tokens", of(Attending), of(AttendingReference, batch_first=False),
+     heads=(of(Attending, 4), K.HEADS))  # fmt: skip
+pair("MultiHeadAttention, mask of truth values", "tokens", of(Attending, mask=no_future), of(AttendingReference, their_future),
+     contrary=(of(Attending, mask=future), K.MASK), transposed=(of(Attending, mask=no_past), K.MASK),
+     none=(of(Attending), K.MASK))  # fmt: skip
+numbers = of(Attending, mask=added_future), of(AttendingReference, their_added_future)
+pair("MultiHeadAttention, mask of numbers", "tokens", *numbers, none=(of(Attending), K.MASK))
+for first in (False, True):
+    placed: dict = {"normalize_before": first}
+    pair(f"TransformerEncoderLayer, norm {'first' if first else 'last'}", "tokens", of(Packed, **placed),
+         of(PackedReference, norm_first=first), position=(of(Packed, normalize_before=not first), K.NORM_POSITION),
+         activation=(of(Packed, activation="gelu", **placed), K.ACTIVATION),
+         heads=(of(Packed, nhead=4, **placed), K.HEADS))  # fmt: skip
+pair("TransformerEncoderLayer with a mask", "tokens", of(Packed, no_future), of(PackedReference, their_future),
+     contrary=(of(Packed, future), K.MASK), none=(of(Packed), K.MASK),
+     activation=(of(Packed, no_future, activation="gelu"), K.ACTIVATION))  # fmt: skip
+pair("TransformerDecoder", "tokens", of(Decoding, no_future), of(DecodingReference, their_future),
+     position=(of(Decoding, no_future, normalize_before=True), K.NORM_POSITION),
+     activation=(of(Decoding, no_future, activation="gelu"), K.ACTIVATION), contrary=(of(Decoding, future), K.MASK),
+     none=(of(Decoding, None), K.MASK))  # fmt: skip

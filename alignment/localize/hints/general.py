@@ -8,7 +8,6 @@ import numpy as np
 
 from alignment import formulas
 from alignment.frameworks._low import LARGEST, narrowed
-from alignment.frameworks.base import Call, mapped
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
 from alignment.localize.hints.arrays import HALVES, array_hint, explains
@@ -69,8 +68,7 @@ def _half_inside(s: Subject, out: np.ndarray, expected: np.ndarray) -> Iterator[
     """What the layer is given, or holds, is rounded to half precision."""
     for name, rounded in HALVES.items():
         half = lambda a, r=rounded: r(a).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
-        call = Call(mapped(s.call.args, np.ndarray, half), mapped(s.call.kwargs, np.ndarray, half))
-        answer = s.pair.reference.answer(s.path, call)
+        answer = s.pair.reference.answer(s.path, s.call.changed(half))
         if answer.outputs and explains(answer.outputs[0], out, expected, 1e-3, 0.2):
             yield Kind.HALF_PRECISION, f"its input is rounded to {name}"
 

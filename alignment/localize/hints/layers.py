@@ -12,6 +12,7 @@ from alignment import formulas
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
 from alignment.localize.hints.arrays import close, common_factor
+from alignment.localize.hints.attention import attention
 from alignment.localize.hints.convolution import convolution
 from alignment.localize.hints.gates import KINDS as HARD_GATES
 from alignment.localize.hints.gates import gates
@@ -41,6 +42,7 @@ def layers(s: Subject) -> Iterator[Hint]:
         yield from confirmed(s, HYPOTHESES[kind](s))
         yield from gates(s)
     yield from settings(s)
+    yield from attention(s)
     if kind in HYPOTHESES:
         pass
     elif "squeeze" in kind and close(s.output, s.input):

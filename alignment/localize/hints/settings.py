@@ -29,6 +29,8 @@ KINDS = {
     "padding_mode": Kind.PADDING,
     **dict.fromkeys(("ceil_mode", "count_include_pad", "kernel_size", "output_size"), Kind.POOLING),
     "num_heads": Kind.HEADS,
+    "norm_first": Kind.NORM_POSITION,
+    **dict.fromkeys(("activation", "nonlinearity"), Kind.ACTIVATION),
     "batch_first": Kind.BATCH_FIRST,
 }
 ACTIVATIONS = ("celu", "elu", "softplus")
@@ -44,6 +46,8 @@ USUAL: Mapping[str, tuple[Any, ...]] = {
     "count_include_pad": (False, True),
     "batch_first": (False, True),
     "num_heads": (1, 2, 4, 8),
+    "norm_first": (False, True),
+    "activation": ("relu", "gelu", "silu"),
     "padding_idx": (None,),
 }
 
