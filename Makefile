@@ -17,7 +17,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup clean
+.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup service-tools clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -92,10 +92,20 @@ format: setup
 
 setup: $(VENV)/.installed
 
+# Of Triton's client the tests need its HTTP part and its schema; it pins another ml_dtypes than ONNX.
+TRITON_CLIENT = tritonclient==2.73.0 geventhttpclient==2.6.1 gevent==26.9.0 python-rapidjson==1.25 \
+	brotli==1.2.1 zope-event==6.2 zope-interface==8.7
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[paddle,ref,align,deploy,doctor,dev]'
+	-$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps $(TRITON_CLIENT)
 	touch $@
+
+# nginx and promtool from Debian's packages, unpacked and not installed: the tests that need them are skipped without.
+service-tools:
+	mkdir -p .cache/packages && cd .cache/packages && apt-get update -qq && apt-get download -q nginx prometheus
+	for package in .cache/packages/*.deb; do dpkg -x $$package .cache/tools; done
 
 clean:
 	rm -rf $(VENV) $(MINDSPORE) .cache site test_tipc/output result/*.npy result/*.json result/*.png result/*.html result/log

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights
+from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights, positive
 
 FORMATS = ("paddle", "onnx")
 
@@ -33,6 +33,8 @@ def parser() -> Parser:
     p.add_argument(
         "--engine", choices=("auto",), help="measure every engine here and keep the fastest whose predictions hold (default: not)"
     )
+    p.add_argument("--triton", metavar="DIR", help="write a model repository for Triton, too")
+    p.add_argument("--triton-batch", type=positive(int), default=32, metavar="N", help="most pictures in a run of it (default: 32)")
     return p
 
 
@@ -44,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"--formats {args.formats}: {', '.join(sorted(unknown))} is unknown; use paddle or paddle,onnx")
     if args.int8 and not args.calibration_data:
         raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
+    if args.triton and "onnx" not in formats:
+        raise UserError("--triton runs ONNX: give --formats paddle,onnx")
     if args.int8 and "onnx" not in formats:
         raise UserError("--int8 is made from ONNX: give --formats paddle,onnx")
     if args.engine and not args.calibration_data:
@@ -73,6 +77,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"--engine auto: {found[0].engine} {found[0].precision} is the fastest here, on {bundle.fastest['processor']}")
     for name in bundle.files:
         print(f"{Path(args.output_dir) / name}: {(bundle.folder / name).stat().st_size:,} bytes")
+    if args.triton:
+        from mobilenetv3_paddle.deploy.triton import write_repository
+
+        print(f"{write_repository(bundle, args.triton, args.triton_batch)}: a model for Triton")
     size = bundle.preset.crop_size
     print(f"{bundle.model}, {len(bundle.classes)} classes, input {size} x {size}: {args.output_dir}")
     return 0

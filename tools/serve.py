@@ -27,6 +27,9 @@ def parser() -> Parser:
     add_engine_flags(p)
     add_picture_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="processes that decode (default: one a core, at least 2)")
+    p.add_argument(
+        "--workers", type=Count, default=1, metavar="N", help="processes that serve; the limits are of each (default: 1)"
+    )
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
     limits = p.add_argument_group("limits")
@@ -66,36 +69,50 @@ def main(argv: list[str] | None = None) -> int:
         from mobilenetv3_paddle.deploy.serving.gate import Access
         from mobilenetv3_paddle.deploy.serving.server import Server, listening, serve
         from mobilenetv3_paddle.deploy.serving.service import Limits
+        from mobilenetv3_paddle.deploy.serving.workers import Place, supervise
     except ImportError as error:
         raise UserError(f"the service needs the package {error.name}: pip install '.[deploy]'") from error
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
-    decoders = args.decoders or max(2, cpu_threads())
+    place, cores = Place.mine(), max(1, cpu_threads() // args.workers)
+    decoders = args.decoders or max(2, cores)
     hosts = tuple(name.lower() for name in args.allowed_hosts)
     access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
     bundle = read_bundle(args.model_dir)
-    engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device, spin=False)
+    engine = create_engine(bundle, args.engine, args.precision, args.threads or cores, args.device, spin=False)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
         args.max_batch,
     )  # fmt: skip
     identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
-    app, state = create_app(predictor, identity, limits, decoders, access)
-    connections = connection_limit(args.max_connections, decoders)
-    sock = listening(args.host, args.port)
-    if args.host not in LOOPBACK and not access.token:
+    sock = place.sock if place else listening(args.host, args.port)
+    if place is None and args.host not in LOOPBACK and not access.token:
         print(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file", file=sys.stderr)
+    where = f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
+    if args.workers > 1 and place is None:
+        line = f"{where} with {args.workers} workers"
+        return supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: print(line, flush=True))
+    app, state = create_app(predictor, identity, limits, decoders, access, place)
+    connections = connection_limit(args.max_connections, decoders)
 
     def started() -> None:
-        print(f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/", flush=True)
+        if place:
+            place.answers()
+        else:
+            print(where, flush=True)
 
     def stopping() -> None:
         state.stopping = True
 
     serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
     return 0
+
+
+def worker_command(argv: list[str] | None) -> list[str]:
+    """What each worker runs: the same command, which finds its place in its environment."""
+    return [sys.executable, __file__, *(sys.argv[1:] if argv is None else argv)]
 
 
 def token(path: Path | None) -> str:

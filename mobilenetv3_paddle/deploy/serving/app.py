@@ -20,6 +20,7 @@ from mobilenetv3_paddle.deploy.serving import schemas
 from mobilenetv3_paddle.deploy.serving.gate import Access, Gate, problem
 from mobilenetv3_paddle.deploy.serving.infer import add_protocol
 from mobilenetv3_paddle.deploy.serving.service import Limits, Service, State
+from mobilenetv3_paddle.deploy.serving.workers import Place
 
 PAGE, DOCS = (Path(__file__).with_name(name) for name in ("page.html", "docs.html"))
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -29,9 +30,10 @@ DOWN: dict[int | str, dict[str, Any]] = {503: {"description": "not now"}}
 
 
 def create_app(
-    predictor: Predictor, identity: dict[str, str], limits: Limits | None = None, decoders: int = 2, access: Access | None = None
-) -> tuple[Gate, State]:
-    """Build the application; the arguments are those of ``Service``, and who may ask.
+    predictor: Predictor, identity: dict[str, str], limits: Limits | None = None, decoders: int = 2, access: Access | None = None,
+    place: Place | None = None,
+) -> tuple[Gate, State]:  # fmt: skip
+    """Build the application; the arguments are those of ``Service``, who may ask, and the place of a worker among others.
 
     Returns:
         The ASGI application, and the state by which it is told that the service is ending.
@@ -42,6 +44,8 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
         await service.start()
+        if place is not None:
+            place.watch(lambda: service.batcher.hung, service.metrics.registry)
         yield
         await service.stop()
 
@@ -56,7 +60,7 @@ def create_app(
     access = access or Access()
     _add_predict(app, service)
     add_protocol(app, service)
-    _add_health(app, service)
+    _add_health(app, service, place)
     _add_pages(app, service, bool(access.token))
     described = app.openapi
     app.openapi = lambda: _with_components(described())  # type: ignore[method-assign]
@@ -84,7 +88,7 @@ def _add_predict(app: FastAPI, service: Service) -> None:
         return await service.counted(answer)
 
 
-def _add_health(app: FastAPI, service: Service) -> None:
+def _add_health(app: FastAPI, service: Service, place: Place | None) -> None:
     @app.get("/health", summary="What is served", tags=["health"], response_model=schemas.Health, responses=DOWN)
     async def health() -> JSONResponse:
         about = {"status": "ok" if service.ready else "down", **service.identity, "engine": service.predictor.engine.name}
@@ -106,7 +110,8 @@ def _add_health(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", summary="Counters for Prometheus", tags=["health"], response_class=Response)
     async def prometheus() -> Response:
-        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        registry = service.metrics.registry
+        return Response(place.together(registry) if place else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_pages(app: FastAPI, service: Service, locked: bool) -> None:
