@@ -18,7 +18,7 @@ from alignment.localize.stages import locate
 from alignment.localize.stages.every import every_mistake
 from alignment.report import picture, results, table
 from alignment.report.table import also
-from alignment.steps import NAMES, STEPS, converted, lacks, ranks, run_step
+from alignment.steps import NAMES, STEPS, converted, guarded, lacks, ranks, run_step, updates
 from alignment.steps.context import Context
 from alignment.steps.data import check_pictures
 from alignment.steps.result import StepResult
@@ -100,13 +100,15 @@ def align(context: Context, wanted: Wanted) -> Aligned:
             seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
             again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
             print(f"{again} {verdict(done[-1].verdict)}{seconds}", flush=True)
+    if context.updates:
+        done.append(_updated(context, done))
     if not any(result.ran for result in done[compared:]):
         steps = ", ".join(map(str, wanted.steps))
         raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
     failed = any(result.failed for result in done)
     if failed:
         print("localising ...", end="", flush=True)
-    if failed and wanted.onward:
+    if failed and wanted.onward and done[-1].place is None:
         done, localization = _onward(context, done, wanted)
     else:
         localization = locate(context, done, always=wanted.localize)
@@ -130,6 +132,21 @@ def align(context: Context, wanted: Wanted) -> Aligned:
     return Aligned(done, localization, covered)
 
 
+def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
+    """Updates of an optimizer, where the steps before have found nothing that would make them differ."""
+    failed = [one for one in done if one.failed]
+    if failed:
+        return StepResult(5, "updates", not_run=f"{failed[0].name} differs, and so would they")
+    label = f"step 5 updates, {context.updates} ..."
+    print(label, end="", flush=True)
+    with Progress(label) as context.progress:
+        result = guarded(5, lambda: updates.run(context))
+    result.name = "updates"
+    again = f"\r{label}" if sys.stdout.isatty() else ""
+    print(f"{again} {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
+    return result
+
+
 def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[list[StepResult], Localization]:
     """Every mistake; and the steps once more with all of them put right in memory.
 
@@ -150,6 +167,8 @@ def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[l
     corrected = search.corrected(found.every)
     again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
     failed = [one for one in again if one.failed]
+    if not open_ and not failed and again[-1].name == "updates":
+        again[-1] = guarded(5, lambda: updates.run(corrected))
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     if failed:

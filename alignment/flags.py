@@ -202,6 +202,13 @@ def audit_parser() -> Parser:
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
     p.add_argument("--training", action="store_true", help="compare training mode and fresh weights, too")
     p.add_argument(
+        "--updates",
+        type=int,
+        default=0,
+        metavar="N",
+        help="move both by N steps of their frameworks' own gradient descent, and compare the weights after each (default: 0)",
+    )
+    p.add_argument(
         "--accept",
         action="append",
         default=[],

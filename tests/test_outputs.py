@@ -189,3 +189,46 @@ def test_dumps_hold_inputs_by_name_and_orders(model, tmp_path, capsys):
     assert main(["dump", f"{FOLDER}/ours.py:{model}", "--reference-dump", str(reference), "--out", str(port)]) == 0
     dumps = ["--port-dump", str(port), "--reference-dump", str(reference)]
     assert main(["audit", *dumps, "--report", str(tmp_path)]) == 0, capsys.readouterr().out[-1500:]
+
+
+UPDATES = {
+    "a learning rate of its own": ("learning_rate=0.1", "the update moves it by 0.1 times the reference's"),
+    "a weight decay of its own": (
+        "regularizer=paddle.regularizer.L2Decay(0.25)",
+        "the update also takes 0.25 x the weight away, times the learning rate: weight decay?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ["sound", *UPDATES])
+def test_updates_show_what_gradients_cannot(case, tmp_path, capsys):
+    attribute, words = UPDATES.get(case, ("", ""))
+    port = tmp_path / "ours.py"
+    attributes = f"paddle.ParamAttr({attribute})" if attribute else "None"
+    port.write_text((FOLDER / "ours.py").read_text().replace("nn.Linear(5, 5)", f"nn.Linear(5, 5, weight_attr={attributes})"))
+    sides = ["--port", f"{port}:Heads", "--reference", f"{FOLDER}/theirs.py:Heads", "--input", "2x6", "--report", str(tmp_path)]
+    status = main(["audit", *sides, "--updates", "3"])
+    out = capsys.readouterr().out
+    said = json.loads((tmp_path / "alignment.json").read_text())
+    row = said["steps"][-1]
+    assert row["name"] == "updates" and row["passed"] is (not words) and "step 5 updates, 3 ..." in out, out[-900:]
+    assert status == (1 if words else 0) and "| 5 updates |" in (tmp_path / "report.md").read_text()
+    if words:
+        assert said["first_divergence"]["location"] == "inner.c.weight" and words in said["first_divergence"]["hint"], out[-900:]
+
+
+@pytest.mark.slow  # make test-slow
+@pytest.mark.parametrize("model", ["TextEncoder", "UNet", "Heads", "Clip"])
+def test_updates_of_a_sound_model_pass(model, tmp_path, capsys):
+    given = INPUTS[model]
+    given = f"{FOLDER}/theirs.py:{given}" if given.isidentifier() else given
+    sides = ["--port", f"{FOLDER}/ours.py:{model}", "--reference", f"{FOLDER}/theirs.py:{model}", "--input", given]
+    flags = ["--training", "--accept", "initialisation", "--accept", "biased_variance", "--updates", "5"]
+    assert main(["audit", *sides, *flags, "--report", str(tmp_path)]) == 0, capsys.readouterr().out[-1500:]
+    assert json.loads((tmp_path / "alignment.json").read_text())["steps"][-1]["passed"]
+
+
+def test_a_wrong_number_of_updates_is_refused(tmp_path, capsys):
+    sides = ["--port", f"{FOLDER}/ours.py:Heads", "--reference", f"{FOLDER}/theirs.py:Heads", "--input", "2x6"]
+    assert main(["audit", *sides, "--updates", "-1", "--report", str(tmp_path)]) == 2
+    assert "--updates must be 0 to 100" in capsys.readouterr().err

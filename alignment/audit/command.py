@@ -22,6 +22,7 @@ from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
+MOST_UPDATES = 100
 STEPS = (1, 5)  # those that need no part besides the models
 
 
@@ -35,6 +36,8 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    if not 0 <= args.updates <= MOST_UPDATES:
+        raise UserError(f"--updates must be 0 to {MOST_UPDATES}, found {args.updates}")
     accepts = parse(args.accept)
     ensure_writable_dir(args.report)
     pair = pair_of(port, reference, args.input, initialisation=args.training)
@@ -48,6 +51,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         seed=args.seed,
         device=args.device,
         precision=args.precision or "",
+        updates=args.updates,
         without_training="" if args.training else "not asked for (--training)",
     )
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():

@@ -461,6 +461,14 @@ class Framework(abc.ABC):
     def clear_gradients(self, model: Module) -> None:
         """Forget the gradients of every parameter."""
 
+    def descent(self, model: Module, rate: float) -> Optimizer:
+        """The framework's own plain gradient descent on a model's parameters: ``step()`` takes rate * gradient off each.
+
+        Raises:
+            UserError: the engine knows none.
+        """
+        raise UserError(f"--updates: the engine knows no optimizer of {self.title}")
+
     @abc.abstractmethod
     def learning_rate(self, optimizer: Optimizer) -> float:
         """The rate at which an optimizer's next update moves the weights."""

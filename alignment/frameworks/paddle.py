@@ -217,6 +217,9 @@ class Paddle(Taped):
         for tensor in self.tensors(model).values():
             tensor.clear_gradient(set_to_zero=False)
 
+    def descent(self, model: nn.Layer, rate: float) -> paddle.optimizer.Optimizer:
+        return paddle.optimizer.SGD(rate, parameters=model.parameters())
+
     def learning_rate(self, optimizer: paddle.optimizer.Optimizer) -> float:
         return float(optimizer.get_lr())
 

@@ -212,6 +212,9 @@ class Torch(Taped):
     def clear_gradients(self, model: nn.Module) -> None:
         model.zero_grad(set_to_none=True)
 
+    def descent(self, model: nn.Module, rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), rate)
+
     def learning_rate(self, optimizer: torch.optim.Optimizer) -> float:
         return float(optimizer.param_groups[0]["lr"])
 

@@ -71,6 +71,7 @@ class Context:
         recipe: what steps 5 and 6 train by instead of the project's own recipe, in small; ``recipe_name`` is for people.
         precision: in which steps 1, 4 and 5 compare besides, ``"bfloat16"`` or ``"float16"``; none where empty.
         without_training: why training mode is not compared; ``""`` to compare it where it can be.
+        updates: how many the step without training code makes (``alignment.steps.updates``); none where 0.
         fitting: whether the port takes the reference's weights where they fit and keeps its own elsewhere: to look further
             where the structure or the weights are wrong.
         mended: modules that compute in the port what they compute in the reference, by the reference's paths, since their mistakes
@@ -96,6 +97,7 @@ class Context:
     recipe_name: str = ""
     precision: str = ""
     without_training: str = ""
+    updates: int = 0
     fitting: bool = False
     mended: tuple[str, ...] = ()
     known_fresh: frozenset[str] = frozenset()

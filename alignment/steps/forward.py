@@ -66,7 +66,10 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
     if elsewhere:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
     result.not_run = context.unshared_randomness
-    for case in cases(context) if chosen is None else chosen:
+    wanted = cases(context) if chosen is None else chosen
+    context.progress.expect(len(wanted))
+    for case in wanted:
+        context.progress.done()
         if case.training and result.not_run:
             continue
         judge_case(context, result, case, {lane.name: forward(lane, case, blocks) for lane in lanes}, blocks, elsewhere)
