@@ -96,18 +96,26 @@ def audit(folder, model, port=None):
 QUICK = ("TextEncoder", "Segmenter", "Clip", "Heads")  # by name, a dictionary, a dataclass, a part with several outputs
 
 
-def slow_but(names, chosen=lambda one: one):
-    """Parameters of which those that are not chosen are run by ``make test-slow``."""
-    return [pytest.param(one, marks=() if chosen(one) in QUICK else pytest.mark.slow) for one in names]
+SLOW, WEEKLY = (pytest.mark.slow,), (pytest.mark.slow, pytest.mark.weekly)
 
 
-@pytest.mark.parametrize("model", slow_but(INPUTS))
+def sorted_out(mistakes):
+    """Detached outputs of the quick models on every change, one mistake of each other model in ``make test-slow``, all weekly."""
+    seen = set()
+    for one in mistakes:
+        quick = one[0] in QUICK and "detach" in one[2]
+        marks = () if quick else WEEKLY if one[0] in seen or one[0] in QUICK else SLOW
+        seen |= set() if quick else {one[0]}
+        yield pytest.param(one, marks=marks)
+
+
+@pytest.mark.parametrize("model", [pytest.param(one, marks=() if one in QUICK else SLOW) for one in INPUTS])
 def test_a_sound_model_is_silent(model, tmp_path, capsys):
     status, _ = audit(tmp_path, model)
     assert status == 0, capsys.readouterr().out[-1500:]
 
 
-@pytest.mark.parametrize("mistake", slow_but(MISTAKES, lambda one: one[0] if "detach" in one[2] else ""))
+@pytest.mark.parametrize("mistake", sorted_out(MISTAKES))
 def test_a_mistake_is_found_where_it_is(mistake, tmp_path, capsys):
     model, old, new, place, kind = mistake
     text = (FOLDER / "ours.py").read_text()
@@ -218,7 +226,9 @@ def test_updates_show_what_gradients_cannot(case, tmp_path, capsys):
 
 
 @pytest.mark.slow  # make test-slow
-@pytest.mark.parametrize("model", ["TextEncoder", "UNet", "Heads", "Clip"])
+@pytest.mark.parametrize(
+    "model", ["Heads", *(pytest.param(one, marks=pytest.mark.weekly) for one in ("TextEncoder", "UNet", "Clip"))]
+)
 def test_updates_of_a_sound_model_pass(model, tmp_path, capsys):
     given = INPUTS[model]
     given = f"{FOLDER}/theirs.py:{given}" if given.isidentifier() else given
