@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from mobilenetv3_common.checkpoint import LATEST, read_checkpoint
 from mobilenetv3_common.train_log import JSON_LINES, TEXT_LOG, read_json_lines
 from tests.conftest import ROOT
+from tests.training import QUICK
 
 KILLS = 10
 # Forks a process for each start, on the framework in numpy, so that a start takes no second; the last one is not killed.
@@ -103,3 +105,38 @@ def test_a_run_that_lost_an_update_is_told_apart(whole, tmp_path):
     (copy / JSON_LINES).write_text("".join(lines[:5] + lines[4:]))
     with pytest.raises(AssertionError):
         same_end(whole, copy)
+
+
+STATEFUL = (
+    "--epochs", "6", "--save-every", "1", "--optimizer", "rmsprop", "--eps", "0.0316", "--ema-decay", "0.9", "--dropout", "0.3",
+    "--mixup-alpha", "0.2", "--random-erase", "0.3", "--crop-size", "32", "--resize-size", "32", "--batch-size", "2",
+    "--resume", "auto",
+)  # fmt: skip
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_ranks_of_torchrun_killed_ten_times_resume_bit_identical(tmp_path):
+    """Either rank, in an update, an evaluation, or (rank 0) while it writes; the launcher ends the other one."""
+    rng = random.Random(3)
+
+    def launch(folder, kind="none", at=1, rank=0):
+        command = [sys.executable, *LAUNCHER, "tests/killed.py", kind, str(at), str(rank), str(rng.randrange(99))]
+        command += [*QUICK, *STATEFUL, "--framework", "ref", "--output-dir", str(folder)]
+        env = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, env=env, check=False)
+
+    run = launch(tmp_path / "whole")
+    assert run.returncode == 0, run.stdout + run.stderr
+    moments = [("update", 3, 0), ("update", 2, 1), ("evaluation", 2, 1), ("temporary", 2, 0), ("rename", 5, 0)] * 2
+    places = []
+    for kind, at, rank in moments:
+        run = launch(tmp_path / "killed", kind, at, rank)
+        assert run.returncode != 0, (kind, at, rank, run.stdout, run.stderr)
+        latest = tmp_path / "killed" / LATEST
+        places.append(read_checkpoint(latest).meta["update"] if latest.exists() else 0)
+    assert len(moments) >= KILLS and len(set(places)) > 4, places
+    run = launch(tmp_path / "killed")
+    assert run.returncode == 0, run.stdout + run.stderr
+    same_end(tmp_path / "whole", tmp_path / "killed")
