@@ -112,18 +112,23 @@ STATEFUL = (
     "--mixup-alpha", "0.2", "--random-erase", "0.3", "--crop-size", "32", "--resize-size", "32", "--batch-size", "2",
     "--resume", "auto",
 )  # fmt: skip
-LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+LAUNCHERS = {
+    "ref": ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+    "paddle": ("-m", "paddle.distributed.launch", "--nproc_per_node=2"),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.weekly
-def test_ranks_of_torchrun_killed_ten_times_resume_bit_identical(tmp_path):
+@pytest.mark.parametrize("framework", LAUNCHERS)
+def test_ranks_killed_ten_times_resume_bit_identical(framework, tmp_path):
     """Either rank, in an update, an evaluation, or (rank 0) while it writes; the launcher ends the other one."""
     rng = random.Random(3)
 
     def launch(folder, kind="none", at=1, rank=0):
-        command = [sys.executable, *LAUNCHER, "tests/killed.py", kind, str(at), str(rank), str(rng.randrange(99))]
-        command += [*QUICK, *STATEFUL, "--framework", "ref", "--output-dir", str(folder)]
+        log = {"paddle": [f"--log_dir={tmp_path / 'log'}"], "ref": []}[framework]
+        command = [sys.executable, *LAUNCHERS[framework], *log, "tests/killed.py", kind, str(at), str(rank), str(rng.randrange(99))]
+        command += [*QUICK, *STATEFUL, "--framework", framework, "--output-dir", str(folder)]
         env = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, env=env, check=False)
 
