@@ -256,7 +256,10 @@ def audited(folder, source, *flags):
 def test_a_sound_port_agrees_to_1e_12(tmp_path):
     status, report = audited(tmp_path, PORT.read_text())
     assert status == 0 and (report["port"], report["reference"]) == ("mindspore", "torch")
-    exact = [q["float64_diff"] for step in report["steps"] for q in step["quantities"] if q["float64_diff"] is not None]
+    every = [q for step in report["steps"] for q in step["quantities"] if q["float64_diff"] is not None]
+    zero = "train.iter0.gradients.block.conv2.bias"  # before a normalisation: rounding alone
+    assert zero in {q["name"] for q in every}
+    exact = [q["float64_diff"] for q in every if q["name"] != zero]
     assert len(exact) > 60 and max(exact) < 1e-12
 
 
