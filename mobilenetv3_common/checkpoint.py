@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
-from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TEXT_LOG
+from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TEXT_LOG
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
@@ -116,21 +117,34 @@ class CheckpointFolder:
     Args:
         folder: made if need be.
         keep: numbered checkpoints to keep, at least 1.
+        keep_best: evaluated ones to keep by their top-1 besides, at least 1; with 1 that is ``best`` alone.
 
     Raises:
         UserError: the folder cannot be written.
     """
 
-    def __init__(self, folder: str | os.PathLike, keep: int = 3) -> None:
+    def __init__(self, folder: str | os.PathLike, keep: int = 3, keep_best: int = 1) -> None:
         self.folder = ensure_writable_dir(folder)
-        self.keep = keep
-        for name in ("*.safetensors", CONFIG, OTHER_CONFIG, TEXT_LOG, JSON_LINES):  # of a run that was killed while it wrote
+        self.keep, self.keep_best = keep, keep_best
+        for name in (
+            "*.safetensors",
+            CONFIG,
+            OTHER_CONFIG,
+            TEXT_LOG,
+            JSON_LINES,
+            *TABLES,
+        ):  # of a run that was killed while it wrote
             for leftover in self.folder.glob(f".{name}*.tmp"):
                 leftover.unlink(missing_ok=True)
 
     def numbered(self) -> list[Path]:
         """The numbered checkpoints, oldest first."""
         return sorted(self.folder.glob("update_*.safetensors"))
+
+    def top(self) -> list[Path]:
+        """The checkpoints kept by their top-1, best first; of equal ones the earlier."""
+        found = [(path, re.fullmatch(r"top_(\d\.\d+)_update_(\d+)\.safetensors", path.name)) for path in self.folder.glob("top_*")]
+        return [path for path, name in sorted(found, key=lambda of: (of[1] and (-float(of[1][1]), int(of[1][2]))) or ()) if name]
 
     def set_aside(self, source: Path | None) -> Path | None:
         """Move what an earlier run left here into ``earlier_N``, so that another run writes nothing over.
@@ -144,7 +158,7 @@ class CheckpointFolder:
         if source is not None and source.resolve().parent == self.folder.resolve():
             return None
         logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, EVENTS, *SCALARS)]
-        found = [path for path in (*self.numbered(), self.folder / LATEST, self.folder / BEST, *logs) if path.exists()]
+        found = [path for path in (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs) if path.exists()]
         if not found:
             return None
         found += [path for path in (self.folder / CONFIG, self.folder / OTHER_CONFIG) if _is_effective(path)]
@@ -156,13 +170,17 @@ class CheckpointFolder:
             path.rename(earlier / path.name)
         return earlier
 
-    def save(self, checkpoint: Checkpoint, best: bool) -> Path:
-        """Write a checkpoint, point ``latest`` (and ``best``) at it, and remove what is beyond ``keep``."""
+    def save(self, checkpoint: Checkpoint, best: bool, top1: float | None = None) -> Path:
+        """Write a checkpoint, point ``latest`` (and ``best``) at it, and remove what is beyond ``keep`` and ``keep_best``."""
         path = self.folder / f"update_{checkpoint.meta['update']:09d}.safetensors"
         write_checkpoint(path, checkpoint)
         self._link(path, LATEST)
         if best:
             self._link(path, BEST)
+        if top1 is not None and self.keep_best > 1:
+            self._link(path, f"top_{top1:.6f}_{path.name}")
+            for worse in self.top()[self.keep_best :]:
+                worse.unlink(missing_ok=True)
         for old in self.numbered()[: -self.keep]:
             old.unlink(missing_ok=True)
         return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -99,15 +100,15 @@ def evaluate(
     return Evaluation(samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion)
 
 
-def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None) -> Evaluation:
-    """Evaluate the weights, or their moving average where the run keeps one, on the validation pictures.
+def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None, averaged: bool = True) -> Evaluation:
+    """Evaluate the weights, or their moving average where the run keeps one (and ``averaged``), on the validation pictures.
 
     Raises:
         UserError: none of the pictures can be read, or the logits are not finite.
         Stopped: a rank was asked to ``stop`` before the end.
     """
     merge_statistics(run)
-    with run.average.applied():
+    with run.average.applied() if averaged else contextlib.nullcontext():
         result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision, stop)
     diverged = (
         f"training diverged before update {run.update}: logits of validation pictures are not finite; earlier checkpoints in "

@@ -43,6 +43,7 @@ class TrainPreset:
         mixup_alpha, cutmix_alpha: parameter of the Beta distribution; 0 turns the mixing off. Where both are on, each
             group of samples gets one of the two with equal probability.
         reduce_to: decode JPEGs at 1/2, 1/4 or 1/8 of their size as long as both sides keep so many pixels; None never does.
+        mix_epochs: epochs after which nothing is mixed any more; None for never.
     """
 
     crop_size: int = 224
@@ -54,6 +55,7 @@ class TrainPreset:
     random_erase_prob: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
+    mix_epochs: int | None = None
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     reduce_to: int | None = None
@@ -74,3 +76,7 @@ class TrainPreset:
     def mixes(self) -> bool:
         """Whether batches are mixed, so that labels become rows of class probabilities."""
         return self.mixup_alpha > 0 or self.cutmix_alpha > 0
+
+    def mixes_in(self, epoch: int) -> bool:
+        """Whether the batches of an epoch, counted from 0, are mixed."""
+        return self.mixes and (self.mix_epochs is None or epoch < self.mix_epochs)

@@ -16,7 +16,7 @@ from mobilenetv3_common.train_config import WHOLE_RUN, TrainConfig, flag_of
 _FREE_ON_RESUME = (
     "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
-    "check_data", "rank_timeout", "picture_cache", "picture_cache_gb",
+    "check_data", "rank_timeout", "picture_cache", "picture_cache_gb", "keep_best", "early_stop", "eval_raw",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, 
     now = {f.name: getattr(config, f.name) for f in fields(config)}
     then = {f.name: f.default for f in fields(config)} | then  # one from before a setting was there had its default
     other = [k for k in now if k not in _FREE_ON_RESUME and then[k] != now[k]]
-    if "epochs" in other and config.lr_schedule not in WHOLE_RUN:
+    if "epochs" in other and config.lr_schedule not in WHOLE_RUN and not config.mix_off_epochs:
         other.remove("epochs")
     differing = [f"{flag_of(k)} {then[k]} there, {now[k]} here" for k in other]
     if batch != global_batch:

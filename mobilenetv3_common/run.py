@@ -47,6 +47,7 @@ class Run:
         plan: this rank's batches of an epoch.
         epoch, iteration: where the run stands; ``iteration`` counts the updates of this epoch.
         best: the best top-1 so far, 0..1; -1 before the first evaluation.
+        stale: evaluations in a row without a better top-1.
         skipped: damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
         rate: learning rate of the last update.
         to_evaluate: whether the epoch that ended was not evaluated yet.
@@ -72,6 +73,7 @@ class Run:
     epoch: int = 0
     iteration: int = 0
     best: float = -1.0
+    stale: int = 0
     skipped: int = 0
     rate: float = 0.0
     to_evaluate: bool = False
@@ -174,6 +176,7 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "update": run.update,
             "global_batch": run.global_batch,
             "best": run.best,
+            "stale": run.stale,
             "to_evaluate": run.to_evaluate,
             "skipped": skipped,
             **framework.schedule_state(run.optimizer, run.schedule),
@@ -204,6 +207,7 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"checkpoint {source} has a schedule or scaler that cannot be read: resume from another one") from error
     run.epoch, run.iteration, run.best = meta["epoch"], meta["iteration"], meta["best"]
+    run.stale = int(meta.get("stale", 0))
     run.to_evaluate = bool(meta.get("to_evaluate", False))
     run.skipped = meta["skipped"] if run.ranks.first else 0
 

@@ -172,7 +172,7 @@ def collate(samples: Sequence[Sample], dataset: Samples, mix_group: int) -> tupl
     labels = arrays.asarray([label for _, label, _ in samples], dtype=arrays.int64)
     keys = [key for _, _, key in samples]
     numbers = arrays.asarray([key.sample for key in keys], dtype=arrays.int64)
-    if isinstance(preset, TrainPreset) and preset.mixes:
+    if isinstance(preset, TrainPreset) and preset.mixes_in(keys[0].epoch):
         parts = []
         for group, part in mix_groups(keys, mix_group):
             params = mix_params(preset, dataset.seed, keys[0].epoch, group, *images.shape[2:])

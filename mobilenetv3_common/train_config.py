@@ -199,6 +199,7 @@ class TrainConfig:
     random_erase: float = _augment(0.0, "probability of random erasing", within=SHARE)
     mixup_alpha: float = _augment(0.0, "parameter of mixup, 0 for none", within="[0, 1000]")
     cutmix_alpha: float = _augment(0.0, "parameter of cutmix, 0 for none", within="[0, 1000]")
+    mix_off_epochs: int = _augment(0, "last epochs without mixup and cutmix", within="[0, 1e6]")
     mix_group: int | None = _augment(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
     epochs: int = _optimization(10, "passes over the training data", within="[1, 1e6]")
     batch_size: int = _optimization(32, "pictures a rank and forward pass", within="[1, 65536]")
@@ -275,6 +276,9 @@ class TrainConfig:
     print_every: int = _run(10, "updates between log lines", within=COUNT)
     save_every: int = _run(0, "updates between checkpoints besides those at the end of each epoch, 0 for none", within=SWITCHABLE)
     keep: int = _run(3, "checkpoints kept besides latest and best", within=COUNT)
+    keep_best: int = _run(1, "best checkpoints kept by top-1: best, and with 2 or more top_TOP1_update_N", within="[1, 1e4]")
+    early_stop: int = _run(0, "evaluations in a row without a better top-1 that end the run, 0 for never", within=SWITCHABLE)
+    eval_raw: bool = _run(False, "with a moving average, evaluate the weights themselves too")
     eval_every: int = _run(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
     check_every: int = _run(1, "updates between checks that logits and gradients are finite", within=COUNT)
 
@@ -298,6 +302,9 @@ class TrainConfig:
         _require(self.lr_min <= self.lr, f"--lr-min must be at most --lr ({self.lr:g})", self.lr_min)
         _require(self.warmup_epochs < self.epochs, f"--warmup-epochs must be below --epochs ({self.epochs})", self.warmup_epochs)
         _require(not (self.sync_bn and self.freeze_bn), "--sync-bn and --freeze-bn exclude each other: leave one out", "both")
+        ends = self.mix_off_epochs == 0 or (self.mix_off_epochs < self.epochs and self.train_preset.mixes)
+        _require(ends, f"--mix-off-epochs needs mixup or cutmix, and must be below --epochs ({self.epochs})", self.mix_off_epochs)
+        _require(not self.eval_raw or self.ema_decay > 0, "--eval-raw needs a moving average (--ema-decay)", self.ema_decay)
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0
             _require(fits, f"--mix-group must divide --batch-size ({self.batch_size})", self.mix_group)
@@ -383,6 +390,7 @@ class TrainConfig:
             mixup_alpha=self.mixup_alpha,
             cutmix_alpha=self.cutmix_alpha,
             reduce_to=self.resize_size if self.reduced_decoding else None,
+            mix_epochs=self.epochs - self.mix_off_epochs if self.mix_off_epochs else None,
         )
 
     @property

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import functools
 import importlib
 import json
+import math
 import re
 import resource
 import sys
@@ -20,6 +23,7 @@ from mobilenetv3_common.files import atomic_open
 JSON_LINES = "train_log.jsonl"
 TEXT_LOG = "train.log"
 EVENTS = "watch.jsonl"  # of an observer
+TABLES = ("train.csv", "eval.csv", "eval_raw.csv")
 SCALARS = {"tensorboardx": ("tensorboardX", "SummaryWriter"), "visualdl": ("visualdl", "LogWriter")}  # folder: package, writer
 
 
@@ -81,6 +85,8 @@ class TrainLog:
             return
         self._drop_later(self.folder / JSON_LINES, self._place_of_entry)
         self._drop_later(self.folder / TEXT_LOG, self._place_of_line)
+        for name in TABLES:
+            self._drop_later(self.folder / name, functools.partial(self._place_of_row, name))
         self._writers = _scalar_writers(self.folder, self.resumed_at)
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -108,9 +114,14 @@ class TrainLog:
         """Updates done before an entry of the JSON log, and whether it is of an evaluation."""
         try:
             entry = json.loads(line)
-            return float(entry["update"]), entry["kind"] == "eval"
+            return float(entry["update"]), entry["kind"] != "train"
         except (ValueError, KeyError, TypeError):  # the half of a line that a killed run left
             return float("inf"), False
+
+    def _place_of_row(self, name: str, line: str) -> tuple[float, bool]:
+        """The same for a row of a table, whose first column counts the updates; the heading is kept."""
+        first = line.partition(",")[0]
+        return (float(first) if first.isdecimal() else -1.0 if first == "update" else math.inf), name != TABLES[0]
 
     def _place_of_line(self, line: str) -> tuple[float, bool]:
         """The same for a line of the text log; lines without a place are kept."""
@@ -140,6 +151,15 @@ class TrainLog:
         with _writing(str(self.folder / name)), open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(text + "\n")
 
+    def _append_row(self, name: str, row: dict[str, float]) -> None:
+        assert self.folder is not None
+        path = self.folder / name
+        with _writing(str(path)), open(path, "a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, row, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+
     def tick(self) -> None:
         """One update is done."""
         if self._bar is not None:
@@ -168,19 +188,28 @@ class TrainLog:
         )
         self._record("train", epoch, iteration, update, figures)
 
-    def evaluation(self, epoch: int, update: int, figures: dict[str, float], best: float) -> None:
-        """The result of an evaluation: ``top1``, ``top5``, ``loss`` and ``samples``."""
+    def evaluation(self, epoch: int, update: int, figures: dict[str, float], best: float | None) -> None:
+        """The result of an evaluation: ``top1``, ``top5``, ``loss`` and ``samples``.
+
+        Args:
+            epoch: from 0.
+            update: updates done in the whole run.
+            figures: of the evaluation.
+            best: the best top-1 so far; None for weights that are evaluated beside their moving average.
+        """
         if self.folder is None:
             return
+        ending = "of the weights without average" if best is None else f"best top1: {best:.5f}"
         self.line(
             f"[Eval epoch {epoch}] top1: {figures['top1']:.5f}, top5: {figures['top5']:.5f}, loss: {figures['loss']:.5f}, "
-            f"samples: {figures['samples']:g}, best top1: {best:.5f}"
+            f"samples: {figures['samples']:g}, {ending}"
         )
-        self._record("eval", epoch, 0, update, figures)
+        self._record("eval_raw" if best is None else "eval", epoch, 0, update, figures)
 
     def _record(self, kind: str, epoch: int, iteration: int, update: int, figures: dict[str, float]) -> None:
         entry = {"kind": kind, "epoch": epoch, "iter": iteration, "update": update, **figures}
         self._append(JSON_LINES, json.dumps(entry))
+        self._append_row(f"{kind}.csv", {"update": update, "epoch": epoch, "iter": iteration, **figures})
         self.scalars(kind, update, figures)
 
     def scalars(self, kind: str, update: int, figures: dict[str, float]) -> None:

@@ -45,7 +45,7 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         run = build_run(framework, config, ranks, builder)
         if config.check_data:
             check_pictures((run.train_index, run.val_index), config, ranks)
-        folder = CheckpointFolder(config.output_dir, config.keep) if ranks.first else None
+        folder = CheckpointFolder(config.output_dir, config.keep, config.keep_best) if ranks.first else None
         earlier = folder.set_aside(run.source) if folder is not None else None
         if folder is not None:
             written = write_effective(folder.folder, config)
@@ -74,17 +74,20 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
     watch = Stopwatch()
     batches = micro_batches(run)
     val_loader = evaluation_loader(run)
-    while run.epoch < config.epochs or run.to_evaluate:
+    while (run.epoch < config.epochs or run.to_evaluate) and not ended_early(run):
         if run.to_evaluate:
             try:
                 with run.observer.evaluating(run):
-                    result = evaluate_run(run, val_loader, stop)
+                    raw = evaluate_run(run, val_loader, stop, averaged=False) if config.eval_raw else None
+                result = evaluate_run(run, val_loader, stop)
             except Stopped:
                 return _stopped(run, log, stop.signal or signal.SIGTERM)
             best = result.top1 > run.best
-            run.best, run.to_evaluate = max(run.best, result.top1), False
+            run.best, run.stale, run.to_evaluate = max(run.best, result.top1), 0 if best else run.stale + 1, False
+            if raw is not None:
+                log.evaluation(run.epoch - 1, run.update, raw.figures(), None)
             log.evaluation(run.epoch - 1, run.update, result.figures(), run.best)
-            save(run, folder, best)
+            save(run, folder, best, result.top1)
             continue
         run.train_mode()
         while run.iteration < run.updates_per_epoch:
@@ -106,9 +109,16 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
         run.epoch, run.iteration = run.epoch + 1, 0
         run.to_evaluate = run.epoch % config.eval_every == 0 or run.epoch == config.epochs
         save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost
+    if ended_early(run):
+        log.line(f"ended early after {run.epoch} epoch(s): {run.stale} evaluation(s) without a better top-1 (--early-stop)")
     if skipped := skipped_by_all(run):
         log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
     return 0
+
+
+def ended_early(run: Run) -> bool:
+    """Whether so many evaluations brought no better top-1 that the run is over."""
+    return not run.to_evaluate and 0 < run.config.early_stop <= run.stale
 
 
 def _stopped(run: Run, log: TrainLog, number: int) -> int:
@@ -223,13 +233,14 @@ def skipped_by_all(run: Run) -> int:
     return int(run.ranks.sum([run.skipped])[0])
 
 
-def save(run: Run, folder: CheckpointFolder | None, best: bool) -> None:
+def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | None = None) -> None:
     """Write a checkpoint from rank 0, with statistics of all ranks, provided that every weight is finite.
 
     Args:
         run: between two updates; every rank has to call this.
         folder: rank 0's; None on the others.
         best: whether ``best`` shall be this one.
+        top1: of these weights, 0..1, where they were just evaluated.
 
     Raises:
         UserError: a weight is not finite, or the file cannot be written.
@@ -244,4 +255,4 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool) -> None:
         raise UserError(
             f"training diverged before update {run.update}: {spoilt[0]} is not finite; the last good checkpoint is kept"
         )
-    folder.save(checkpoint, best)
+    folder.save(checkpoint, best, top1)

@@ -2,6 +2,7 @@
 trains alike in both frameworks."""
 
 import dataclasses
+import signal
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import mobilenetv3_ref.train as theirs
 from alignment.steps import train as step6
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
-from mobilenetv3_common.checkpoint import CheckpointFolder
+from mobilenetv3_common.checkpoint import LATEST, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.run_control import STOPS
 from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES, TrainConfig
 from mobilenetv3_common.training import save
 from projects.mobilenetv3.project import PROJECT
@@ -82,9 +84,9 @@ def test_a_checkpoint_from_before_a_setting_goes_on_with_its_default(tmp_path):
     updates(package, run, package.micro_batches(run), 1)
     folder = CheckpointFolder(tmp_path)
 
-    def older(checkpoint, best):
+    def older(checkpoint, best, top1):
         checkpoint.meta["config"] = {k: v for k, v in checkpoint.meta["config"].items() if k not in ("nesterov", "l1_decay")}
-        return CheckpointFolder.save(folder, checkpoint, best)
+        return CheckpointFolder.save(folder, checkpoint, best, top1)
 
     folder.save = older
     save(run, folder, best=False)
@@ -111,6 +113,11 @@ def test_a_checkpoint_from_before_a_setting_goes_on_with_its_default(tmp_path):
         ({"param_groups": "a:lr=2;b:speed=3"}, "found 'b:speed=3'"),
         ({"param_groups": "a:lr=0"}, "lr of 'a' must be above 0"),
         ({"param_groups": "a:decay=nan"}, "decay of 'a' must be from 0 to 1"),
+        ({"mix_off_epochs": 2}, "--mix-off-epochs needs mixup or cutmix"),
+        ({"mix_off_epochs": 10, "mixup_alpha": 0.2}, "must be below --epochs (10), found 10"),
+        ({"eval_raw": True}, "--eval-raw needs a moving average"),
+        ({"early_stop": -1}, "--early-stop must be from 0"),
+        ({"keep_best": 0}, "--keep-best must be from 1"),
         ({"layer_decay": 0.0}, "--layer-decay must be above 0 to 1"),
         ({"lr_power": 0.0}, "--lr-power must be above 0"),
     ],
@@ -138,6 +145,49 @@ def test_groups_by_name_move_as_they_say_and_frozen_parameters_stay(package, bui
     for rules, words in (("7.*:lr=2", "fits no parameter"), ("*:frozen", "freezes every parameter")):
         with pytest.raises(UserError, match=words):
             package.build_run(dataclasses.replace(config, param_groups=rules), package.Ranks(), builder)
+
+
+@pytest.mark.parametrize(("package", "builder"), BUILDERS, ids=["paddle", "ref"])
+def test_the_last_epochs_are_not_mixed(package, builder):
+    config = changed(CONFIG, {"mixup_alpha": 0.2, "mix_off_epochs": 1, "epochs": 2})
+    run = package.build_run(config, package.Ranks(), builder)
+    labels = [labels.ndim for (_, labels), _ in package.micro_batches(run)]
+    assert labels == [2] * run.updates_per_epoch + [1] * run.updates_per_epoch
+    updates(package, run, package.micro_batches(run), 2 * run.updates_per_epoch)
+
+
+@pytest.fixture
+def own_signals():
+    """What a run in this process does to its signals is undone."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.set_wakeup_fd(-1)
+
+
+def test_a_run_ends_early_keeps_its_best_and_resumes_as_if_it_had_not_stopped(own_signals, tmp_path):
+    """The learning rate is so small that no evaluation after the first is better."""
+    package, builder = theirs, BUILDERS[1][1]
+    changes = {"epochs": 6, "early_stop": 2, "keep_best": 2, "ema_decay": 0.5, "eval_raw": True}
+    changes |= {"lr": 1e-9, "lr_schedule": "constant"}
+    config = dataclasses.replace(changed(CONFIG, changes), output_dir=str(tmp_path / "whole"))
+    assert package.train(config, builder) == 0
+    folder = CheckpointFolder(tmp_path / "whole")
+    assert read_checkpoint(tmp_path / "whole" / LATEST).meta["stale"] == 2
+    assert "ended early after 3 epoch(s): 2 evaluation(s)" in (tmp_path / "whole" / "train.log").read_text()
+    assert [path.name.split("_update_")[1] for path in folder.top()] == ["000000004.safetensors", "000000008.safetensors"]
+    tables = {name: (tmp_path / "whole" / name).read_text().splitlines() for name in ("train.csv", "eval.csv", "eval_raw.csv")}
+    assert [line.split(",")[0] for line in tables["eval.csv"]] == ["update", "4", "8", "12"]
+    assert tables["eval_raw.csv"][0] == tables["eval.csv"][0] == "update,epoch,iter,top1,top5,loss,samples,skipped"
+    assert package.train(dataclasses.replace(config, resume="auto"), builder) == 0, "it stays ended"
+    assert read_checkpoint(tmp_path / "whole" / LATEST).meta["epoch"] == 3
+    part = dataclasses.replace(config, output_dir=str(tmp_path / "part"))
+    assert package.train(dataclasses.replace(part, epochs=2), builder) == 0
+    assert package.train(dataclasses.replace(part, resume="auto"), builder) == 0
+    assert read_checkpoint(tmp_path / "part" / LATEST).meta["stale"] == 2
+    for name in ("eval.csv", "eval_raw.csv"):
+        assert (tmp_path / "part" / name).read_text().splitlines() == tables[name], "every evaluation once"
 
 
 # Fifty updates of both frameworks, and of the reference from weights moved by one ulp: step 6's own check, in small.

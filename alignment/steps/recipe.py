@@ -39,7 +39,7 @@ RECIPE = TrainConfig(
 REPLACED = (
     "framework", "num_classes", "pretrained", "reset_classifier", "data_path", "on_bad_image", "workers", "resize_size",
     "crop_size", "batch_size", "mix_group", "sync_bn", "device", "amp_level", "amp_dtype", "threads", "seed", "output_dir",
-    "resume", "print_every", "save_every", "keep", "eval_every", "check_every",
+    "resume", "print_every", "save_every", "keep", "keep_best", "early_stop", "eval_raw", "eval_every", "check_every",
 )  # fmt: skip
 BITS = 4  # ... and to how many significant bits its numbers are rounded, so that float32 holds what is computed from them
 MOST_BETA, LEAST_EPS = 0.96875, 2.0**-10  # as in ``RECIPE``: powers of beta, and gradients that are zero but for rounding
@@ -79,6 +79,7 @@ def in_small(config: TrainConfig, model: str, epochs: int) -> TrainConfig:
         "lr_step_epochs": max(1, round(config.lr_step_epochs * share)),
         "lr_restart_epochs": max(1, round(config.lr_restart_epochs * share)),
         "lr_milestones": milestones or None,
+        "mix_off_epochs": min(max(1, round(config.mix_off_epochs * share)), epochs - 1) if config.mix_off_epochs else 0,
         "lr": rounded(config.lr * scale),
         "lr_min": rounded(config.lr_min * scale),
         "accumulate": min(config.accumulate, MOST_ACCUMULATED),
@@ -118,6 +119,7 @@ def topics(config: TrainConfig) -> list[str]:
         "dropout": config.dropout,
         "mixup": config.mixup_alpha,
         "cutmix": config.cutmix_alpha,
+        "mixing off at the end": config.mix_off_epochs,
         "random erasing": config.random_erase,
         "horizontal flip": config.hflip_prob,
         AUGMENTATIONS.get(config.auto_augment or "", "no automatic augmentation"): config.auto_augment,

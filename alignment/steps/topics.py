@@ -17,6 +17,9 @@ TOPICS: dict[int, tuple[str, ...]] = {
         "bias weight decay", "gradient clipping", "accumulation", "label smoothing", "scaled learning rate",
         "square-root scaling", "Nesterov momentum", "L1 decay", "parameter groups", "layer-wise decay",
     ),
-    6: ("moving average", "freezing", "freezing by name", "resumed run", "evaluation loop", "diverging run"),
+    6: (
+        "moving average", "freezing", "freezing by name", "mixing off at the end", "resumed run", "evaluation loop",
+        "diverging run",
+    ),
 }  # fmt: skip
 AUGMENTATIONS = {"imagenet": "autoaugment", "ra": "randaugment", "ta_wide": "trivialaugment"}  # of recipes, in these words
