@@ -388,7 +388,7 @@ def test_the_page_of_the_description(server, scheme):
     with browser() as chromium, opened(chromium, f"http://127.0.0.1:{server}/docs", color_scheme=scheme, viewport=PHONE) as page:
         page.wait_for_selector("details")
         assert {"pictures", "health", "open inference protocol"} == set(page.locator("h2").all_inner_texts())
-        page.locator("summary", has_text="/infer").first.click()
+        page.locator("summary", has_text="{model}/infer").first.click()
         text = page.inner_text("details[open]")
         assert "Inference-Header-Content-Length" in text and '"inputs"' in text and "413: too many bytes" in text
         assert f"127.0.0.1:{server}/v2/models/mobilenet_v3_small/infer" in text
