@@ -232,7 +232,7 @@ class TrainConfig:
         metavar="RULES",
     )
     layer_decay: float = _optimization(1.0, "factor of the learning rate from each block to the one before it", within="(0, 1]")
-    lr_schedule: str = _schedule("cosine", "how the learning rate moves", SCHEDULES)
+    lr_schedule: str = _schedule("cosine", "how the learning rate moves", SCHEDULES, metavar="NAME")
     lr_unit: str = _schedule("update", "what the schedule moves by", ("update", "epoch"))
     lr_step_epochs: int = _schedule(30, "step schedule: epochs between steps", within=COUNT)
     lr_milestones: str | None = _schedule(

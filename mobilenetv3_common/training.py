@@ -79,7 +79,7 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
             try:
                 with run.observer.evaluating(run):
                     raw = evaluate_run(run, val_loader, stop, averaged=False) if config.eval_raw else None
-                result = evaluate_run(run, val_loader, stop)
+                    result = evaluate_run(run, val_loader, stop)
             except Stopped:
                 return _stopped(run, log, stop.signal or signal.SIGTERM)
             best = result.top1 > run.best

@@ -362,7 +362,7 @@ def test_the_command_prints_a_table_and_writes_page_and_json(lite_folders, tmp_p
         (["data", "lite_data", "--processes", "0"], "--processes must be at least 1"),
         (["data", "lite_data", "--near", "2"], "--near must be from 0 to below 1"),
         (["data"], "the following arguments are required: DIR"),
-        (["watch"], "invalid choice: 'watch'"),
+        (["look"], "invalid choice: 'look'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):

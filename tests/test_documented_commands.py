@@ -251,7 +251,6 @@ EXPECTED: dict[str, Run] = {
     r"python tools/predict\.py --img-path lite_data/val/cat/cat_0\.JPEG .*": Run((r"^ +[6-9]\d\.\d\d %  cat",), shown=2),
     r"python tools/predict\.py --img-path lite_data/val .*--topk 3": Run((r"^lite_data/val/cat/cat_0\.JPEG\n.*cat\n.*\n.*%",)),
     r"python tools/predict\.py --img-path lite_data/val .*--json --save-dir .*": Run((r'"name": "cat"',)),
-    r"nginx .*": Run(background=True, weekly="tests/test_workers.py starts nginx with the same file"),
     r"python tools/export_model\.py .*output/lite/.*--triton .*": Run(
         (r"output/lite/models/mobilenet_v3_small: a model for Triton",)
     ),

@@ -81,7 +81,7 @@ def test_train_and_eval_take_the_name(host, monkeypatch):
     import mobilenetv3_paddle.train as package
 
     seen = []
-    monkeypatch.setattr(package, "train", lambda config: seen.append(config.pretrained) or 0)
+    monkeypatch.setattr(package, "train", lambda config, **_: seen.append(config.pretrained) or 0)
     monkeypatch.setattr(package, "evaluate_config", lambda config, ranks: seen.append(config.pretrained) or sys.exit(0))
     assert train.main(["--data-path", "lite_data", "--pretrained", "torchvision", "--model", SMALL]) == 0
     with pytest.raises(SystemExit):

@@ -155,7 +155,7 @@ def test_bad_flags_give_one_line_and_leave_no_run(flags, said, tmp_path):
         ("epochs: 2.5\n", "epochs must be int, found 2.5"),
         ("sync_bn: 1\n", "sync_bn must be bool, found 1"),
         ("lr: [1]\n", "lr must be float, found [1]"),
-        ("optimizer: adam\n", "unknown optimizer 'adam'"),
+        ("optimizer: adamax\n", "unknown optimizer 'adamax'"),
         ("framework: torch\n", "--framework must be one of paddle, ref"),
         ("- a\n", "must hold 'key: value' lines"),
         ("a: [\n", "is not YAML"),

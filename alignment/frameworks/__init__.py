@@ -66,7 +66,7 @@ def load_first(texts: Iterable[str]) -> None:
 
 def _source(module: str) -> str:
     """The text of a module's file, found without importing what it is in; ``""`` where there is none."""
-    if module.endswith(".py"):
+    if module.endswith(".py") or not module:
         file = Path(module)
     else:
         parts = Path(*module.split("."))

@@ -71,7 +71,8 @@ def apply_update(
 @paddle.no_grad()
 def add_l1_decay(optimizer: paddle.optimizer.Optimizer) -> None:
     """Add each group's L1 penalty to its gradients: ``l1_decay`` times the sign of the weight."""
-    for group in optimizer._param_groups:
+    groups = [group for group in optimizer._param_groups if isinstance(group, dict)]  # parameters where none were given
+    for group in groups:
         for parameter in group["params"] if group.get("l1_decay") else ():
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.sign() * group["l1_decay"])

@@ -12,6 +12,7 @@ from paddle import nn
 from alignment.project import Project
 from mobilenetv3_paddle.train import (
     accumulate_gradients,
+    apply_update,
     build_optimizer,
     build_schedule,
 )
@@ -107,8 +108,7 @@ def never_updated(stack, project):
 @fault("optimizer", 5, "apply_update", Kind.CLIPPING_MISSING)
 def clipping_missing(stack, project):
     def step(model, optimizer, clip_norm=None):
-        optimizer.step()
-        optimizer.clear_grad()
+        apply_update(model, optimizer)
 
     return project.with_port("train", apply_update=step)
 
