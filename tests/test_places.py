@@ -15,7 +15,7 @@ from alignment.localize.stages import batches, data, locate, loss, mixing, model
 from alignment.steps.result import StepResult
 from mobilenetv3_paddle.data import ImageDataset, eval_transform, mix_batch, train_transform
 from mobilenetv3_paddle.loss import CrossEntropyLoss
-from mobilenetv3_paddle.train import accumulate_gradients
+from mobilenetv3_paddle.train import accumulate_gradients, apply_update
 from projects.mobilenetv3.faults.base import with_model
 from projects.mobilenetv3.faults.loss import loss_of
 from projects.mobilenetv3.project import PROJECT
@@ -126,8 +126,7 @@ def clipping(change):
     def update(model, optimizer, clip_norm=None):
         if clip_norm is not None:
             change([p for p in model.parameters() if not p.stop_gradient], clip_norm)
-        optimizer.step()
-        optimizer.clear_grad()
+        apply_update(model, optimizer)
 
     return PROJECT.with_port("train", apply_update=update)
 
