@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
+import torch
 
 import mobilenetv3_common.training
 import mobilenetv3_paddle.train.framework as port_framework
@@ -395,3 +396,10 @@ def test_figures_are_counted_as_by_hand(left_out):
     assert (found["samples"], found["skipped"]) == (count, len(left_out))
     assert (found["top1"], found["top5"]) == (1 / count, 2 / count)
     assert found["confusion"][2, 1] == 1 and found["confusion"].sum() == count
+
+
+def test_two_threads_leave_the_default_type_as_it_was():
+    """The roundings, which both ask for first, are made by building a model of the port."""
+    before = paddle.get_default_dtype(), torch.get_default_dtype()
+    runs.compare(Context(PROJECT), result())
+    assert (paddle.get_default_dtype(), torch.get_default_dtype()) == before == ("float32", torch.float32)

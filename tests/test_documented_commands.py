@@ -72,7 +72,14 @@ EXPECTED: dict[str, Run] = {
     r"make format": Run((r"files left unchanged",), instead=(MADE,)),
     r"make align": Run((*(PASSED.format(step) for step in range(1, 7)), r"results: result/report\.html"), instead=(MADE,)),
     # The environment has it all; an installation would change it.
-    r"pip install (?!--no-deps).*": Run((r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)),
+    r"pip install .*mindspore.*": Run(
+        (r"Would install .*mobilenetv3-reproduction",),
+        instead=((r"$", " --dry-run"),),
+        weekly="it downloads 800 MB, as make align-mindspore",
+    ),
+    r"pip install (?!--no-deps)(?!.*mindspore).*": Run(
+        (r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)
+    ),
     r"pip install --no-deps .*padiff.*": Run(weekly="what needs PaDiff runs weekly: tests/test_align_command.py has its flag"),
     r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
     r"python tools/align\.py --inject (?!list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),

@@ -209,6 +209,8 @@ Submit = Callable[..., "Future[Any]"]
 @contextlib.contextmanager
 def beside(context: Context) -> Iterator[Submit]:
     """Something that runs the reference beside the port, one thread each; two sides of one framework take turns."""
+    # Both threads ask for these, which are made by building both sides; and a framework has one default type for all threads.
+    _ = context.roundings
     if context.port.framework.name != context.reference.framework.name:
         with ThreadPoolExecutor(1) as executor:
             yield executor.submit
