@@ -385,6 +385,8 @@ def test_a_part_without_checkpoints_says_so():
     runs.compare(Context(lacking), made)
     assert made.not_run == "resumption: the train part of the port has no save"
     assert "resumed run" not in made.covers and made.passed and "run.weights" in [q.name for q in made.quantities]
+    # Of two threads, one may build a model of the other's side, and must not leave its default type behind.
+    assert (paddle.get_default_dtype(), torch.get_default_dtype()) == ("float32", torch.float32)
 
 
 @pytest.mark.parametrize("left_out", [(), (2,)])
@@ -396,10 +398,3 @@ def test_figures_are_counted_as_by_hand(left_out):
     assert (found["samples"], found["skipped"]) == (count, len(left_out))
     assert (found["top1"], found["top5"]) == (1 / count, 2 / count)
     assert found["confusion"][2, 1] == 1 and found["confusion"].sum() == count
-
-
-def test_two_threads_leave_the_default_type_as_it_was():
-    """The roundings, which both ask for first, are made by building a model of the port."""
-    before = paddle.get_default_dtype(), torch.get_default_dtype()
-    runs.compare(Context(PROJECT), result())
-    assert (paddle.get_default_dtype(), torch.get_default_dtype()) == before == ("float32", torch.float32)
