@@ -121,3 +121,57 @@ def test_in_training_mode_its_biased_variance_is_found_and_nothing_else(audit):
 def test_its_mistakes_and_those_of_large_values_alone_are_named(audit, port, flags, words):
     status, mistakes, said = audit(port, *flags)
     assert status == 1 and words in mistakes[0], said
+
+
+PADDLE_TOKENS = """
+from paddle import nn
+
+class Net(nn.Layer):
+    def __init__(self, eps=1e-5):
+        super().__init__()
+        self.embed, self.mix = nn.Linear(6, 8), nn.Linear(8, 8)
+        self.norm, self.head = nn.LayerNorm(8, epsilon=eps), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.embed(x)
+        return self.head(self.norm((x + nn.functional.gelu(self.mix(x)))[:, 0]))
+
+def wrong(): return Net(1e-3)
+
+class Last(Net):
+    def forward(self, x):
+        x = self.embed(x)
+        return self.head(self.norm((x + nn.functional.gelu(self.mix(x)))[:, -1]))
+"""
+TORCH_TOKENS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix = nn.Linear(6, 8), nn.Linear(8, 8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.embed(x)
+        return self.head(self.norm(x + nn.functional.gelu(self.mix(x)))[:, 0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("port", "status", "words"),
+    [
+        ("Net", 0, "Passed, as far as"),
+        ("wrong", 1, "first divergence: forward: norm: wrong eps 0.001, expected 1e-05"),
+        ("Last", 1, "first divergence: forward: Last.forward: "),
+    ],
+)
+def test_a_module_of_another_form_is_no_mistake_where_the_outputs_agree(tmp_path, capsys, port, status, words):
+    """One side normalises the first token alone, the other takes the first of the normalised ones."""
+    (tmp_path / "theirs.py").write_text(TORCH_TOKENS)
+    (tmp_path / "ours.py").write_text(PADDLE_TOKENS)
+    sides = ["--port", f"{tmp_path}/ours.py:{port}", "--reference", f"{tmp_path}/theirs.py:Net"]
+    assert main(["audit", *sides, "--input", "2x4x6", "--report", str(tmp_path / "report")]) == status
+    said = capsys.readouterr().out
+    assert words in said, said
+    assert "expected after it" not in said, "the token may be taken on either side of the normalisation"
