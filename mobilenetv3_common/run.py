@@ -122,7 +122,7 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
     train_index, val_index = index_splits(config.data_path, config.num_classes, config.match_classes)
     if config.pretrained and not config.reset_classifier:
         refuse_other_classes(config.pretrained, train_index, config.match_classes)
-    plan = BatchPlan(len(train_index), config.batch_size, config.seed, True, True, ranks.rank, ranks.world_size)
+    plan = training_plan(config, len(train_index), ranks)
     updates_per_epoch = len(plan) // config.accumulate
     if updates_per_epoch == 0:
         raise UserError(
@@ -158,6 +158,38 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
         restore(run, read_checkpoint(run.source), str(run.source))
     run.parallel = framework.parallel(model, ranks)
     return run
+
+
+def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan:
+    """The training batches of this rank.
+
+    Raises:
+        UserError: the pictures do not fill a batch, or the incomplete last one cannot be trained.
+    """
+    plan = BatchPlan(
+        pictures,
+        config.batch_size,
+        config.seed,
+        True,
+        True,
+        ranks.rank,
+        ranks.world_size,
+        pad=not config.drop_last,
+        repeats=config.repeat_augment,
+    )
+    last = plan.place(len(plan) - 1)[1]
+    if last == 1 and config.lonely_batch(1):
+        raise UserError(
+            f"the last batch of an epoch has one picture a rank, and --crop-size {config.crop_size} leaves BatchNorm one value a "
+            "channel, whose variance is 0: use --drop-last or another --batch-size"
+        )
+    group = config.mix_group or config.batch_size
+    if config.train_preset.mixes and ranks.world_size > 1 and last % group:
+        raise UserError(
+            f"the last batch of an epoch has {last} picture(s) a rank, which do not divide into mixing groups of {group}: use "
+            "--drop-last or another --mix-group"
+        )
+    return plan
 
 
 def checkpoint_of(run: Run, skipped: int) -> Checkpoint:

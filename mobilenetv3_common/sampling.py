@@ -32,16 +32,23 @@ def generator(stream: str, seed: int, *key: int) -> np.random.Generator:
 
 
 class SampleKey(NamedTuple):
-    """What a loader worker needs to make one sample: which epoch, which picture, and its place in the epoch's order."""
+    """What a loader worker needs to make one sample: which epoch, which picture, and its place in the epoch's order.
+
+    ``repeat`` tells the repetitions of one picture apart, each of which has draws of its own; 0 is the first.
+    """
 
     epoch: int
     sample: int
     position: int
+    repeat: int = 0
 
 
 def epoch_order(size: int, seed: int, epoch: int, shuffle: bool = True) -> np.ndarray:
     """The order of samples in an epoch: a permutation of 0 .. ``size`` - 1 (int64), or just that where not shuffled."""
     return generator("order", seed, epoch).permutation(size) if shuffle else np.arange(size)
+
+
+REPEATS_ROUND = 256  # an epoch of repeated samples has a multiple of so many
 
 
 @dataclass
@@ -51,9 +58,21 @@ class BatchPlan:
     A global batch is ``batch_size * world_size`` consecutive samples of the epoch's order, of which every rank takes
     its own ``batch_size``. So N ranks together see, step for step, what one process with an N-fold batch sees.
 
-    Training (``drop_last``) leaves the incomplete last global batch out, so every rank makes equally many steps.
+    Training (``drop_last``) leaves the incomplete last global batch out, so every rank makes equally many steps. With
+    ``pad`` it is kept: the ranks share it equally, and the epoch's first samples fill up what is missing to the next multiple
+    of the number of ranks (as torch's ``DistributedSampler`` does; one rank needs none).
     Evaluation leaves out nothing and pads nothing: each sample is in exactly one batch of one rank, and ranks may have
     different numbers of batches.
+
+    With ``repeats`` above 1 each sample comes so many times in a row, and the ranks take turns, so that the repetitions of a
+    sample are on different ranks; an epoch has as many samples as before, rounded down to a multiple of 256 where there are
+    so many. Those are the indices of ``RASampler`` in torchvision's references, and of ``RepeatAugSampler`` in timm.
+
+    Attributes:
+        size: samples of the data set.
+        batch_size: of one rank.
+        pad: keep the incomplete last batch of training, of equal size on every rank.
+        repeats: of each sample, at least 1.
 
     Raises:
         UserError: a size below 1, a rank outside the world, or training data smaller than one global batch.
@@ -67,33 +86,60 @@ class BatchPlan:
     rank: int = 0
     world_size: int = 1
     epoch: int = 0
+    pad: bool = False
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise UserError(f"batch size must be at least 1, found {self.batch_size}")
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank {self.rank} is outside a world of {self.world_size}")
-        if self.drop_last and self.size < self.batch_size * self.world_size:
+        if self.drop_last and not self.pad and self.used < self.batch_size * self.world_size:
             raise UserError(
-                f"{self.size} training pictures do not fill one batch of {self.batch_size} on {self.world_size} rank(s): "
+                f"{self.used} training pictures do not fill one batch of {self.batch_size} on {self.world_size} rank(s): "
                 "use a smaller batch size"
             )
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    @property
+    def used(self) -> int:
+        """Samples of an epoch, before an incomplete last batch is left out or filled up."""
+        if self.repeats == 1:
+            return self.size
+        return (self.size // REPEATS_ROUND * REPEATS_ROUND or self.size) // self.world_size * self.world_size
+
     def __len__(self) -> int:
         step = self.batch_size * self.world_size
+        if self.pad:
+            return -(-self.used // step)
         if self.drop_last:
-            return self.size // step
-        return len(range(self.rank * self.batch_size, self.size, step))
+            return self.used // step
+        return len(range(self.rank * self.batch_size, self.used, step))
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Where a batch of this rank begins among the epoch's places, and how many samples it has."""
+        step = self.batch_size * self.world_size
+        left = self.used - number * step
+        if self.pad and left < step:
+            share = -(-left // self.world_size)
+            return number * step + self.rank * share, share
+        start = number * step + self.rank * self.batch_size
+        return start, min(self.batch_size, self.used - start)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
         order = epoch_order(self.size, self.seed, self.epoch, self.shuffle)
         for number in range(len(self)):
-            start = (number * self.world_size + self.rank) * self.batch_size
-            stop = min(start + self.batch_size, self.size)
-            yield [SampleKey(self.epoch, int(order[at]), at) for at in range(start, stop)]
+            start, count = self.place(number)
+            if self.repeats == 1:
+                yield [SampleKey(self.epoch, int(order[at % self.size]), at) for at in range(start, start + count)]
+                continue
+            turns = [(number * self.batch_size + at) * self.world_size + self.rank for at in range(count)]
+            yield [
+                SampleKey(self.epoch, int(order[turn // self.repeats]), start + at, turn % self.repeats)
+                for at, turn in enumerate(turns)
+            ]
 
 
 @dataclass
@@ -179,10 +225,10 @@ def sample_params(preset: TrainPreset, seed: int, key: SampleKey, height: int, w
     Args:
         preset: what is switched on and how strongly.
         seed: the run's seed.
-        key: epoch and picture.
+        key: epoch, picture and repetition.
         height, width: size of the decoded picture in pixels, at least 1.
     """
-    at = (seed, key.epoch, key.sample)
+    at = (seed, key.epoch, key.sample, *([key.repeat] if key.repeat else []))
     size = preset.crop_size
     ops: tuple[tuple[str, float], ...] = ()
     if preset.auto_augment is not None:

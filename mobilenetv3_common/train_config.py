@@ -203,6 +203,10 @@ class TrainConfig:
     mix_group: int | None = _augment(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
     epochs: int = _optimization(10, "passes over the training data", within="[1, 1e6]")
     batch_size: int = _optimization(32, "pictures a rank and forward pass", within="[1, 65536]")
+    drop_last: bool = _optimization(True, "leave the incomplete last batch of an epoch out")
+    repeat_augment: int = _augment(
+        1, "repeated augmentation: so many augmentations of each picture in a row, in an epoch as long as before", within="[1, 64]"
+    )
     accumulate: int = _optimization(1, "forward passes an update", within="[1, 65536]")
     optimizer: str = _optimization("sgd", "optimizer", OPTIMIZERS)
     lr: float = _schedule(0.1, "learning rate", within="(0, inf)")
@@ -308,9 +312,10 @@ class TrainConfig:
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0
             _require(fits, f"--mix-group must divide --batch-size ({self.batch_size})", self.mix_group)
-        lonely = self.model in MODELS and self.batch_size == 1 and self.crop_size <= 32 and not (self.sync_bn or self.freeze_bn)
+        whole = self.drop_last or self.accumulate == 1
+        _require(whole, "--no-drop-last needs batches that are updates: --accumulate must be 1", self.accumulate)
         _require(
-            not lonely,
+            not self.lonely_batch(self.batch_size),
             f"--batch-size 1 with --crop-size {self.crop_size} leaves BatchNorm one value a channel, whose variance is 0: "
             "--batch-size must be at least 2, or give --freeze-bn",
             self.batch_size,
@@ -319,6 +324,11 @@ class TrainConfig:
         self.optimizer_config(1)
         self.schedule_config(MANY)
         self.train_preset, self.eval_preset  # noqa: B018
+
+    def lonely_batch(self, pictures: int) -> bool:
+        """Whether a batch of so many pictures leaves BatchNorm one value a channel."""
+        small = self.model in MODELS and self.crop_size <= 32
+        return small and pictures == 1 and not (self.sync_bn or self.freeze_bn)
 
     def optimizer_config(self, global_batch: int) -> OptimizerConfig:
         """The optimizer for ``global_batch`` pictures an update."""

@@ -161,8 +161,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
     first = run.iteration * config.accumulate
 
     def begin(number: int) -> None:
-        place = ((first + number) * run.ranks.world_size + run.ranks.rank) * config.batch_size
-        run.dropout.at(run.epoch, place)
+        run.dropout.at(run.epoch, run.plan.place(first + number)[0])
 
     def watch(logits: Tensor, labels: Tensor) -> None:
         guard.watch(logits)

@@ -5,6 +5,7 @@ The shared code is changed in place, so that port and reference agree and only w
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import sys
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.slow  # make test-slow
 CROP, ERASING = sampling.random_resized_crop_box, sampling.random_erasing_box
 DRAW, MIX = sampling.sample_params, sampling.mix_params
 RAND, TRIVIAL, IMAGENET = sampling.rand_augment, sampling.trivial_augment_wide, sampling.auto_augment_imagenet
+BatchPlan, BATCHES, PLACE = sampling.BatchPlan, sampling.BatchPlan.__iter__, sampling.BatchPlan.place
 GENERATOR, ORDER = sampling.generator, sampling.epoch_order
 
 
@@ -268,6 +270,25 @@ def interleaved(plan):
             yield keys
 
 
+def repeated_in_blocks(plan):
+    """The repetitions of a picture on one rank, where torchvision deals them out."""
+    contiguous = BATCHES(plan)
+    if plan.repeats == 1:
+        return contiguous
+    own = BatchPlan(**(dataclasses.asdict(plan) | {"rank": 0, "world_size": 1}))
+    return iter(list(BATCHES(own))[plan.rank :: plan.world_size])
+
+
+def without_pad(plan):
+    other = copy.copy(plan)
+    other.pad = False
+    return other
+
+
+def same_draws(preset, seed, key, *size):
+    return DRAW(preset, seed, key._replace(repeat=0), *size)
+
+
 def order_with(change):
     return lambda monkeypatch: monkeypatch.setattr(sampling, "epoch_order", change)
 
@@ -287,6 +308,15 @@ def groups_of_the_batch(monkeypatch):
 PLANS = {
     "padded ranks": (plan_with(__iter__=padded), ("BatchPlan: shards", "shards_overlap")),
     "interleaved ranks": (plan_with(__iter__=interleaved), ("BatchPlan: order", "order")),
+    "kept last batch of other sizes": (
+        plan_with(place=lambda plan, n: PLACE(without_pad(plan), n)),
+        ("BatchPlan: last batch", "batch_dropped"),
+    ),
+    "repetitions on one rank": (plan_with(__iter__=repeated_in_blocks), ("BatchPlan: repeats", "order")),
+    "repetitions drawn once": (
+        lambda monkeypatch: monkeypatch.setattr(sampling, "sample_params", same_draws),
+        ("sample_params", ""),
+    ),
     "epochs in one order": (order_with(first_epochs), ("epoch_order: epoch", "not_reshuffled")),
     "rolled, not shuffled": (order_with(rolled), ("epoch_order", "distribution")),
     "groups of the batch": (groups_of_the_batch, ("mix_groups", "")),

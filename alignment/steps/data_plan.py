@@ -15,6 +15,7 @@ from alignment.distributions import as_stated
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from mobilenetv3_common import sampling
+from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 
 CASES = [(size, batch, world) for size in (1, 5, 16, 33) for batch in (1, 4) for world in (1, 2, 3)]
@@ -72,6 +73,47 @@ def training(seed: int) -> Iterator[Wrong]:
             yield Wrong("BatchPlan: ranks", "the ranks together do not follow the epoch's order", case)
         if [key.position for key in together] != list(range(len(together))) or {key.epoch for key in together} != {1}:
             yield Wrong("BatchPlan: keys", "a sample's key has another epoch or place in the order", case)
+
+
+def kept(seed: int) -> Iterator[Wrong]:
+    """With ``pad`` the incomplete last batch is shared equally, and filled up from the epoch's beginning where ranks need it."""
+    for size, batch, world in CASES:
+        plans = [BatchPlan(size, batch, seed, True, True, rank, world, epoch=1, pad=True) for rank in range(world)]
+        ranks = [list(plan) for plan in plans]
+        case = f"{size} pictures in batches of {batch} on {world} rank(s)"
+        steps = -(-size // (batch * world))
+        equal = all(len({len(of_rank[step]) for of_rank in ranks}) == 1 for step in range(steps) if _all_have(ranks, step))
+        if any(len(found) != steps for found in ranks) or not equal:
+            yield Wrong("BatchPlan: last batch", "ranks have batches of different sizes", f"{case}: {[len(f) for f in ranks]}")
+            continue
+        shuffled = sampling.epoch_order(size, seed, 1).tolist()
+        together = [key.sample for step in range(steps) for found in ranks for key in found[step]]
+        expected = (shuffled * world)[: -(-size // world) * world]
+        if together != expected:
+            yield Wrong("BatchPlan: last batch", "the last batch is not what is left, filled up from the beginning", case)
+
+
+def _all_have(ranks: list[Batches], step: int) -> bool:
+    return all(step < len(found) for found in ranks)
+
+
+def repeated(seed: int) -> Iterator[Wrong]:
+    """Each picture ``repeats`` times in a row, dealt out to the ranks in turn: torchvision's ``RASampler``."""
+    for size, world, repeats in ((300, 1, 3), (300, 2, 3), (600, 3, 2)):
+        case = f"{size} pictures, {repeats} repetitions on {world} rank(s)"
+        in_a_row = np.repeat(sampling.epoch_order(size, seed, 1), repeats)
+        for rank in range(world):
+            plan = BatchPlan(size, 4, seed, True, True, rank, world, epoch=1, repeats=repeats)
+            keys = [key for batch in plan for key in batch]
+            length = size // 256 * 256 // world // 4 * 4
+            if [key.sample for key in keys] != in_a_row[rank::world][:length].tolist():
+                yield Wrong("BatchPlan: repeats", "other pictures than torchvision's RASampler", f"{case}: rank {rank}")
+            if any(key.repeat != (rank + world * at) % repeats for at, key in enumerate(keys)):
+                yield Wrong("BatchPlan: repeats", "repetitions are not told apart", f"{case}: rank {rank}")
+    preset = TrainPreset()
+    crops = {sampling.sample_params(preset, seed, SampleKey(0, 3, 0, repeat), 300, 400).crop for repeat in range(4)}
+    if len(crops) < 4:
+        yield Wrong("sample_params", "repetitions of a picture have the same draws", f"{crops}")
 
 
 def order(seed: int) -> Iterator[Wrong]:
@@ -133,7 +175,15 @@ def permutations(seed: int, size: int = 4, epochs: int = 2400) -> Quantity:
     return as_stated("plan.permutations", counted, epochs, {order: 1 / len(every) for order in every})
 
 
-STATEMENTS = {"evaluation": evaluation, "training": training, "order": order, "resumed": resumed, "groups": groups}
+STATEMENTS = {
+    "evaluation": evaluation,
+    "training": training,
+    "kept": kept,
+    "repeated": repeated,
+    "order": order,
+    "resumed": resumed,
+    "groups": groups,
+}
 
 
 def run(context: Context, result: StepResult) -> None:
@@ -145,4 +195,4 @@ def run(context: Context, result: StepResult) -> None:
             break
         result.quantities.append(row)
     result.quantities.append(permutations(context.seed))
-    result.cover("order of batches", "batches over ranks")
+    result.cover("order of batches", "batches over ranks", "kept last batch", "repeated augmentation")

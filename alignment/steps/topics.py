@@ -10,7 +10,7 @@ TOPICS: dict[int, tuple[str, ...]] = {
     1: ("training mode", "initialisation"),
     2: (
         "random resized crop", "horizontal flip", "autoaugment", "randaugment", "trivialaugment", "random erasing", "mixup",
-        "cutmix", "OpenCV backend",
+        "cutmix", "OpenCV backend", "kept last batch", "repeated augmentation",
     ),
     5: (
         *OPTIMIZERS, *(f"{name} schedule" for name in SCHEDULES), "warm-up", "warm-up by epoch", "norm weight decay",

@@ -25,6 +25,7 @@ KINDS = {
     "BatchPlan: order": Kind.ORDER,
     "BatchPlan: ranks": Kind.ORDER,
     "BatchPlan: last batch": Kind.BATCH_DROPPED,
+    "BatchPlan: repeats": Kind.ORDER,
     "epoch_order: epoch": Kind.NOT_RESHUFFLED,
     "epoch_order: seed": Kind.NOT_INDEPENDENT,
 }
