@@ -77,7 +77,7 @@ def shape_of(sample: Array) -> str:
 
 
 def fan_words(shape: Sequence[int], ours: float, theirs: float, count: int) -> str:
-    """``"fan_in for fan_out"`` and the like, where one known gain gives both deviations, and by one pair of fans alone.
+    """``"fan_in for fan_out"`` and the like, where each deviation has one known gain and fan that give it, and the gain is the same.
 
     Args:
         shape: canonical: (out, in / groups, kernel...) or (out, in).
@@ -88,19 +88,15 @@ def fan_words(shape: Sequence[int], ours: float, theirs: float, count: int) -> s
     area = math.prod(shape[2:])
     fans: dict[str, float] = {"fan_in": shape[1] * area, "fan_out": shape[0] * area}
     fans["the mean of fan_in and fan_out"] = (fans["fan_in"] + fans["fan_out"]) / 2
-    margin = 10 / math.sqrt(count)  # seven standard deviations of a logarithm of the variance
+    margin = 6 / math.sqrt(count)  # four standard deviations of a logarithm of the variance
 
-    def fits(deviation: float, fan: float, gain: float) -> bool:
-        return abs(math.log(deviation**2 * fan / gain)) < margin
+    def explanations(deviation: float) -> list[tuple[str, float]]:
+        return [(name, gain) for name, fan in fans.items() for gain in GAINS if abs(math.log(deviation**2 * fan / gain)) < margin]
 
-    found = {
-        (mine, right)
-        for gain in GAINS
-        for mine in fans
-        for right in fans
-        if fits(ours, fans[mine], gain) and fits(theirs, fans[right], gain) and fans[mine] != fans[right]
-    }
-    return "{} for {}".format(*found.pop()) if len(found) == 1 else ""
+    mine, right = explanations(ours), explanations(theirs)
+    if len(mine) != 1 or len(right) != 1 or mine[0][1] != right[0][1] or fans[mine[0][0]] == fans[right[0][0]]:
+        return ""
+    return f"{mine[0][0]} for {right[0][0]}"
 
 
 def difference_words(ours: Array, theirs: Array, shape: Sequence[int]) -> str:
@@ -113,7 +109,7 @@ def difference_words(ours: Array, theirs: Array, shape: Sequence[int]) -> str:
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     spreads, means = (float(ours.std()), float(theirs.std())), (float(ours.mean()), float(theirs.mean()))
     if min(spreads) > 0 and abs(math.log(spreads[0] / spreads[1])) > 6 / math.sqrt(count):
-        fans = fan_words(shape, *spreads, count)
+        fans = fan_words(shape, *spreads, count) if not (mine and right and mine != right) else ""
         parts.append(f"standard deviation {spreads[0]:.3g}, expected {spreads[1]:.3g}{': ' if fans else ''}{fans}")
     if abs(means[0] - means[1]) > 6 * math.hypot(*spreads) / math.sqrt(count):
         parts.append(f"mean {means[0]:.3g}, expected {means[1]:.3g}")

@@ -83,9 +83,12 @@ def test_fans_are_named_only_where_one_gain_explains_both_deviations():
     shape, deviation = (16, 3, 3, 3), lambda gain, fan: (gain / fan) ** 0.5
     assert fan_words(shape, deviation(2, 27), deviation(2, 144), 8192) == "fan_in for fan_out"
     assert fan_words(shape, deviation(2, 144), deviation(2, 27), 8192) == "fan_out for fan_in"
-    assert fan_words(shape, deviation(1, 85.5), deviation(1, 27), 8192) == "the mean of fan_in and fan_out for fan_in"
+    assert fan_words((16, 10, 3, 3), deviation(1, 117), deviation(1, 90), 8192) == "the mean of fan_in and fan_out for fan_in"
     assert fan_words(shape, 0.01, deviation(2, 144), 8192) == "", "another constant"
     assert fan_words(shape, deviation(2, 27), deviation(1, 144), 8192) == "", "another gain, too"
+    glorot, he, default = deviation(1, 64), deviation(2, 192), 1 / 3
+    assert fan_words((96, 32), glorot, deviation(default, 32), 8192) == "", "1 / fan_out is torch's default here, too"
+    assert fan_words((32, 3, 8, 8), he, deviation(default, 192), 8192) == "", "2 / mean is nearly torch's default here"
     assert fan_words((40, 40, 1, 1), deviation(2, 40), deviation(1, 40), 8192) == "", "equal fans explain nothing"
     assert fan_words((8,), 0.1, 0.2, 8192) == ""
 
