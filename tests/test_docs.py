@@ -103,6 +103,14 @@ def test_both_readmes_have_the_same_commands_and_sections():
     assert rows[0] == rows[1]
 
 
+@pytest.mark.parametrize("page", ["tutorial", "port_your_own"])
+def test_the_chinese_pages_have_the_same_commands_sections_and_outputs(page):
+    english, chinese = (ROOT / "docs" / name for name in (f"{page}.md", f"{page}_zh.md"))
+    assert [(c.text, c.shown) for c in commands(english)] == [(c.text, c.shown) for c in commands(chinese)]
+    for mark in (r"^#+ ", r"^\|"):
+        assert len(re.findall(mark, english.read_text(), re.M)) == len(re.findall(mark, chinese.read_text(), re.M))
+
+
 def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],

@@ -159,14 +159,25 @@ EXPECTED: dict[str, Run] = {
         weekly="tests/test_mutants.py makes mutants of a small project",
     ),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
-    r"python -m alignment audit --port docs/.* --accept initialisation": Run(
+    r"python -m alignment audit --port docs/examples/own_project.* --accept initialisation": Run(
         (
             r"step 5 backward \.\.\. passed",
             r"^Passed, apart from the differences that were accepted, as far as",
             r"report\.md: to paste into a pull request",
         ),
     ),
-    r"python -m alignment audit --port docs/(?!.*--accept).*": Run(
+    # Three mistakes in one run, the port without them, and that with a known difference accepted.
+    r"python -m alignment audit --port docs/examples/vit_port\.py.*": Run(
+        (r"^3 mistakes", r"with these \d+ places put right in memory, steps 1, 5 pass"), status=1
+    ),
+    r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
+        (r"^first divergence: initialisation: patches\.weight",), status=1
+    ),
+    r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--accept initialisation.*": Run(
+        (r"^Passed, apart from the differences that were accepted, as far as",)
+    ),
+    r"python tools/convert_weights\.py --port docs/examples/vit_port\.py.*--list": Run((r"^pos_embed <-> position",)),
+    r"python -m alignment audit --port docs/examples/own_project(?!.*--accept).*": Run(
         (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
     ),
     r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
