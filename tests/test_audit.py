@@ -52,6 +52,22 @@ class Nested(nn.Layer):
     def forward(self, x):
         return self.fc(nn.functional.relu(self.stem(x)).mean([2, 3]))
 
+class Named(Net):
+    # As many ports of Paddle 1's time do.
+    def __init__(self, *names):
+        super().__init__()
+        conv, head = names or ("conv_weights", "head_weights")
+        self.conv = nn.Conv2D(3, 8, 3, padding=1, weight_attr=paddle.ParamAttr(name=conv))
+        self.head = nn.Linear(8, 5, weight_attr=paddle.ParamAttr(name=head))
+
+def named_twice():
+    return Named("weights", "weights")
+
+class Wavy(Net):
+    def forward(self, x):
+        x = nn.functional.relu(self.norm(self.conv(x)))
+        return self.head((x + 0.3 * paddle.sin(3 * x)).mean([2, 3]))
+
 def raises():
     raise ValueError("no such variant")
 
@@ -76,6 +92,14 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+class WithIdentity(Net):
+    def __init__(self):
+        super().__init__()
+        self.drop_path = nn.Identity()
+
+    def forward(self, x):
+        return self.head(self.drop_path(torch.relu(self.norm(self.conv(x)))).mean((2, 3)))
 
 class OnePlaceEach(nn.Module):
     def __init__(self):
@@ -133,6 +157,19 @@ def test_a_sound_pair_passes_and_says_what_was_not_checked(files, capsys):
     for words in ("### Passed, as far as", "| 1 forward |", "Not checked:", "not covered: training mode", "SHA-256", "| torch | "):
         assert words in block, words
     assert not (files / "report" / "map.yaml").exists()
+
+
+def test_a_port_that_names_its_parameters_is_built_as_often_as_needed(files, capsys):
+    """Paddle refuses a name that another model of the process has; and one that the same model has, which is the port's mistake."""
+    assert audit(files, "Named", "--input", "2x3x16x12") == 0
+    assert audit(files, "named_twice", "--input", "2x3x16x12") == 2
+    assert "parameter name [weights] have be been used" in capsys.readouterr().err
+
+
+def test_an_identity_that_one_side_lacks_is_never_blamed(files, capsys):
+    assert audit(files, "Net", "--input", "2x3x16x12", reference="WithIdentity") == 0
+    assert audit(files, "Wavy", "--input", "2x3x16x12", reference="WithIdentity") == 1
+    assert "(Identity)" not in capsys.readouterr().out
 
 
 def test_training_mode_finds_what_evaluation_cannot(files, capsys):

@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.audit.inputs import Inputs, chosen_inputs, refused
 from alignment.audit.named import named_object
-from alignment.frameworks import framework_of, load_first
+from alignment.frameworks import building, framework_of, load_first
 from alignment.frameworks.base import Framework, Module
 from alignment.links import covered
 from alignment.localize.matching import Matched
@@ -22,6 +22,14 @@ from alignment.names import NameMap
 from alignment.project import ModelSpec, Project, Side
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError
+
+
+class _Builder(functools.partial):
+    """A callable with its arguments, whose models may name their parameters: the engine builds several of each."""
+
+    def __call__(self, /, *args: Any, **keywords: Any) -> Module:
+        with building():
+            return super().__call__(*args, **keywords)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Maker:
             raise UserError(f"{self.title}: {error}; give its arguments with {self.flag}-args '{{...}}'") from error
         except ValueError:  # a signature that cannot be read
             pass
-        return functools.partial(found, **self.arguments)
+        return _Builder(found, **self.arguments)
 
     def made(self) -> Module:
         """A model.

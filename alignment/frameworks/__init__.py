@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,16 @@ def _source(module: str) -> str:
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return ""
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """A model is built inside the block as the first one of its process, whichever of the loaded frameworks it is of."""
+    with contextlib.ExitStack() as stack:
+        for name in names():
+            if name in sys.modules:
+                stack.enter_context(framework(name).building())
+        yield
 
 
 def framework_of(model: Any) -> Framework:

@@ -152,6 +152,10 @@ class Framework(abc.ABC):
     def default_dtype(self, dtype: str) -> contextlib.AbstractContextManager[None]:
         """New parameters, buffers and optimizer state are of this type (``"float32"``, ``"float64"``) inside the block."""
 
+    def building(self) -> contextlib.AbstractContextManager[None]:
+        """A model is built inside the block as the first one of its process: names that it gives its parameters are free."""
+        return contextlib.nullcontext()
+
     def repaired(self, error: Exception) -> bool:
         """Whether an import that raised is worth another try: the framework has just mended what was wrong beside it."""
         return False

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*No ccache found.*")
     import paddle
 from paddle import nn
+from paddle.base import unique_name
 
 from alignment.frameworks import _attention
 from alignment.frameworks._attention import Attention, Convention
@@ -105,6 +106,15 @@ class Paddle(Taped):
             yield
         finally:
             paddle.set_default_dtype(before)
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        before = unique_name.dygraph_parameter_name_checker
+        unique_name.dygraph_parameter_name_checker = type(before)()  # a name twice in one model is still refused
+        try:
+            yield
+        finally:
+            unique_name.dygraph_parameter_name_checker = before
 
     def tensor(self, array: np.ndarray) -> paddle.Tensor:
         return paddle.to_tensor(np.asarray(array), dtype="bfloat16" if is_bfloat16(array) else None)

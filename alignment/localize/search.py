@@ -145,7 +145,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if moved and blame.ours.error:
         words = f"other order of layers: {moved[0].path} is {moved[0].own} in the port"
         return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
-    unmatched = [u for u in inside if u.kind in ("missing", "extra")]
+    unmatched = [u for u in inside if u.kind in ("missing", "extra") and not _idle(pair, u)]
     for other in unmatched:
         if other.parameters or _explains(pair, other, key, blame):
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
@@ -179,6 +179,13 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
 
 def _lines(wrong: list[Mistake]) -> str:
     return "; also ".join(one.words for one in wrong)
+
+
+def _idle(pair: Pair, other: Unmatched) -> bool:
+    """Whether a layer that one side alone has computes nothing, so that it explains no difference."""
+    network = pair.reference if other.kind == "missing" else pair.port
+    module = network.modules.get(other.path)
+    return module is not None and network.framework.layer(module).kind == "identity"
 
 
 def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:

@@ -196,7 +196,8 @@ class Context:
         return self.named(role, self._made(role, self.weights.options if options is None else options))
 
     def _made(self, role: str, options: Mapping[str, Any]) -> Module:
-        with self.sides[role].framework.default_dtype("float32"):
+        side = self.sides[role].framework
+        with side.default_dtype("float32"), side.building():
             return getattr(self.spec, role)(**{**self.spec.options, **options})
 
     def named(self, role: str, network: Module) -> Module:
