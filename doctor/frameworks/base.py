@@ -50,10 +50,12 @@ class Held:
     Attributes:
         rates: ``id`` of a parameter -> its learning rate.
         state: tensors of state, of all parameters.
+        own_steps: whether it chooses the length of its steps (L-BFGS).
     """
 
     rates: dict[int, float]
     state: int
+    own_steps: bool = False
 
 
 class Probe(Protocol):
@@ -72,7 +74,21 @@ class Probe(Protocol):
         """The same values without graph, in memory of their own."""
 
     def held(self, optimizer: Any) -> Held:
-        """The parameters and the state of an optimizer."""
+        """The parameters and the state of an optimizer.
+
+        Raises:
+            UserError: it is none of the framework's.
+        """
+
+    def watchable(self, model: Any) -> Any:
+        """The model whose calls can be watched: what is inside of a compiled one.
+
+        Raises:
+            UserError: nobody can watch it.
+        """
+
+    def compiling(self) -> bool:
+        """Whether a compiler follows the computation at present, so that nothing can be looked at."""
 
     def ranks(self) -> Ranks | None:
         """The processes that compute together; None where there is one."""

@@ -12,6 +12,7 @@ import paddle.distributed as dist
 import paddle.profiler as profiling
 
 from doctor.frameworks.base import SAMPLED, Group, Held
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
 HALF = (paddle.float16, paddle.bfloat16)
@@ -24,6 +25,7 @@ class Paddle:
         if not tensors:
             return np.zeros(0)
         with paddle.no_grad():
+            tensors = [_dense(t) for t in tensors]
             flat = [(t.astype("float32") if t.dtype in HALF else t).detach().flatten() for t in tensors]
             found = np.sqrt(paddle.stack([paddle.dot(one, one).astype("float64") for one in flat]).numpy())
         for number in np.flatnonzero(~np.isfinite(found)):  # the squares alone may have overflowed
@@ -32,7 +34,7 @@ class Paddle:
 
     def samples(self, tensors: Sequence[paddle.Tensor]) -> list[np.ndarray]:
         with paddle.no_grad():
-            return [self._sample(tensor.detach()) for tensor in tensors]
+            return [self._sample(_dense(tensor).detach()) for tensor in tensors]
 
     def _sample(self, tensor: paddle.Tensor) -> np.ndarray:
         count = int(np.prod(tensor.shape)) if tensor.shape else 1
@@ -52,12 +54,22 @@ class Paddle:
         return tensor.detach().clone()
 
     def held(self, optimizer: paddle.optimizer.Optimizer) -> Held:
-        rate, own = float(optimizer.get_lr()), optimizer._parameter_list or []
+        optimizer = getattr(optimizer, "_inner_opt", optimizer)
+        try:
+            rate, own = float(optimizer.get_lr()), optimizer._parameter_list or []
+        except AttributeError as error:
+            raise UserError(f"{type(optimizer).__name__} is no optimizer of Paddle ({error}): give it or a list of them") from error
         if own and isinstance(own[0], dict):
             own = [parameter for group in own for parameter in group["params"]]
         rates = {id(p): rate * float(p.optimize_attr.get("learning_rate", 1.0)) for p in own}  # a group's rate is a factor
         made = sum(len(tensors) for tensors in optimizer._accumulators.values())
-        return Held(rates, made or len(optimizer._accumulators_holder))
+        return Held(rates, made or len(optimizer._accumulators_holder), type(optimizer).__name__ == "LBFGS")
+
+    def watchable(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
+        return model
+
+    def compiling(self) -> bool:
+        return not paddle.in_dynamic_mode()
 
     def ranks(self) -> Ranks | None:
         if not (dist.is_initialized() and dist.get_world_size() > 1):
@@ -88,6 +100,17 @@ class Paddle:
     def device_mib(self) -> float:
         on_gpu = paddle.device.get_device().startswith("gpu")
         return paddle.device.cuda.memory_allocated() / 2**20 if on_gpu else 0.0
+
+
+def _dense(tensor: paddle.Tensor) -> paddle.Tensor:
+    """The gradient of a sparse embedding, which holds some rows alone, as a whole tensor."""
+    if not tensor.is_selected_rows():
+        return tensor
+    held = tensor.get_selected_rows()
+    rows = tensor.numpy()
+    whole = np.zeros((held.height(), *rows.shape[1:]), rows.dtype)
+    np.add.at(whole, held.rows(), rows)
+    return paddle.to_tensor(whole)
 
 
 PROBE = Paddle

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from doctor.frameworks.base import SAMPLED, Group, Held
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
 
@@ -21,16 +22,18 @@ class Torch:
         if not tensors:
             return np.zeros(0)
         with torch.no_grad():
-            found = torch.stack([torch.linalg.vector_norm(t.detach()).double() for t in tensors]).cpu().numpy()
+            tensors = [t.detach().coalesce().values() if t.is_sparse else t.detach() for t in tensors]
+            found = torch.stack([torch.linalg.vector_norm(t).double() for t in tensors]).cpu().numpy()
             for number in np.flatnonzero(~np.isfinite(found)):  # the squares alone may have overflowed
-                found[number] = float(torch.linalg.vector_norm(tensors[int(number)].detach(), dtype=torch.float64))
+                found[number] = float(torch.linalg.vector_norm(tensors[int(number)], dtype=torch.float64))
         return found
 
     def samples(self, tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
         if not tensors:
             return []
         with torch.no_grad():
-            parts = [t.detach().reshape(-1)[:: max(1, t.numel() // SAMPLED)][:SAMPLED].double() for t in tensors]
+            dense = [_real(t.detach().to_dense() if t.is_sparse else t.detach()) for t in tensors]
+            parts = [t.reshape(-1)[:: max(1, t.numel() // SAMPLED)][:SAMPLED].double() for t in dense]
             flat = torch.cat(parts).cpu().numpy()
         return np.split(flat, np.cumsum([part.numel() for part in parts])[:-1])
 
@@ -41,8 +44,25 @@ class Torch:
         return tensor.detach().clone()
 
     def held(self, optimizer: torch.optim.Optimizer) -> Held:
-        rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
-        return Held(rates, sum(isinstance(v, torch.Tensor) for state in optimizer.state.values() for v in state.values()))
+        try:
+            rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+            states = list(getattr(optimizer, "state", {}).values())
+        except (AttributeError, KeyError, TypeError) as error:
+            raise UserError(f"{type(optimizer).__name__} is no optimizer of torch ({error}): give it or a list of them") from error
+        tensors = sum(isinstance(v, torch.Tensor) for state in states if isinstance(state, dict) for v in state.values())
+        return Held(rates, tensors, isinstance(optimizer, torch.optim.LBFGS))
+
+    def watchable(self, model: torch.nn.Module) -> torch.nn.Module:
+        model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+        if isinstance(model, torch.jit.ScriptModule):
+            raise UserError("a model of torch.jit cannot be watched: give Watch the model before it is scripted, and train that")
+        fresh = [name for name, tensor in model.named_parameters() if isinstance(tensor, torch.nn.UninitializedParameter)]
+        if fresh:
+            raise UserError(f"parameter {fresh[0]} has no shape yet: call the model once before Watch and the optimizer are made")
+        return model
+
+    def compiling(self) -> bool:
+        return torch.compiler.is_compiling()
 
     def ranks(self) -> Ranks | None:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
@@ -70,6 +90,10 @@ class Torch:
 
     def device_mib(self) -> float:
         return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 PROBE = Torch

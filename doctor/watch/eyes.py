@@ -13,6 +13,7 @@ from doctor.watch.look import Evaluation, Look, Samples
 
 OTHERWISE = ("batch_norm", "dropout")  # kinds of layers that compute otherwise in evaluation
 DYING = ("relu", "relu6", "hardswish")
+COARSE = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative distance of neighbouring numbers
 PICTURES = 8  # of a batch whose activations are looked at
 
 
@@ -36,6 +37,8 @@ class Eyes:
         self.data = [float("nan")] * 2
         self.backwards = 0
         self.passes = 1
+        self._forwards = 0  # begun backward passes: forward passes since the last one belong to the next
+        self._standing: dict[str, float] = {}
         kinds = {path: engine.layer(module).kind for path, module in engine.modules(model).items()}
         self._modal = [p for p, kind in kinds.items() if kind.startswith(OTHERWISE)]
         self._dying = [p for p, kind in kinds.items() if kind in DYING]
@@ -83,6 +86,10 @@ class Eyes:
         look.kernels = [name for name, tensor in self.parameters.items() if len(tensor.shape) > 1]
         modules = self.engine.modules(self.model)
         self._own = [self.engine.hook(modules[p], after=self._activated(p)) for p in self._dying if p in modules]
+        owners = {name.rpartition(".")[0] for name in self.parameters}
+        self._own += [self.engine.hook(modules[p], after=self._called(p)) for p in owners if p in modules]
+        self._standing = self.gradients()
+        look.coarse = {name: COARSE[kind] for name, t in self.parameters.items() if (kind := _kind(t)) in COARSE}
 
     def close(self) -> None:
         """No look is filled any more."""
@@ -102,6 +109,8 @@ class Eyes:
         return {path: self.engine.training(modules[path]) for path in ("", *self._modal) if path in modules}
 
     def _begins(self, _module: Any, args: tuple) -> None:
+        if self.probe.compiling():
+            return  # a compiled forward pass stays as it is: what needs the model's call is not looked at
         look = self.look
         if self._repeating or self.evaluation is not None or look is None or self.backwards:
             return
@@ -115,33 +124,49 @@ class Eyes:
             )
 
     def _ends(self, _module: Any, args: tuple, kwargs: dict, output: Any) -> None:
-        if self._repeating:
+        if self.probe.compiling() or self._repeating:
             return
         if self.evaluation is not None:
             self._evaluated(args, kwargs, output)
             return
         if self.look is None:
             return
-        modes = self._modes()
-        outputs = [t for t in leaves(output, self.engine.tensor_type) if self.engine.trainable(t)]
-        if outputs:
-            outputs[0].register_hook(lambda gradient: self._goes_back(modes, gradient))
+        modes, forwards = self._modes(), self._forwards
+        for tensor in leaves(output, self.engine.tensor_type):
+            if self.engine.trainable(tensor):
+                tensor.register_hook(lambda gradient: self._goes_back(modes, forwards, gradient))
 
-    def _goes_back(self, modes: dict[str, bool], gradient: Any) -> None:
-        """A backward pass has just begun; no parameter has its part of it yet."""
+    def _goes_back(self, modes: dict[str, bool], forwards: int, gradient: Any) -> None:
+        """A gradient has reached an output of the model. At the first of a backward pass, no parameter has its part of it yet."""
         look = self.look
         if look is None:
             return
-        self.backwards += 1
         look.pulled = look.pulled or bool(self.probe.norms([gradient])[0])
-        if self.backwards == 1:
-            look.modes, look.left_over = modes, self.gradients()
+        if forwards != self._forwards:
+            return  # another output, or another call of the model, in the same backward pass
+        self._forwards += 1
+        self.backwards += 1
+        if self.backwards == 1 or (
+            self.passes == 1 and not any(self.gradients().values())
+        ):  # cleared since: the update begins here
+            now = self.gradients()
+            look.modes = modes
+            look.left_over = {name: norm for name, norm in self._standing.items() if norm == now.get(name)}
         elif self.backwards == self.passes:
             look.lost = not any(self.gradients().values())
         self._end_activations()
 
+    def _called(self, path: str) -> Any:
+        def seen(_module: Any, _args: tuple, _kwargs: dict, _output: Any) -> None:
+            if not self.probe.compiling() and self.look is not None and self.evaluation is None:
+                self.look.called.add(path)
+
+        return seen
+
     def _activated(self, path: str) -> Any:
         def seen(_module: Any, _args: tuple, _kwargs: dict, output: Any) -> None:
+            if self.probe.compiling():
+                return
             if self.look is not None and self.evaluation is None and self.engine.training(self.model):
                 values = self.engine.array(output[:PICTURES])
                 if values.ndim > 1:
@@ -182,6 +207,10 @@ class Eyes:
 def mapped_arrays(engine: Framework, value: Any) -> Any:
     """The same nested tuples, lists and dicts with arrays for tensors."""
     return mapped(value, engine.tensor_type, engine.array)
+
+
+def _kind(tensor: Any) -> str:
+    return str(tensor.dtype).rpartition(".")[2]
 
 
 def _real(tensor: Any) -> bool:

@@ -42,11 +42,13 @@ class Look:
 
     Attributes:
         update: its number, from 1.
+        begun: whether the watch was told of it before the optimizer's step.
         rate: the optimizer's learning rate for it; ``meant`` is that of the schedule, where one is known.
         losses: (update, loss) of every update since the look before, this one included.
         trainable: names of the parameters that gradients are to reach.
         sizes: elements of each parameter.
-        left_over: norms of the gradients that were there when the first backward pass began; None where that was not seen.
+        left_over: norms of the gradients of the update before that were still there when the first backward pass began; None where
+            that was not seen.
         pulled: whether a gradient that is not zero reached the model's output.
         lost: whether the gradients of earlier backward passes were gone when the last one began.
         gradients: norm of each parameter's gradient after the last backward pass; a parameter without one is absent.
@@ -55,10 +57,13 @@ class Look:
         statistics: names among them that are statistics.
         rates: learning rate of each parameter that the optimizer holds; absent where it does not hold it.
         state_before, state_after: the optimizer's tensors of state.
+        own_steps: whether the optimizer chooses how far it goes (L-BFGS), whatever the learning rate.
         modes: module -> whether it was in training mode, of those that compute otherwise in evaluation (normalisation, dropout),
             and of the model itself (``""``); empty where no forward pass was seen.
         dead: activation -> share of its channels that gave zero for every picture looked at.
         kernels: names of the parameters of two or more axes.
+        called: modules that computed in the forward pass, of those that hold parameters.
+        coarse: parameters in 16 bits -> relative distance of neighbouring numbers.
         scale_before, scale: of the loss, before and after the update; None where nothing is scaled.
         memory: of this process and of the GPU, MiB.
         ranks: for each rank the figures of ``doctor.watch.ranks.figures``; empty where there is one rank.
@@ -85,6 +90,10 @@ class Look:
     modes: dict[str, bool] = field(default_factory=dict)
     dead: dict[str, float] = field(default_factory=dict)
     kernels: list[str] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
+    coarse: dict[str, float] = field(default_factory=dict)
+    own_steps: bool = False
+    begun: bool = False
     scale_before: float | None = None
     scale: float | None = None
     memory: float = 0.0

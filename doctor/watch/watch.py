@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import numbers
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from doctor.findings import Finding, Verdict, checks_of
 from doctor.frameworks import probe_of
+from doctor.frameworks.base import Held
 from doctor.watch import checks
 from doctor.watch import ranks as over_ranks
 from doctor.watch.eyes import Eyes
@@ -49,7 +51,7 @@ class Watch:
 
     Args:
         model: the network itself, not the wrapper of several ranks.
-        optimizer: the framework's own.
+        optimizer: the framework's own; a list of them where several train the model.
         journal: file of JSON lines, written by rank 0; None for none.
         frozen: patterns (as of files) of names of tensors and modules that are not to change, e.g. ``"features.*"``.
         rates: number of an update, from 1 -> the learning rate meant for it, or a sequence of them.
@@ -92,9 +94,12 @@ class Watch:
             raise UserError(
                 f"every and accumulate must be at least 1 and update not negative, found {every}, {accumulate}, {update}"
             )
-        self.optimizer, self.rates, self.scaler, self.every = optimizer, rates, scaler, every
+        self.rates, self.scaler, self.every = rates, scaler, every
+        self.optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         self.owners = dict(owners or {})
         self.engine, self.probe = probe_of(model)
+        model = self.probe.watchable(model)
+        self._held()  # refuses what is no optimizer
         found = ranks or self.probe.ranks()
         self.ranks = found if found is not None and found.world_size > 1 else None
         rank, size = (self.ranks.rank, self.ranks.world_size) if self.ranks else (0, 1)
@@ -122,7 +127,7 @@ class Watch:
         Args:
             loss: of the update, a scalar tensor of any kind or a number, not scaled.
         """
-        self._losses.append((self.update + 1, loss if isinstance(loss, int | float) else self.probe.detached(loss)))
+        self._losses.append((self.update + 1, float(loss) if isinstance(loss, numbers.Real) else self.probe.detached(loss)))
         look = self._eyes.look
         if look is None:
             return
@@ -134,19 +139,21 @@ class Watch:
         late = self.update - self._begun >= FIRST and self.seen.looks
         stood = (n for n in look.gradients if n in self.seen.looks[-1].after and not self.seen.looks[-1].moved(n))
         look.pulls = eyes.pulls(stood if late else look.gradients)
-        held = self.probe.held(self.optimizer)
+        held = self._held()
         owner = {name: id(self.owners.get(id(tensor), tensor)) for name, tensor in eyes.parameters.items()}
         look.rates = {name: held.rates[id] for name, id in owner.items() if id in held.rates}
-        look.state_before, look.scale_before = held.state, self._scale()
-        look.rate, look.meant = self.engine.learning_rate(self.optimizer), self._meant(look.update)
+        look.state_before, look.own_steps, look.scale_before = held.state, held.own_steps, self._scale()
+        look.rate, look.meant, look.begun = self.engine.learning_rate(self.optimizers[0]), self._meant(look.update), True
 
     def after_update(self) -> None:
         """After the optimizer's step; before or after the gradients are cleared and the schedule steps."""
         self.update += 1
         look = self._eyes.look
-        if look is not None and look.update == self.update:
+        if look is not None and not look.begun:
+            look.update = self.update + 1  # an update of which the watch was not told before
+        elif look is not None and look.update == self.update:
             look.after = self._eyes.samples()
-            look.state_after, look.scale, look.memory = self.probe.held(self.optimizer).state, self._scale(), self._memory()
+            look.state_after, look.scale, look.memory = self._held().state, self._scale(), self._memory()
             look.losses = self._taken_losses()
             if self.ranks:
                 over_ranks.share(look, self.ranks, self._eyes.data)
@@ -192,10 +199,15 @@ class Watch:
         if self._eyes.look is None:
             self._eyes.open(Look(self.update + 1), len(self.seen.looks) < FIRST)
 
+    def _held(self) -> Held:
+        every = [self.probe.held(one) for one in self.optimizers]
+        rates = {id: rate for one in every for id, rate in one.rates.items()}
+        return Held(rates, sum(one.state for one in every), any(one.own_steps for one in every))
+
     def _taken_losses(self) -> list[tuple[int, float]]:
-        tensors = [loss for _, loss in self._losses if not isinstance(loss, int | float)]
+        tensors = [loss for _, loss in self._losses if not isinstance(loss, float)]
         values = iter(self.probe.numbers(tensors).tolist())
-        taken = [(update, float(loss) if isinstance(loss, int | float) else next(values)) for update, loss in self._losses]
+        taken = [(update, loss if isinstance(loss, float) else next(values)) for update, loss in self._losses]
         self._losses = []
         return taken
 

@@ -7,6 +7,8 @@ import numpy as np
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from doctor.watch.look import Seen
 
+PATIENT = 12  # looks at a gradient of zero
+
 
 @check(
     "watch.left_over",
@@ -55,14 +57,34 @@ def no_gradient(seen: Seen) -> Outcome:
     names = [name for name in looks[-1].trainable if not seen.settings.is_frozen(name)]
     where = [name for name in names if not any(look.gradients.get(name, 0.0) for look in looks)]
     if where and len(where) == len(names) and looks[-1].left_over is not None and not looks[-1].pulled:
+        if any(look.losses and look.losses[-1][1] == 0 for look in looks):
+            return nothing("the loss is 0, and so is every gradient")
         return found("every gradient is zero: the loss does not depend on the model's output", where)
     if where and len(where) == len(names):
+        if not looks[-1].gradients and any(look.moved(name) for look in looks for name in names if name in look.after):
+            return nothing("the weights move within the backward pass")
         return found("no parameter has a gradient when the update is made: cleared before it, or no backward pass", where)
+    where = [name for name in where if _ought(seen, name)]
     earlier = {name for look in seen.looks for name, norm in look.gradients.items() if norm}
     ceased = [name for name in where if name in earlier]
     if ceased:
         return found(f"{len(ceased)} parameters no longer get a gradient, as they did before", ceased)
     return judged(where, f"{len(where)} of {len(names)} parameters never get a gradient", f"{len(names)} parameters have one")
+
+
+def _ought(seen: Seen, name: str) -> bool:
+    """Whether a parameter ought to have a gradient by now.
+
+    One whose layer did not compute (an expert that was not chosen, a layer that is dropped) ought not. One whose gradient is zero
+    may stand before weights that begin at zero, or in a branch that is dropped at random: it takes ``PATIENT`` looks.
+    """
+    layer = name.rpartition(".")[0]
+    if any(look.called and layer not in look.called for look in seen.last(2)):
+        return False
+    if any(name in look.gradients for look in seen.last(2)):
+        patient = seen.last(PATIENT)
+        return bool(patient) and not any(look.gradients.get(name, 0.0) for look in patient)
+    return True
 
 
 @check(

@@ -16,7 +16,7 @@ def _has_to_move(look: Look, name: str) -> bool:
     if name not in look.pulls:
         return False
     step = look.rates[name] * np.abs(look.pulls[name]) / (look.scale_before or 1.0)
-    return bool((step > FIRM * np.abs(look.before[name])).any())
+    return bool((step > max(FIRM, look.coarse.get(name, 0.0)) * np.abs(look.before[name])).any())
 
 
 @check(
@@ -29,7 +29,7 @@ def _has_to_move(look: Look, name: str) -> bool:
 def left_out(seen: Seen) -> Outcome:
     look = seen.look
     names = [name for name in look.trainable if look.gradients.get(name, 0.0) and not seen.settings.is_frozen(name)]
-    where = [name for name in names if name not in look.rates]
+    where = [name for name in names if name not in look.rates and not _moved(look, name)]  # else another optimizer holds it
     if where and not look.rates:
         return found("the optimizer holds none of the model's parameters: it was built from another model's", where)
     return judged(where, f"{len(where)} parameters are not in the optimizer", f"the optimizer holds all {len(names)}")
@@ -43,9 +43,9 @@ def left_out(seen: Seen) -> Outcome:
     fix="look whether optimizer.step() is called, at the rate of the parameter's group, and for code that writes the weight back",
 )
 def stands_still(seen: Seen) -> Outcome:
-    looks = [look for look in seen.last(2) if look.finite and look.rate > 0]
+    looks = [look for look in seen.last(2) if look.finite and look.rate > 0 and not look.own_steps]
     if len(looks) < 2:
-        return not_applicable("it takes two looks at updates with a learning rate and finite gradients")
+        return not_applicable("it takes two looks at updates of a given learning rate, with finite gradients")
     names = [n for n in looks[-1].trainable if not seen.settings.is_frozen(n) and all(_told(look, n) for look in looks)]
     stuck = [n for n in names if all(look.rates[n] == 0 for look in looks)]
     if stuck and len(stuck) < len(names):
@@ -56,6 +56,10 @@ def stands_still(seen: Seen) -> Outcome:
     return judged(where, f"{len(where)} of {len(names)} parameters with a gradient do not move", f"{len(names)} parameters move")
 
 
+def _moved(look: Look, name: str) -> bool:
+    return name in look.before and name in look.after and look.moved(name)
+
+
 def _told(look: Look, name: str) -> bool:
     return name in look.rates and name in look.before and name in look.after and look.gradients.get(name, 0.0) > 0
 
@@ -64,7 +68,7 @@ def _told(look: Look, name: str) -> bool:
     "watch.frozen_moves",
     "002 cg.02",
     "004 model",
-    measures="parameters and statistics that are frozen, against their values when the watch began",
+    measures="parameters and statistics that are frozen, against their values when the watch began or they were frozen",
     fix="leave them out of the optimizer; statistics stand still where their layer is in evaluation mode",
 )
 def frozen_moves(seen: Seen) -> Outcome:
@@ -73,9 +77,21 @@ def frozen_moves(seen: Seen) -> Outcome:
     frozen = {n for n in look.after if seen.settings.is_frozen(n)} | set(held)
     if not frozen:
         return not_applicable("nothing is frozen")
-    where = [n for n in look.after if n in frozen and _differs(seen.start[n], look.after[n], n in look.statistics)]
+    where = [n for n in look.after if n in frozen and _differs(_frozen_at(seen, n), look.after[n], n in look.statistics)]
     kind = "statistics" if where and all(n in look.statistics for n in where) else "tensors"
     return judged(where, f"{len(where)} frozen {kind} move", f"{len(frozen)} frozen tensors stand still")
+
+
+def _frozen_at(seen: Seen, name: str) -> np.ndarray:
+    """A frozen tensor's elements: of the start, or of the first look since which it is not to be trained."""
+    if seen.settings.is_frozen(name) and name in seen.start:
+        return seen.start[name]
+    since = seen.look
+    for look in reversed(seen.looks):
+        if name in look.trainable or name not in look.before:
+            break
+        since = look
+    return since.before[name] if name in since.before else since.after[name]
 
 
 def _differs(a: np.ndarray, b: np.ndarray, loosely: bool) -> bool:
@@ -113,6 +129,8 @@ def _trains(look: Look, name: str) -> bool:
 )
 def step_size(seen: Seen) -> Outcome:
     look = seen.look
+    if look.own_steps:
+        return not_applicable("the optimizer chooses the length of its steps")
     far = {n: _change(look, n) for n in look.kernels if n in look.before and n in look.after}
     if not far:
         return not_applicable("no weight of two axes was seen")
