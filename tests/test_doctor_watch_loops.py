@@ -39,7 +39,7 @@ def cross_entropy(logits, labels):
 def train(model, optimizer, watch, count=8, call=None, schedule=None):
     model.train()
     for pictures, labels in given(count):
-        loss = cross_entropy((call or model)(pictures), labels)
+        loss = cross_entropy((model if call is None else call)(pictures), labels)
         loss.backward()
         watch.before_update(loss)
         optimizer.step()
