@@ -39,6 +39,10 @@ OTHERS = {
     "soft labels hardened": (lambda self, x, y: plain(self, x, y.argmax(1) if y.ndim == 2 else y), "soft_as_hard"),
     "mean over all samples, ignored ones too": (over_ignored, "mean_over_ignored"),
     "smoothed over the other classes only": (over_others, "smoothing_over_others"),
+    "one smoothing alone": (
+        lambda self, x, y: CrossEntropyLoss(0.1 * (self.label_smoothing > 0), self.ignore_index)(x, y),
+        "smoothing",
+    ),
     "always 0": (lambda self, x, y: (x * 0).sum(), ""),
     "no gradient": (lambda self, x, y: plain(self, x.detach(), y) + (x * 0).sum(), "gradient_scaled"),
 }

@@ -47,6 +47,7 @@ def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
     return [
         Case("hard", logits, labels),
         Case("smoothed", logits, labels, smoothing=0.1),
+        Case("smoothed_more", logits, labels, smoothing=0.25),  # a loss may know one smoothing alone
         Case("soft", logits, mixed),
         Case("soft_dirichlet", logits, spread),
         Case("soft_smoothed", logits, mixed, smoothing=0.1),

@@ -51,7 +51,9 @@ def made_up_cases(logits: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.
     ties[np.arange(len(labels)), labels] = np.sort(ties, axis=1)[:, -3]
     broken = logits.copy()
     broken[::2] = np.nan
-    broken[1, 7] = np.nan
+    # One NaN in a row whose label is the largest of the others: by comparisons alone such a row is right.
+    broken[1, labels[1]] = np.nanmax(logits[1]) + 1
+    broken[1, (labels[1] + 1) % logits.shape[1]] = np.nan
     infinite = logits.copy()
     infinite[0, labels[0]] = np.inf
     infinite[1, (labels[1] + 1) % logits.shape[1]] = np.inf

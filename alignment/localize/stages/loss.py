@@ -244,6 +244,15 @@ def _others(case: Case) -> Iterator[tuple[Hint, float]]:
         ("the sum of all n logits less the largest is divided by n - 1", uniform + below / (n - 1)),
     ):
         yield (Kind.SMOOTHING_OVER_OTHERS, f"{words} in label smoothing"), (1 - smoothing) * own + smoothing * of_others
+    for words, of_all in (
+        ("the largest logit's term", uniform - below),
+        ("the sum of the shifted logits", uniform + (n - 1) * below),
+        ("the sum of the logits", uniform - (n - 1) * means),
+    ):
+        yield (
+            (Kind.SMOOTHING, f"label smoothing takes {words}, expected the mean over the classes"),
+            (1 - smoothing) * own + smoothing * of_all,
+        )
     yield (Kind.SMOOTHING, "the label loses what is smoothed, the other classes get nothing"), (1 - smoothing) * own
     each = cross_entropy(x, y, smoothing, ignored)
     saturated = np.minimum(each, 64.0)[kept].mean() if kept.any() else 0.0
@@ -297,6 +306,9 @@ def _reformed(case: Case) -> Iterator[tuple[Hint, float]]:
         for base in (2, 10):
             words = f"the logarithm of the softmax's sum is to the base {base}, the logits are not"
             yield (Kind.LOGARITHM, words), mean(shifted - total / np.log(base))
+        for eps in (1e-12, 1e-8, 1e-7, 1e-10, 1e-5, 1e-6):
+            words = f"{eps:g} is added to the softmax's sum before the logarithm"
+            yield (Kind.SATURATED, words), mean(shifted - np.log(np.exp(shifted).sum(1, keepdims=True) + eps))
         yield (Kind.LOGARITHM, "no logarithm: the mean of minus the probability"), mean(softmax(x))
         yield (Kind.LOGARITHM, "no softmax: the logits themselves"), mean(x)
         signs = np.logaddexp(0, -x) * target + np.logaddexp(0, x) * (1 - target)

@@ -77,6 +77,9 @@ def _rules() -> dict[Hint, Rule]:
         ),
         (Kind.TIES_WRONG, "the last of equal logits ranks first"): lambda x, y, k: (last(x, y) < k) & ~nan(x),
         (Kind.NAN_RIGHT, "a row with NaN counts as right"): lambda x, y, k: ranked(x, y) < k,
+        (Kind.NAN_RIGHT, "a row counts as right as long as not all of its logits are NaN"): lambda x, y, k: (
+            (ranked(x, y) < k) & ~np.isnan(x).all(1)
+        ),
         (Kind.SMALLEST, "the smallest logits win"): lambda x, y, k: (
             (((x < own(x, y)) | ((x == own(x, y)) & earlier(y, x.shape[1]))).sum(1) < k) & ~nan(x)
         ),
@@ -145,7 +148,7 @@ def counting(context: Context) -> Finding | None:
     masked, none = of(np.flatnonzero(half).tolist()), ([0] * len(KS), 0)
     batches, parts = plan(5, 1)[0], [[n for batch in of_rank for n in batch] for of_rank in plan(4, 2)]
     trials: tuple[tuple[str, tuple[Any, ...], Counts, list[Other]], ...] = (
-        ("update", (16, 1), of(every), []),
+        ("update", (16, 1), of(every), [(Kind.COUNT, "batches are counted, expected samples", (of(every)[0], 1))]),
         (
             "update",
             (5, 1),

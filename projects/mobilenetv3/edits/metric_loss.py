@@ -72,6 +72,23 @@ metric(
     "self.count += other.count",
     "self.count = other.count",
 )
+metric("top_k_correct", "nan_right", "one_nan_counts_as_right", ".any(axis=1)", ".all(axis=1)")
+metric(
+    "TopKAccuracy.update",
+    "count",
+    "batches_counted",
+    "if mask is not None else labels.shape[0]",
+    "if mask is not None else 1",
+)
+metric("TopKAccuracy.compute", "scaled", "shares_in_percent", "correct / self.count for", "100.0 * correct / self.count for")
+fault(
+    "metric", 3, "TopKAccuracy.update", "", "counts_shared_by_all",
+    (METRIC, "    def __init__(self, ks: Sequence[int] = (1, 5)) -> None:", "    correct = [0, 0]\n\n"
+     "    def __init__(self, ks: Sequence[int] = (1, 5)) -> None:"),
+    (METRIC, "        self.correct = [0] * len(self.ks)\n", ""),
+    (METRIC, "        self.correct = [total + new for total, new in zip(self.correct, counts, strict=True)]\n",
+     "        for place, new in enumerate(counts):\n            self.correct[place] += new\n"),
+)  # fmt: skip
 fault(
     "evaluation", 6, "evaluate_run", "top_k|evaluation|same_k", "evaluation_counts_top1_twice",
     (EVALUATE, "top_k_correct(logits, labels, (1, 5)).numpy()", "top_k_correct(logits, labels, (1, 1)).numpy()"),
@@ -116,4 +133,29 @@ loss(
     "soft_labels_as_hard",
     "if labels.ndim == 2:",
     "labels = labels if labels.ndim == 1 else labels.argmax(1)\n        if labels.ndim == 2:",
+)
+loss(
+    "smoothing",
+    "smoothing_of_a_tenth",
+    "self.label_smoothing = label_smoothing",
+    "self.label_smoothing = 0.1 if label_smoothing else 0.0",
+)
+loss(
+    "smoothing",
+    "smoothing_takes_the_largest",
+    "(log_sum - _mean_classes(shifted))",
+    "(log_sum - shifted.max(axis=1))",
+)
+loss(
+    "smoothing",
+    "smoothing_takes_the_sum",
+    "(log_sum - _mean_classes(shifted))",
+    "(log_sum - _sum_classes(shifted))",
+)
+loss("smoothing_missing", "soft_labels_not_smoothed", "if smooth > 0.0:", "if smooth > 0.0 and labels.ndim == 1:")
+loss(
+    "saturated",
+    "eps_in_the_logarithm",
+    "_sum_classes(paddle.exp(shifted)).log()",
+    "(_sum_classes(paddle.exp(shifted)) + 1e-7).log()",
 )
