@@ -11,6 +11,7 @@ from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
 from alignment.localize.kinds import Kind
 from alignment.localize.stages import schedules as schedule_stage
 from alignment.localize.stages import updates
+from alignment.localize.stages.models import reference_gradients
 from alignment.steps import schedules
 from alignment.steps.context import Lane
 from alignment.steps.result import StepResult
@@ -105,7 +106,7 @@ def compared(context, lanes, compare, project):
 
 def test_sound_schedules_and_groups_agree(context, lanes):
     failed, result = compared(context, lanes, schedules.compare, PROJECT)
-    assert failed == [] and result.passed and len(result.quantities) == 45 + 11 + 3
+    assert failed == [] and result.passed and len(result.quantities) == 45 + 12 + 3
     updates = {"parameter groups", "layer-wise decay", "Nesterov momentum", "L1 decay", "norm weight decay", "bias weight decay"}
     rates = {"warm-up", "warm-up by epoch", "square-root scaling"}
     assert set(result.covers) == {f"{name} schedule" for name in TRAIN_SCHEDULES} | rates | updates | set(OPTIMIZERS)
@@ -162,6 +163,36 @@ def test_broken_groups_fail_for_every_optimizer(context, lanes, name):
     project = GROUPS[name][0]()
     failed = compared(context, lanes, schedules.compare_groups, project)[0]
     assert {f"optimizer.{config.name}.groups" for config in schedules.GROUPS} | {"optimizer.sgd.decays"} <= set(failed)
+
+
+def updated_otherwise(context, project, config):
+    """What localisation finds in the updates of one config."""
+    made = context(project)
+    return updates._update_finding(made, config, None, reference_gradients(made, updates.UPDATES))
+
+
+def zero_is_none(model, config: OptimizerConfig):
+    """``or`` in the place of ``is None``: a weight decay of 0 is taken for a missing one."""
+    own = {name: getattr(config, name) or None for name in ("norm_weight_decay", "bias_weight_decay")}
+    rules = tuple(dataclasses.replace(rule, decay=rule.decay or None) for rule in config.rules)
+    return build_optimizer(model, dataclasses.replace(config, rules=rules, **own))
+
+
+def test_a_weight_decay_of_zero_is_none_of_its_own(context, lanes):
+    project = PROJECT.with_port("train", build_optimizer=zero_is_none)
+    failed = compared(context, lanes, schedules.compare_groups, project)[0]
+    assert {name for name in failed if name.endswith(".groups")} == {
+        "optimizer.sgd.undecayed.groups",
+        "optimizer.sgd.parameter groups.groups",
+    }
+    assert updated_otherwise(context, project, schedules.UNDECAYED).kind is Kind.NORM_AND_BIAS_WEIGHT_DECAY
+
+
+def test_plain_momentum_for_nesterovs_is_named(context):
+    """Where every config with Nesterov momentum is tried with a mistake, none of these may be one that the recipe refuses."""
+    config = dataclasses.replace(schedules.GROUPS[0], nesterov=True)
+    finding = updated_otherwise(context, optimizer_with(PROJECT, nesterov=False), config)
+    assert (finding.location, finding.kind) == ("optimizer.sgd", Kind.NESTEROV), finding.line()
 
 
 @pytest.mark.parametrize("name", ["rules", "layer_decay"])

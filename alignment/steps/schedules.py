@@ -38,6 +38,9 @@ GROUPS = tuple(
     for name in OPTIMIZERS
 )
 GROUPS += (replace(GROUPS[0], nesterov=True), replace(GROUPS[0], l1_decay=2.0**-6))
+# A weight decay of 0 is one of its own, and no missing one.
+UNDECAYED = replace(GROUPS[0], norm_weight_decay=0.0, bias_weight_decay=0.0)
+GROUPS += (UNDECAYED,)
 
 
 def train_part(side: Side) -> TrainPart:
@@ -196,10 +199,17 @@ def update_topics(config: OptimizerConfig) -> list[str]:
     return [config.name, *(topic for topic, holds in more.items() if holds)]
 
 
+def group_name(config: OptimizerConfig) -> str:
+    """What the rows of an optimizer with groups are called."""
+    return ".".join([*update_topics(config), *(["undecayed"] if config == UNDECAYED else [])])
+
+
 def own_groups(framework: Framework, network: Module) -> tuple[OptimizerConfig, ...]:
     """Rates and weight decays by a network's own names, and by depth."""
     names = [e.canonical for e, tensor in framework.described(network) if e.role == "parameter" and framework.trainable(tensor)]
     rules = (GroupRule(names[0], 0.5, 2.0**-4), GroupRule(names[-1], 2.0))
+    if len(names) > 2:
+        rules += (GroupRule(names[len(names) // 2], 1.0, 0.0),)
     return (replace(GROUPS[0], rules=rules), replace(GROUPS[0], layer_decay=0.75))
 
 
@@ -255,7 +265,7 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
     ours, theirs = lanes["port64"], lanes["reference64"]
     start, gradients = given_updates(context, theirs.framework, theirs.network)
     by_name = own_groups(theirs.framework, theirs.network) if same_names(lanes) else ()
-    named = [(".".join(update_topics(config)), config) for config in (*GROUPS, *by_name)]
+    named = [(group_name(config), config) for config in (*GROUPS, *by_name)]
     if context.recipe is not None:
         named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
     for name, config in named:

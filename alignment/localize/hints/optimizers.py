@@ -282,7 +282,8 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
     ):
         yield here, (kind, words), change(rate=name)
     if c.name in ("sgd", "rmsprop"):
-        yield here, (Kind.MOMENTUM_MISSING, "momentum is 0"), setting(momentum=0.0)
+        # A config with Nesterov momentum refuses a momentum of 0; without momentum the two forms are one.
+        yield here, (Kind.MOMENTUM_MISSING, "momentum is 0"), setting(momentum=0.0, nesterov=False)
         yield from ((here, (Kind.MOMENTUM, f"momentum {m:.4g}, expected {c.momentum:.4g}"), setting(momentum=m))
                     for m in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5))  # fmt: skip
         words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"

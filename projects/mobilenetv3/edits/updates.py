@@ -100,6 +100,23 @@ optimizer(
     'decays["bias"] if id(parameter) in norm else decays["norm"] if',
 )
 optimizer("optimizer.adamw", "amsgrad", "amsgrad", f"{BETAS}", f"{BETAS}\n        amsgrad=True,")
+optimizer(
+    "optimizer.sgd: features.0.1.weight",
+    "norm_weight_decay",
+    "norm_decay_of_zero_taken_for_none",
+    NORM_DECAY,
+    '"norm": config.norm_weight_decay or config.weight_decay',
+)
+optimizer(
+    "optimizer.sgd: features.7.block.0.1.weight", "", "rule_of_zero_taken_for_none",
+    "decay = decay if rule.decay is None else rule.decay", "decay = rule.decay or decay",
+)  # fmt: skip
+optimizer("optimizer.sgd", "nesterov", "nesterov_not_passed_on", SGD, SGD.replace(", use_nesterov=config.nesterov", ""))
+optimizer("optimizer.sgd: features.0.0.weight", "", "rates_by_name_ignored", '"learning_rate": factor}', '"learning_rate": 1.0}')
+optimizer(
+    "optimizer.sgd: features.0.1.weight", "", "penalty_on_all",
+    "l1 = 0.0 if id(parameter) in own or rule.decay is not None else config.l1_decay", "l1 = config.l1_decay",
+)  # fmt: skip
 
 # --- updates ---------------------------------------------------------------------------------------------------------------
 
