@@ -7,11 +7,13 @@ import re
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from alignment.audit.inputs import chosen_inputs
 from alignment.cli import main
 from alignment.frameworks import framework
+from alignment.project import import_file
 from tests.conftest import run_command
 
 PADDLE = """
@@ -63,6 +65,21 @@ class Named(Net):
 def named_twice():
     return Named("weights", "weights")
 
+class Indexed(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 8, 3, padding=1)
+        self.table = self.create_parameter([4])
+        self.register_buffer("index", paddle.arange(8) % 4, persistable=False)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(nn.functional.relu(self.conv(x)).mean([2, 3]) + self.table[self.index])
+
+class Bent(Indexed):
+    def forward(self, x):
+        return super().forward(x) * 1.25
+
 class Wavy(Net):
     def forward(self, x):
         x = nn.functional.relu(self.norm(self.conv(x)))
@@ -100,6 +117,26 @@ class WithIdentity(Net):
 
     def forward(self, x):
         return self.head(self.drop_path(torch.relu(self.norm(self.conv(x)))).mean((2, 3)))
+
+class Keeping(nn.Module):
+    # Keeps what it makes of a weight while it is evaluated, as LeViT does.
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.table = nn.Parameter(torch.randn(4))
+        self.register_buffer("index", torch.arange(8) % 4, persistent=False)
+        self.head = nn.Linear(8, 5)
+        self.kept = {}
+
+    def train(self, mode=True):
+        if mode:
+            self.kept = {}
+        return super().train(mode)
+
+    def forward(self, x):
+        if self.training or "bias" not in self.kept:
+            self.kept["bias"] = self.table[self.index]
+        return self.head(torch.relu(self.conv(x)).mean((2, 3)) + self.kept["bias"])
 
 class OnePlaceEach(nn.Module):
     def __init__(self):
@@ -170,6 +207,18 @@ def test_an_identity_that_one_side_lacks_is_never_blamed(files, capsys):
     assert audit(files, "Net", "--input", "2x3x16x12", reference="WithIdentity") == 0
     assert audit(files, "Wavy", "--input", "2x3x16x12", reference="WithIdentity") == 1
     assert "(Identity)" not in capsys.readouterr().out
+
+
+def test_what_a_reference_keeps_from_other_weights_is_no_mistake(files, capsys):
+    """Torch refuses to copy a tensor that was computed, and what was kept before the weights changed would be compared."""
+    assert audit(files, "Indexed", "--input", "2x3x16x12", reference="Keeping") == 0
+    assert audit(files, "Bent", "--input", "2x3x16x12", reference="Keeping") == 1
+    out = capsys.readouterr().out
+    assert "every value times 1.25" in out and "still fails" not in out
+    network = import_file(files / "theirs.py").Keeping().eval()
+    network(torch.ones(1, 3, 8, 8))
+    other = framework("torch").copy(network)
+    assert other.kept["bias"] is not network.kept["bias"] and torch.equal(other.kept["bias"], network.kept["bias"])
 
 
 def test_training_mode_finds_what_evaluation_cannot(files, capsys):

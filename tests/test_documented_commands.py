@@ -72,12 +72,15 @@ EXPECTED: dict[str, Run] = {
     r"make format": Run((r"files left unchanged",), instead=(MADE,)),
     r"make align": Run((*(PASSED.format(step) for step in range(1, 7)), r"results: result/report\.html"), instead=(MADE,)),
     # The environment has it all; an installation would change it.
-    r"pip install .*mindspore.*": Run(
+    r"pip install .*(mindspore|zoo).*": Run(
         (r"Would install .*mobilenetv3-reproduction",),
         instead=((r"$", " --dry-run"),),
-        weekly="it downloads 800 MB, as make align-mindspore",
+        weekly="it downloads 800 MB, as make align-mindspore, or timm",
     ),
-    r"pip install (?!--no-deps)(?!.*mindspore).*": Run(
+    r"pip install --no-deps paddleclas==.*": Run(
+        (r"Would install paddleclas-",), instead=((r"$", " --dry-run"),), weekly="it downloads what tests/test_zoo.py stands in for"
+    ),
+    r"pip install (?!--no-deps)(?!.*(mindspore|zoo)).*": Run(
         (r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)
     ),
     r"pip install --no-deps .*padiff.*": Run(weekly="what needs PaDiff runs weekly: tests/test_align_command.py has its flag"),
@@ -180,6 +183,8 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment audit --port docs/examples/own_project(?!.*--accept).*": Run(
         (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
     ),
+    # Without PaddleClas it says how to get it.
+    r"python -m projects\.zoo (ppcls\.\w+|--backbones)": Run((r"^error: PaddleClas is not installed: ",), status=2),
     r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
     r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),
     r"python -m alignment dump paddle\.vision\.models:squeezenet.*": Run((r"dump of the port",)),

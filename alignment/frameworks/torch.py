@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -156,7 +157,14 @@ class Torch(Taped):
         return model.training
 
     def set_training(self, model: nn.Module, on: bool) -> None:
+        model.train()  # drops what some models keep in evaluation mode, made of the weights of then
         model.train(on)
+
+    def copy(self, model: nn.Module) -> nn.Module:
+        kept = [tensor for module in model.modules() for value in vars(module).values() for tensor in _tensors(value)]
+        # torch refuses to copy a tensor that was computed, which some models keep.
+        computed = {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf}
+        return copy.deepcopy(model, computed)
 
     def place(self, model: nn.Module) -> nn.Module:
         return model.to(self._device)
@@ -444,6 +452,14 @@ def depthwise_by_taps(
     seen = nn.functional.unfold(input, taps, dilation, padding, stride)
     seen = seen.reshape(samples, channels, -1, height * width)  # what each tap sees, place by place
     return (seen * weight.reshape(1, channels, -1, 1)).sum(2).reshape(samples, channels, height, width)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 FRAMEWORK = Torch

@@ -10,6 +10,7 @@ from alignment.aligned import Aligned, Wanted, align
 from alignment.audit.pair import Maker, pair_of
 from alignment.report.table import exact_difference
 from alignment.steps.context import Context
+from projects.zoo.backbones import Backbone
 from projects.zoo.differences import DIFFERENCES
 from projects.zoo.pairs import Pair
 
@@ -72,6 +73,33 @@ def examined(pair: Pair, folder: Path) -> dict[str, Any]:
     row["verdict"] = f"{'explained' if explained else 'UNEXPLAINED'}; as it is: {row['as_it_is']}; mended: {row['mended']}"
     row["seconds"] = round(time.perf_counter() - start, 1)
     return row
+
+
+def examined_backbone(backbone: Backbone, folder: Path) -> dict[str, Any]:
+    """What the engine says of a backbone as it is, in evaluation mode, with gradients.
+
+    Args:
+        backbone: of the list; its package can be imported.
+        folder: where the report goes.
+
+    Returns:
+        The row of the table.
+    """
+    start = time.perf_counter()
+    pair = backbone.pair
+    said = _aligned(pair, (), False, folder / pair.name)
+    words = _words(said)
+    explained = said.status == int(bool(backbone.found)) and all(part in words for part in backbone.found)
+    return {
+        "name": pair.name,
+        "shape": "x".join(map(str, pair.shape)),
+        "differences": [backbone.why] if backbone.why else [],
+        "as_it_is": words,
+        "mended": "not mended" if backbone.found else "-",
+        "explained": explained,
+        "verdict": f"{'explained' if explained else 'UNEXPLAINED'}; as it is: {words}",
+        "seconds": round(time.perf_counter() - start, 1),
+    }
 
 
 def _aligned(pair: Pair, mends: tuple[str, ...], training: bool, folder: Path) -> Aligned:
