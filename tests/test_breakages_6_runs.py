@@ -15,7 +15,7 @@ import mobilenetv3_common.training
 import mobilenetv3_paddle.train.framework as port_framework
 from alignment.localize.kinds import Kind
 from alignment.localize.stages import runs as stages
-from alignment.steps import averages, divergence, evaluation, freezing, resumption, runs
+from alignment.steps import averages, divergence, evaluation, freezing, fresh, resumption, runs
 from alignment.steps.context import Context
 from alignment.steps.engine import Ground
 from alignment.steps.result import StepResult
@@ -43,6 +43,7 @@ def sound(tmp_path_factory):
         resumed=resumption.resumed(ground, "reference"),
         moved=resumption.long_run(ground, "reference", ground.moved),
         evaluated=evaluation.evaluated(ground, "reference"),
+        fresh=fresh.fresh(ground, "reference"),
     )
 
 
@@ -63,6 +64,8 @@ def judged(part, sound, tmp_path):
     elif part == "freezing":
         ours = freezing.frozen(ground, "port", ground.weights)
         freezing.judge_freezing(made, ground, ours, sound.frozen, sound.moved_frozen)
+    elif part == "fresh":
+        fresh.judge_fresh(made, fresh.fresh(ground, "port"), sound.fresh)
     elif part == "resume":
         resumption.judge_resumption(made, ground, resumption.resumed(ground, "port"), sound.resumed, sound.moved)
     else:
@@ -82,6 +85,7 @@ STAGE = {
     "run": stages.long_run,
     "resume": stages.resumption,
     "evaluation": stages.evaluation,
+    "fresh": stages.fresh,
 }
 
 
@@ -100,7 +104,7 @@ def found(sound, tmp_path, monkeypatch):
 @pytest.mark.parametrize("part", STAGE)
 def test_a_sound_port_passes_and_nothing_is_found_in_it(part, sound, found, tmp_path):
     made = judged(part, sound, tmp_path)
-    assert failed(made) == [] and made.problems == [] and made.covers
+    assert failed(made) == [] and made.problems == [] and (made.covers or part == "fresh")
     assert found(part) is None
 
 
@@ -260,7 +264,30 @@ def offender_is_always_a_layer(patch):
     patch.setattr(port_framework, "first_offender", lambda model, forward: right(model, forward).replace("weight", "output of"))
 
 
+def unseeded(patch):
+    patch.setattr(port_framework.paddle, "seed", lambda seed: None)
+
+
+def recipe_without(**changes):
+    """A network that ignores a setting of the recipe."""
+
+    def breaks(patch):
+        def build(config, classes, builder=None):
+            return RIGHT_BUILD(dataclasses.replace(config, **changes), classes, builder)
+
+        patch.setattr(port_framework, "build_model", build)
+
+    return breaks
+
+
+def evaluation_mode_kept(patch):
+    patch.setattr(port_framework, "train_mode", lambda model, freeze_bn: None)
+
+
 FOUND = {
+    "seed forgotten": ("fresh", unseeded, "fresh.seed", "build_model", Kind.OTHER_SEED),
+    "width of the recipe ignored": ("fresh", recipe_without(width_mult=1.0), "fresh.shapes", "build_model", Kind.RECIPE),
+    "dropout of the recipe ignored": ("fresh", recipe_without(dropout=0.2), "fresh.settings", "build_model", Kind.RECIPE),
     "nothing stops": ("divergence", guard_that_sees_nothing, "divergence.weight", "Guard", Kind.NOT_STOPPED),
     "another place named": (
         "divergence", offender_is_always_a_layer, "divergence.weight", "first_offender", Kind.UNKNOWN,
@@ -398,3 +425,9 @@ def test_figures_are_counted_as_by_hand(left_out):
     assert (found["samples"], found["skipped"]) == (count, len(left_out))
     assert (found["top1"], found["top5"]) == (1 / count, 2 / count)
     assert found["confusion"][2, 1] == 1 and found["confusion"].sum() == count
+
+
+def test_a_run_that_stays_in_evaluation_mode_fails(sound, tmp_path, monkeypatch):
+    """A fresh network is in training mode by itself: runs begin as an evaluation leaves them."""
+    evaluation_mode_kept(monkeypatch)
+    assert "run.loss" in failed(judged("run", sound, tmp_path))

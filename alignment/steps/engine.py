@@ -31,6 +31,7 @@ LONG: dict[str, Any] = {
     "bias_weight_decay": 2.0**-9,
     "ema_decay": 0.75,
     "ema_every": 2,
+    "mixup_alpha": 0.5,
 }
 SHORT: dict[str, Any] = {
     "freeze_bn": True,
@@ -73,6 +74,7 @@ def start_run(context: Context, role: str, config: TrainConfig, bits: str, weigh
         context.exact(role, run.model)
     if weights is not None:
         context.load(role, run.model, weights)
+    framework.set_training(run.model, False)  # as an evaluation leaves it
     run.train_mode()
     return run
 

@@ -16,6 +16,7 @@ from alignment.steps.divergence import Stopped, judge_divergence, stopped
 from alignment.steps.engine import Ground
 from alignment.steps.evaluation import evaluated, judge_evaluation
 from alignment.steps.freezing import Frozen, frozen, judge_freezing
+from alignment.steps.fresh import fresh, judge_fresh, lacks_fresh
 from alignment.steps.result import StepResult
 from alignment.steps.resumption import LongRun, judge_long_run, judge_resumption, lacks_checkpoints, long_run, resumed
 from mobilenetv3_common.weights import State
@@ -59,4 +60,6 @@ def compare(context: Context, result: StepResult) -> None:
         else:
             judge_resumption(result, ground, (ours.whole, ours.rest), (theirs.whole, theirs.rest), moved)
         judge_evaluation(result, evaluated(ground, "port", counted.labels), counted)
+        if not lacks_fresh(context):
+            judge_fresh(result, *(fresh(ground, role) for role in ("port", "reference")))
     result.not_run = "; ".join(filter(None, [result.not_run, lacking]))

@@ -83,6 +83,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         runs.long_run,
         runs.resumption,
         runs.evaluation,
+        runs.fresh,
     ),
 }
 

@@ -18,6 +18,7 @@ from alignment.localize.stages.schedules import rate_finding
 from alignment.steps import averages
 from alignment.steps import divergence as diverging
 from alignment.steps import freezing as frozen_runs
+from alignment.steps import fresh as fresh_runs
 from alignment.steps import resumption as long_runs
 from alignment.steps.context import Context
 from alignment.steps.engine import Ground
@@ -182,6 +183,24 @@ def freezing(context: Context) -> Finding | None:
 def _of_updates(place: str, count: int, ours: State, theirs: State) -> Finding | None:
     wrong = _unlike(ours, theirs)
     return Finding("train", place, measured=f"after {count} updates: {_first(wrong, ours, theirs)}") if wrong else None
+
+
+# --- fresh runs ------------------------------------------------------------------------------------------------------------
+
+
+def fresh(context: Context) -> Finding | None:
+    """The network that the train part builds by itself: its widths, its settings, and whether the seed decides its weights."""
+    if fresh_runs.lacks_fresh(context):
+        return None
+    with _ground(context) as ground:
+        ours, theirs = (fresh_runs.fresh(ground, role) for role in context.sides)
+    for what, wrong in fresh_runs.wrong_settings(ours, theirs).items():
+        if wrong:
+            kind, words = Kind.RECIPE, f"a setting of the recipe does not reach the network: {wrong}"
+            if what == "seed":
+                kind, words = Kind.OTHER_SEED, f"the recipe's seed does not decide the fresh weights: {wrong}"
+            return Finding("train", "build_model", kind, words, wrong)
+    return None
 
 
 # --- long runs -------------------------------------------------------------------------------------------------------------

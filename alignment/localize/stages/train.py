@@ -177,6 +177,11 @@ def _known(config: TrainConfig) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
         (Kind.LR_SCALED, "the learning rate is twice the recipe's", {"lr": 2 * config.lr}),
         (Kind.LR_SCALED, "the learning rate is half the recipe's", {"lr": config.lr / 2}),
         (Kind.STATISTICS_FROZEN, "BatchNorm is frozen, or in evaluation mode while training", {"freeze_bn": True}),
+        (
+            Kind.EVALUATION_MODE,
+            "the model stays in evaluation mode while training: neither dropout nor the statistics of the batch",
+            {"freeze_bn": True, "dropout": 0.0},
+        ),
         (Kind.MOMENTUM, "BatchNorm keeps the momentum of the model, not that of the recipe", {"bn_momentum": None}),
         (Kind.DROPOUT_RATE, "dropout keeps the model's own rate, 0.2, not that of the recipe", {"dropout": 0.2}),
     ]

@@ -98,3 +98,18 @@ fault(
     (FRAMEWORK, "layer.momentum = config.bn_momentum or layer.momentum", "pass"),
 )  # fmt: skip
 fault("training", 6, "loss", "dropout_on|order", "dropout_of_another_seed", built_run("made.dropout.seed += 1"))
+
+# --- what a run is built from ----------------------------------------------------------------------------------------------
+
+BUILDER = "functools.partial(MODELS[config.model], width_mult=config.width_mult, dropout=config.dropout)"
+
+training("build_model", "other_seed", "seed_forgotten", (FRAMEWORK, "    paddle.seed(config.seed)\n", ""))
+training(
+    "build_model", "recipe", "dropout_of_the_recipe_ignored",
+    (FRAMEWORK, BUILDER, BUILDER.replace(", dropout=config.dropout", "")),
+)  # fmt: skip
+training(
+    "build_model", "recipe", "width_of_the_recipe_ignored",
+    (FRAMEWORK, BUILDER, BUILDER.replace(" width_mult=config.width_mult,", "")),
+)  # fmt: skip
+training("loss", "statistics_frozen|evaluation_mode", "training_mode_never_set", (FRAMEWORK, TRAIN_MODE, "    if freeze_bn:\n"))
