@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -38,6 +39,9 @@ def test_a_missing_mindspore_says_how_to_install_it(monkeypatch, capsys):
     with pytest.raises(UserError, match=r"mindspore is not installed: pip install -c constraints\.txt -e '\.\[mindspore\]'"):
         framework("mindspore")
     assert main(["audit", "--port", f"{PORT}:Port", "--reference", f"{REFERENCE}:Reference"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "mindspore is not installed: pip install" in told
+    assert main(["run", str(ROOT / "projects/resnet50/mindspore_project.py")]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "mindspore is not installed: pip install" in told
 
@@ -240,6 +244,65 @@ def test_gradients_of_inner_calls_are_those_of_torch():
     assert far(made[0].inputs[0], made[1].inputs[0]) < 1e-6
 
 
+DEFAULTS = {
+    "Conv2d": {"stride": 1, "pad_mode": "same", "padding": 0, "dilation": 1, "group": 1, "has_bias": None},
+    "Dense": {"has_bias": True, "activation": None},
+    "BatchNorm2d": {"eps": 1e-5, "momentum": 0.9, "use_batch_statistics": None},
+    "LayerNorm": {"epsilon": 1e-7},
+    "GroupNorm": {"eps": 1e-5},
+    "LeakyReLU": {"alpha": 0.2},
+    "GELU": {"approximate": True},
+    "MaxPool2d": {"kernel_size": 1, "stride": 1, "pad_mode": "valid"},
+    "AvgPool2d": {"kernel_size": 1, "stride": 1, "pad_mode": "valid", "count_include_pad": True},
+    "Dropout": {"keep_prob": 0.5, "p": None},
+    "SoftmaxCrossEntropyWithLogits": {"sparse": False, "reduction": "none"},
+    "CrossEntropyLoss": {"reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100},
+    "Momentum": {"weight_decay": 0.0, "use_nesterov": False},
+    "SGD": {"learning_rate": 0.1, "momentum": 0.0, "dampening": 0.0},
+    "AdamWeightDecay": {"eps": 1e-6, "weight_decay": 0.0},
+    "RMSProp": {"learning_rate": 0.1, "decay": 0.9, "epsilon": 1e-10},
+}  # docs/three_frameworks.md
+
+
+@installed
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_of_mindspore_are_those_of_the_page(name):
+    import inspect
+
+    from mindspore import nn
+
+    found = inspect.signature(getattr(nn, name).__init__).parameters
+    assert {key: found[key].default for key in DEFAULTS[name]} == DEFAULTS[name]
+    assert f"`nn.{name}`" in (ROOT / "docs/three_frameworks.md").read_text()
+
+
+def moved(make, names, gradient=0.5, updates=1):
+    """A parameter of 1.0 after updates by a stock optimizer of MindSpore, by the parameter's name."""
+    import mindspore
+
+    parameters = [mindspore.Parameter(mindspore.Tensor(np.ones(1, np.float32)), name=name) for name in names]
+    optimizer = make(parameters)
+    for _ in range(updates):
+        optimizer(tuple(mindspore.Tensor(np.full(1, gradient, np.float32)) for _ in names))
+    return {name: float(parameter.asnumpy()[0]) for name, parameter in zip(names, parameters, strict=True)}
+
+
+@installed
+def test_mindspores_optimizers_differ_from_torchs_as_the_page_says():
+    """What docs/three_frameworks.md says of stock optimizers, on a weight of 1 with a gradient of 0.5."""
+    from mindspore import nn
+
+    plain = moved(lambda p: nn.Momentum(p, 0.1, 0.9, weight_decay=0.1), ["fc.weight", "bn.gamma", "bn.beta", "fc.bias"])
+    near = lambda value: pytest.approx(value, rel=1e-5)  # noqa: E731
+    assert plain == {"fc.weight": near(0.94), "bn.gamma": near(0.95), "bn.beta": near(0.95), "fc.bias": near(0.94)}
+    grouped = moved(lambda p: nn.Momentum([{"params": p, "weight_decay": 0.1}], 0.1, 0.9), ["bn.gamma"])
+    assert grouped == {"bn.gamma": near(0.94)}, "a group decays all that it names"
+    uncorrected = moved(lambda p: nn.AdamWeightDecay(p, 0.1), ["w"])["w"]
+    assert uncorrected == near(1 - 0.1 * (0.1 * 0.5) / ((0.001 * 0.25) ** 0.5 + 1e-6)), "torch: 0.9"
+    inside = moved(lambda p: nn.RMSProp(p, 0.1, 0.9, epsilon=0.25), ["w"])["w"]
+    assert inside == near(1 - 0.1 * 0.5 / (0.1 * 0.25 + 0.25) ** 0.5), "torch divides by the root + epsilon"
+
+
 # --- a port, sound and broken ----------------------------------------------------------------------------------------------
 
 
@@ -306,6 +369,95 @@ def test_a_fault_in_mindspore_is_located_and_named(name, tmp_path):
     status, report = audited(tmp_path, source.replace(before, after, 1))
     first = report["first_divergence"]
     assert status == 1 and first["location"] == place and words in first["hint"], first
+
+
+# --- metric, loss, optimizers and schedules ----------------------------------------------------------------------------------
+
+
+def aligned(folder, *, steps, project=ROOT / "tests/pairs/mindspore_project.py"):
+    status = main(["run", str(project), "--steps", steps, "--result-dir", str(folder)])
+    return status, json.loads((folder / "alignment.json").read_text())
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_metric_loss_and_training_code_agree_with_torchs(tmp_path):
+    """Steps 1, 3, 4 and 5: every optimizer, schedule and kind of label; in exact mode the first update agrees to 1e-12."""
+    status, report = aligned(tmp_path, steps="1,3,4,5")
+    assert status == 0, report["first_divergence"]
+    assert [step["step"] for step in report["steps"]] == [1, 3, 4, 5]
+    zero = "conv2.bias"  # before a normalisation: rounding alone
+    for step in report["steps"]:
+        exact = {q["name"]: q["float64_diff"] for q in step["quantities"] if q["float64_diff"] is not None}
+        first = {name: diff for name, diff in exact.items() if zero not in name and ".iter1." not in name and ".iter2." not in name}
+        assert step["step"] == 3 or (first and max(first.values()) < 1e-12), max(first, key=first.get)
+
+
+PARTS = {
+    "hard labels taken for rows": ("loss/cross_entropy.py", "labels.ndim == 2:", "labels.ndim == 1:", 4),
+    "loss reduction sum": ("loss/cross_entropy.py", "loss.sum() / kept.sum()", "loss.sum()", 4),
+    "ignored labels counted": ("loss/cross_entropy.py", "loss.sum() / kept.sum()", "loss.mean()", 4),
+    "smoothing over the other classes": ("loss/cross_entropy.py", "shifted.mean(axis=1)", "shifted.sum(axis=1) / 9.0", 4),
+    "loss without its logarithm": ("loss/cross_entropy.py", "ops.log(", "ops.neg(", 4),
+    "ties count as right": ("metric/accuracy.py", "ops.logical_and(logits == own, earlier)", "logits > own", 3),
+    "NaN counts as right": ("metric/accuracy.py", ".sum(axis=1) == 0", ".sum(axis=1) >= 0", 3),
+    "padding counts": ("metric/accuracy.py", "if mask is not None:", "if False:", 3),
+    "momentum not kept": ("train/optimizer.py", "times(old, config.momentum) + gradient)", "gradient)", 5),
+    "weight decay on all alike": ("train/optimizer.py", 'decays["norm"] if key in norm', "config.weight_decay if key in norm", 5),
+    "beta and gamma without decay": ("train/optimizer.py", 'decays["norm"] if key in norm', "0.0 if key in norm", 5),
+    "no bias correction": ("train/optimizer.py", "times(first, 1.0 / (1.0 - config.beta1**own.count))", "first", 5),
+    "epsilon inside the root": (
+        "train/optimizer.py", "plus(ops.sqrt(mean_square), config.eps)", "ops.sqrt(plus(mean_square, config.eps))", 5),
+    "decay coupled in AdamW": ("train/optimizer.py", '"adamw": _adamw', '"adamw": _adam', 5),
+    "gradients summed over micro-batches": ("train/step.py", "times(gradient, 1.0 / len(batches))", "gradient", 5),
+    "clipped to half": ("train/step.py", "clip_norm / (norm + 1e-6)", "clip_norm / (2 * norm)", 5),
+    "gradients not cleared": ("train/step.py", "        parameter._grad = None", "        pass", 5),
+    "schedule one unit ahead": ("train/schedule.py", "self.number += 1", "self.number += 2", 5),
+}  # fmt: skip
+
+
+def broken_project(folder, file, before, after):
+    """The small project with a copy of the parts, in which one text is replaced."""
+    copied = folder / "parts_in_mindspore"
+    shutil.copytree(ROOT / "projects/resnet50/in_mindspore", copied)
+    for path in copied.rglob("*.py"):
+        path.write_text(path.read_text().replace("projects.resnet50.in_mindspore", "parts_in_mindspore"))
+    text = (copied / file).read_text()
+    assert text.count(before) >= 1
+    (copied / file).write_text(text.replace(before, after, 1))
+    text = (ROOT / "tests/pairs/mindspore_project.py").read_text()
+    project = folder / "project.py"
+    project.write_text(text.replace("projects.resnet50.in_mindspore", "parts_in_mindspore"))
+    return project
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", PARTS)
+def test_a_fault_in_metric_loss_or_training_code_is_detected(name, tmp_path, monkeypatch):
+    file, before, after, step = PARTS[name]
+    for module in [module for module in sys.modules if module.partition(".")[0] in ("parts_in_mindspore", "project_project")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    status, report = aligned(tmp_path / "r", steps=str(step), project=broken_project(tmp_path, file, before, after))
+    assert status == 1 and not report["steps"][0]["passed"], report["first_divergence"]
+
+
+@installed
+@pytest.mark.slow
+def test_updates_by_gradient_descent_are_compared(tmp_path):
+    """A sound port; and one whose last bias is frozen, which is named."""
+    status, report = audited(tmp_path, PORT.read_text(), "--updates", "2")
+    (step,) = [step for step in report["steps"] if step["name"] == "updates"]
+    assert status == 0 and step["passed"]
+    exact = [q["float64_diff"] for q in step["quantities"] if q["float64_diff"] is not None and ".iter0." in q["name"]]
+    assert exact and max(exact) < 1e-12
+    last = "self.fc = nn.Dense(8, 5)"
+    frozen = PORT.read_text().replace(last, f"{last}\n        self.fc.bias.requires_grad = False")
+    status, report = audited(tmp_path, frozen, "--updates", "2")
+    assert status == 1 and "fc.bias" in report["first_divergence"]["location"]
 
 
 @installed

@@ -23,7 +23,7 @@ from alignment.frameworks._mindspore_exact import replacements
 from alignment.frameworks._passes import Pass, Wanted
 from alignment.frameworks._settings import MINDSPORE, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
-from alignment.frameworks.base import Handle, Layer, Layout
+from alignment.frameworks.base import Handle, Layer, Layout, Optimizer
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import MINDSPORE_STATISTICS, State
 
@@ -189,7 +189,10 @@ class MindSpore(Taped):
         for tensor in self.tensors(model).values():
             tensor._grad = None
 
-    def learning_rate(self, optimizer: nn.Optimizer) -> float:
+    def descent(self, model: nn.Cell, rate: float) -> Optimizer:
+        return Descent(self, model, rate)
+
+    def learning_rate(self, optimizer: Optimizer) -> float:
         return float(optimizer.get_lr().asnumpy())
 
     # --- layers ------------------------------------------------------------------------------------------------------------
@@ -245,6 +248,29 @@ class MindSpore(Taped):
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
         return replacements(mindspore)
+
+
+class Descent:
+    """Gradient descent with the gradients that lie on the parameters. (``nn.SGD`` has no float64 kernel on a CPU.)
+
+    Args:
+        framework: whose parameters they are.
+        model: to be updated.
+        rate: the learning rate.
+    """
+
+    def __init__(self, framework: MindSpore, model: nn.Cell, rate: float) -> None:
+        own = {id(tensor): tensor for _, tensor in framework.described(model) if framework.is_parameter(tensor)}
+        self.framework, self.tensors, self.rate = framework, [*own.values()], rate
+
+    def get_lr(self) -> mindspore.Tensor:
+        return mindspore.Tensor(np.float64(self.rate).reshape(()))
+
+    def step(self) -> None:
+        with mindspore._no_grad():
+            for tensor in self.tensors:
+                if tensor._grad is not None and self.framework.trainable(tensor):
+                    tensor.assign_value(tensor.value() - self.framework.times(tensor._grad, np.array(self.rate)))
 
 
 class _Outside(_Function):

@@ -1,0 +1,59 @@
+"""ResNet in MindSpore against torchvision's, for pictures of 32 pixels or of ImageNet: models, metric, loss and updates.
+
+``projects/resnet50/project.py`` holds Paddle's port against the same reference. The extra is needed:
+``pip install -c constraints.txt -e '.[mindspore]'``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alignment.frameworks.mindspore import MindSpore  # isort: skip  (before anything of Paddle)
+
+import mobilenetv3_ref.loss
+import mobilenetv3_ref.metric
+import mobilenetv3_ref.train
+import projects.resnet50.in_mindspore.loss
+import projects.resnet50.in_mindspore.metric
+import projects.resnet50.in_mindspore.train
+from alignment.frameworks.torch import Torch
+from alignment.project import ModelSpec, Project, Side
+from projects.resnet50.models import in_mindspore, in_torch
+
+
+def spec(depth: int, stem: str) -> ModelSpec:
+    """ResNet of a depth (18 or 50) with the stem of ``"imagenet"`` or ``"cifar"``."""
+    return ModelSpec(
+        port=getattr(in_mindspore, f"resnet{depth}"),
+        reference=getattr(in_torch, f"resnet{depth}"),
+        options={"stem": stem},
+        input_shape=(3, 32, 32) if stem == "cifar" else (3, 224, 224),
+        small_shape=(3, 16, 16) if stem == "cifar" else (3, 48, 48),
+        last_layer="fc",
+        options_of=lambda state: {"num_classes": state["fc.bias"].shape[0], "stem": stem},
+        updates=3,
+    )
+
+
+PROJECT = Project(
+    name="resnet50_mindspore",
+    port=Side(
+        MindSpore(),
+        metric=projects.resnet50.in_mindspore.metric,
+        loss=projects.resnet50.in_mindspore.loss,
+        train=projects.resnet50.in_mindspore.train,
+    ),
+    reference=Side(
+        Torch(),
+        metric=mobilenetv3_ref.metric,
+        loss=mobilenetv3_ref.loss,
+        train=mobilenetv3_ref.train,
+    ),
+    models={
+        "resnet18_cifar": spec(18, "cifar"),
+        "resnet50_cifar": spec(50, "cifar"),
+        "resnet18": spec(18, "imagenet"),
+        "resnet50": spec(50, "imagenet"),
+    },
+    sample_data=Path(__file__).resolve().parents[2] / "lite_data",
+)
