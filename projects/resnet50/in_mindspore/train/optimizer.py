@@ -27,8 +27,8 @@ class Optimizer:
     """An optimizer written in MindSpore's operations, in the precision of its parameters.
 
     MindSpore's own are not torch's: ``nn.SGD``, ``nn.Adam`` and ``nn.RMSProp`` have no float64 kernel on a CPU, all hold the
-    learning rate in float32, ``nn.AdamWeightDecay`` corrects no bias, ``nn.RMSProp`` has epsilon inside the root, and without
-    groups the weight decay leaves out every parameter with "beta" or "gamma" in its name.
+    learning rate in float32, ``nn.AdamWeightDecay`` corrects no bias, ``nn.RMSProp`` has epsilon inside the root and begins with a
+    mean square of 1, and without groups the weight decay leaves out every parameter with "beta" or "gamma" in its name.
 
     Args:
         groups: of the trainable parameters.
