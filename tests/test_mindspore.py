@@ -401,8 +401,8 @@ def trained():
     import projects.resnet50.in_mindspore.train
 
     ms, pt = framework("mindspore"), framework("torch")
-    ours = mindspore.nn.SequentialCell(mindspore.nn.BatchNorm2d(4), mindspore.nn.Dense(4, 3))
-    theirs = torch.nn.Sequential(torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 3))
+    ours = mindspore.nn.SequentialCell(mindspore.nn.BatchNorm2d(4), mindspore.nn.LayerNorm((4,)), mindspore.nn.Dense(4, 3))
+    theirs = torch.nn.Sequential(torch.nn.BatchNorm2d(4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3))
     rng = np.random.default_rng(0)
     start = {name: array + rng.standard_normal(array.shape) / 8 for name, array in pt.state(pt.make_exact(theirs)).items()}
     sides = ((ms, ms.make_exact(ours), projects.resnet50.in_mindspore.train), (pt, theirs, mobilenetv3_ref.train))
@@ -439,6 +439,27 @@ def test_optimizers_in_mindspore_update_as_torchs(number, trained):
     other = replace(config, norm_weight_decay=None)
     mistaken = lambda side, network, train: train.build_optimizer(network, other if side.name == "mindspore" else config)  # noqa: E731
     assert updated(trained, mistaken, update) > 1e-6
+
+
+@installed
+def test_a_parameter_tuple_is_widened_with_its_parameters():
+    """A Cell may compute with the tuple's parameters: those of exact mode, not the float32 ones that they replace."""
+    import mindspore
+    from mindspore import nn
+
+    class Scaled(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            ones = (mindspore.Tensor(np.ones(3, np.float32)) for _ in range(2))
+            self.pair = mindspore.ParameterTuple([mindspore.Parameter(one, name=f"p{n}") for n, one in enumerate(ones)])
+
+        def construct(self, x):
+            return x * self.pair[0] + self.pair[1]
+
+    side = framework("mindspore")
+    model = side.make_exact(Scaled())
+    side.load(model, {name: np.full(3, 0.1) for name in side.state(model)})
+    assert (side.call(model, (np.full((2, 3), 2.0),)).outputs[0] == 2.0 * 0.1 + 0.1).all()
 
 
 @installed

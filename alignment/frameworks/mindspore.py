@@ -238,6 +238,11 @@ class MindSpore(Taped):
                 for name, tensor in held.items():
                     if tensor is not None and tensor.is_floating_point():
                         held[name] = made.setdefault(id(tensor), self._widened(tensor))
+        for module in self.modules(model).values():
+            for holder in (module.__dict__, module._params_list):
+                for name, held in list(holder.items()):
+                    if isinstance(held, mindspore.ParameterTuple):
+                        holder[name] = mindspore.ParameterTuple([made.get(id(tensor), tensor) for tensor in held])
         return model
 
     def _widened(self, tensor: mindspore.Tensor) -> mindspore.Tensor:

@@ -11,6 +11,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from mobilenetv3_common.param_groups import check_rules, rate_factors, rule_of
 from mobilenetv3_common.train_config import OptimizerConfig
 
+RENAMED = {"gamma": "weight", "beta": "bias"}  # of every normalisation, not of batch normalisation alone
+
 
 @dataclass
 class Group:
@@ -214,10 +216,9 @@ def parameter_names(model: nn.Cell) -> dict[int, str]:
     """id of each parameter, running statistics left out -> its name in torch's words."""
     found: dict[int, str] = {}
     for path, cell in model.cells_and_names():
-        renamed = {"gamma": "weight", "beta": "bias"} if isinstance(cell, nn.BatchNorm2d) else {}
         for name, parameter in cell._params.items():
             if parameter is not None and name not in ("moving_mean", "moving_variance"):
-                found.setdefault(id(parameter), ".".join(filter(None, [path, renamed.get(name, name)])))
+                found.setdefault(id(parameter), ".".join(filter(None, [path, RENAMED.get(name, name)])))
     return found
 
 
