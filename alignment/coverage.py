@@ -108,6 +108,8 @@ def _universe(context: Context) -> dict[int, tuple[str, ...]]:
     found = {0: TOPICS[0], 1: (*TOPICS[1], *options_of(context.spec.port))}
     if not project.lacks("data"):
         found[2] = TOPICS[2]
+    if not project.lacks("loss"):
+        found[4] = TOPICS[4]
     if not project.lacks("train"):
         found[5] = TOPICS[5]
     if not project.lacks_runs():

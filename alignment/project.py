@@ -91,7 +91,11 @@ class MetricPart(Protocol):
 
 
 class LossPart(Protocol):
-    """Cross-entropy."""
+    """Cross-entropy.
+
+    Step 4 compares class weights where both sides' classes take ``weight``, a number for each class; and distillation where both
+    have a ``DistillationLoss(criterion, teacher, temperature, alpha)`` with ``look(pictures)``, called before the loss itself.
+    """
 
     def CrossEntropyLoss(self, label_smoothing: float = 0.0, ignore_index: int = -100) -> Callable[..., Tensor]:
         """A function of logits (N, classes) and labels, int64 (N,) or rows of probabilities, that gives a scalar tensor."""

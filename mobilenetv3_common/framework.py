@@ -79,8 +79,16 @@ class Framework(Protocol):
     def share_dropout(self, model: Network, uniform: Callable[[tuple[int, ...]], np.ndarray]) -> int:
         """Make every dropout of a model take its numbers, in [0, 1), from ``uniform(shape)``; returns how many there were."""
 
-    def CrossEntropyLoss(self, label_smoothing: float = 0.0) -> Own:
+    def CrossEntropyLoss(
+        self, label_smoothing: float = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None
+    ) -> Own:
         """The training loss: logits (N, classes) and labels (N,) or (N, classes) to their mean cross-entropy, a scalar."""
+
+    def DistillationLoss(self, criterion: Own, teacher: Network, temperature: float = 4.0, alpha: float = 0.5) -> Any:
+        """The criterion's loss, and a share ``alpha`` of the divergence from a teacher.
+
+        Its ``look(images)`` is called before the forward pass of each batch.
+        """
 
     def Precision(self, level: str = "O0", dtype: str = "float16", device: str = "cpu") -> parts.Precision:
         """How a step computes: see ``amp_level`` and ``amp_dtype`` of ``TrainConfig``.

@@ -28,6 +28,32 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
     return normalize(center_crop(resize(image, preset.resize_size), preset.crop_size), preset)
 
 
+def eval_views(image: Image.Image, preset: EvalPreset) -> np.ndarray:
+    """The views of a picture that ``preset.tta`` names, in torchvision's order.
+
+    ``"flip"`` is the centre crop and its mirror image, ``"five_crop"`` the four corners and the centre, ``"ten_crop"`` those of
+    the picture and of its mirror image.
+
+    Returns:
+        float32, shape (views, 3, crop_size, crop_size).
+    """
+    resized, size = resize(image, preset.resize_size), preset.crop_size
+    if preset.tta == "flip":
+        centre = center_crop(resized, size)
+        views = [centre, centre.transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
+    else:
+        views = _five_crops(resized, size)
+        if preset.tta == "ten_crop":
+            views += _five_crops(resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT), size)
+    return np.stack([normalize(view, preset) for view in views])
+
+
+def _five_crops(image: Image.Image, size: int) -> list[Image.Image]:
+    right, bottom = image.width - size, image.height - size
+    corners = [(0, 0), (right, 0), (0, bottom), (right, bottom)]
+    return [*(image.crop((left, top, left + size, top + size)) for left, top in corners), center_crop(image, size)]
+
+
 def resize(image: Image.Image, size: int) -> Image.Image:
     """The shorter side to ``size`` pixels, bilinear and antialiased; the longer one in proportion, rounded down.
 

@@ -11,17 +11,22 @@ from mobilenetv3_common.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+TTA = ("none", "flip", "five_crop", "ten_crop")
 AUTO_AUGMENT_POLICIES = ("imagenet", "ra", "ta_wide")
 
 
 @dataclass(frozen=True)
 class EvalPreset:
-    """Shorter side to ``resize_size`` pixels (bilinear), centre crop of ``crop_size``, scale to 0..1, normalise."""
+    """Shorter side to ``resize_size`` pixels (bilinear), centre crop of ``crop_size``, scale to 0..1, normalise.
+
+    ``tta`` asks for several views of a picture instead of the centre crop: one of ``TTA``.
+    """
 
     resize_size: int = 256
     crop_size: int = 224
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
+    tta: str = "none"
 
     def __post_init__(self) -> None:
         if self.crop_size < 1 or self.resize_size < self.crop_size:

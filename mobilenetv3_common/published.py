@@ -34,12 +34,13 @@ V2_RESIZE = 232  # pixels of the shorter side: the preprocessing of torchvision'
 Config = TypeVar("Config")
 
 
-def pretrained_file(given: str, model: str) -> str:
+def pretrained_file(given: str, model: str, flag: str = "--pretrained") -> str:
     """The file that ``--pretrained`` means: ``torchvision`` and ``torchvision-v2`` are fetched once, all else is a path.
 
     Args:
         given: what was given.
         model: the architecture, e.g. ``mobilenet_v3_small``.
+        flag: what it was given as.
 
     Raises:
         UserError: as ``fetch_published``, or there is no such file of this model.
@@ -48,17 +49,22 @@ def pretrained_file(given: str, model: str) -> str:
         return given
     key = model + PUBLISHED_NAMES[given]
     if key not in PUBLISHED:
-        raise UserError(f"--pretrained {given}: torchvision publishes no such weights of {model}; use --pretrained torchvision")
+        raise UserError(f"{flag} {given}: torchvision publishes no such weights of {model}; use {flag} torchvision")
     return str(fetch_published(key))
 
 
 def with_published(config: Config, given: Collection[str]) -> Config:
-    """A run's config with the file in the place of a published name, and with the preprocessing of those weights.
+    """A run's config with the file in the place of a published name, and with the preprocessing of those weights; a file for its
+    teacher, too.
 
     Args:
         config: a ``mobilenetv3_common.train_config.TrainConfig``.
         given: names of the settings that were given as flags; those stay.
     """
+    teacher, of = config.teacher, config.teacher_model or config.model  # type: ignore[attr-defined]
+    if teacher in PUBLISHED_NAMES:
+        fetched = pretrained_file(teacher, of, "--teacher")
+        config = dataclasses.replace(config, teacher=fetched)  # type: ignore[type-var]
     name = config.pretrained  # type: ignore[attr-defined]
     if name not in PUBLISHED_NAMES:
         return config

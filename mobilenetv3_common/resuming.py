@@ -17,6 +17,7 @@ _FREE_ON_RESUME = (
     "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
     "check_data", "rank_timeout", "picture_cache", "picture_cache_gb", "keep_best", "early_stop", "eval_raw",
+    "teacher",
 )  # fmt: skip
 
 
@@ -81,6 +82,26 @@ def refuse_other_data(
             f"checkpoint {source} is of a run on other pictures: the {' and '.join(other)} split of {config.data_path} has other "
             "files or labels; resume with the run's own --data-path, or give --new-data to go on with these"
         )
+
+
+def refuse_other_teacher(meta: dict[str, Any], teacher: str | None, digest: str | None, source: str) -> None:
+    """Refuse a checkpoint whose run learnt from another teacher; the file may have moved.
+
+    Args:
+        meta: the checkpoint's.
+        teacher: the run's file now.
+        digest: of that file.
+        source: names the checkpoint in the message.
+
+    Raises:
+        UserError: naming the flag.
+    """
+    then = meta.get("teacher")
+    if then != digest:
+        said = (
+            "had no teacher" if then is None else "had a teacher" if digest is None else f"learnt from other weights than {teacher}"
+        )
+        raise UserError(f"checkpoint {source} is of a run that {said}: resume with the run's own --teacher")
 
 
 def refuse_other_classes(weights: str, index: DatasetIndex, match: str) -> None:

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.dataset_index import DatasetIndex, index_splits
+from mobilenetv3_common.distilling import build_criterion, teacher_digest
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
-from mobilenetv3_common.resuming import refuse_impossible_place, refuse_other_classes, refuse_other_data, refuse_other_run
+from mobilenetv3_common.resuming import (
+    refuse_impossible_place,
+    refuse_other_classes,
+    refuse_other_data,
+    refuse_other_run,
+    refuse_other_teacher,
+)
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import check_fit
@@ -96,6 +104,11 @@ class Run:
         return self.config.batch_size * self.ranks.world_size
 
     @functools.cached_property
+    def teacher_digest(self) -> str | None:
+        """What a checkpoint keeps of the teacher: the SHA-256 of its file; None without one."""
+        return teacher_digest(self.config)
+
+    @functools.cached_property
     def data_digests(self) -> dict[str, str]:
         """What a checkpoint keeps of the run's pictures: split -> ``DatasetIndex.digest``."""
         return {"train": self.train_index.digest(), "val": self.val_index.digest()}
@@ -135,6 +148,8 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
     dropout = DropoutStream(config.seed)
     framework.share_dropout(model, dropout)
     pictures = config.batch_size * ranks.world_size * config.accumulate
+    weight = class_weights(config.class_weights, train_index)
+    criterion = framework.CrossEntropyLoss(config.label_smoothing, weight=weight)
     optimizer = framework.build_optimizer(model, config.optimizer_config(pictures))
     precision.prepare(model, optimizer)
     run = Run(
@@ -145,7 +160,7 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
         val_index=val_index,
         model=model,
         parallel=model,
-        criterion=framework.CrossEntropyLoss(config.label_smoothing),
+        criterion=build_criterion(framework, config, criterion, train_index, ranks, builder),
         optimizer=optimizer,
         schedule=framework.build_schedule(optimizer, config.schedule_config(updates_per_epoch)),
         precision=precision,
@@ -216,6 +231,7 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "config": dataclasses.asdict(run.config),
             "classes": list(run.train_index.classes),
             "data": run.data_digests,
+            "teacher": run.teacher_digest,
         },
     )
 
@@ -229,6 +245,7 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     framework, meta, config = run.framework, checkpoint.meta, run.config
     refuse_other_run(meta, config, framework.NAME, run.global_batch, source)
     refuse_other_data(meta, config, run.train_index.classes, run.data_digests, source)
+    refuse_other_teacher(meta, config.teacher, run.teacher_digest, source)
     refuse_impossible_place(meta, config, run.updates_per_epoch, source)
     framework.load_model_arrays(run.model, checkpoint.part("model"), source)
     framework.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part("optimizer"))

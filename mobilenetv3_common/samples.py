@@ -81,7 +81,7 @@ class Samples(ABC):
 
     @abstractmethod
     def eval_transform(self, image: Image.Image, preset: EvalPreset) -> Pixels:
-        """An RGB picture of any size to float32 pixels (3, crop_size, crop_size)."""
+        """An RGB picture of any size to float32 pixels (3, crop_size, crop_size); with ``tta`` (views, 3, crop_size, crop_size)."""
 
     @abstractmethod
     def train_transform(self, image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> Pixels:

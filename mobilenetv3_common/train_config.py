@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from mobilenetv3_common.class_names import MAX_CLASSES
+from mobilenetv3_common.class_weights import FORM as WEIGHTS_FORM
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.param_groups import FORM, GroupRule, parse_rules
-from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, EvalPreset, TrainPreset
+from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, TTA, EvalPreset, TrainPreset
 from mobilenetv3_common.ranges import Range
 
 OPTIMIZERS = ("sgd", "rmsprop", "adamw", "adam", "adadelta", "lamb", "lion")
@@ -193,6 +194,7 @@ class TrainConfig:
     workers: int = _pictures(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
     resize_size: int = _pictures(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
     crop_size: int = _pictures(224, "pixels of the network's input", within="[1, 4096]")
+    tta: str = _pictures("none", "evaluation: views of each picture whose probabilities are averaged", TTA)
     min_crop_scale: float = _augment(0.08, "smallest random crop as a share of the picture's area, above 0 to 1", within="(0, 1]")
     hflip_prob: float = _augment(0.5, "probability of a horizontal flip", within=SHARE)
     auto_augment: str | None = _augment(None, "automatic augmentation: imagenet, ra or ta_wide")
@@ -254,6 +256,17 @@ class TrainConfig:
     warmup_epochs: int = _schedule(0, "epochs of linear warm-up", within="[0, 1e6]")
     warmup_decay: float = _schedule(0.01, "share of lr at which the warm-up begins", within="(0, 1]")
     label_smoothing: float = _regularisation(0.0, "share of the label spread over all classes, 0 to below 1", within=BELOW_ONE)
+    class_weights: str | None = _regularisation(None, f"weights of the classes in the loss: {WEIGHTS_FORM}", metavar="WEIGHTS")
+    teacher: str | None = _regularisation(
+        None, "distil from these weights: a checkpoint, another file, torchvision or torchvision-v2", metavar="FILE"
+    )
+    teacher_model: str | None = _regularisation(
+        None, f"architecture of --teacher ({', '.join(MODELS)}); by default that of its checkpoint, or --model"
+    )
+    distill_alpha: float = _regularisation(0.5, "share of the teacher in the loss", within=SHARE)
+    distill_temperature: float = _regularisation(
+        4.0, "both networks' logits are divided by this, the teacher's part multiplied by its square", within="(0, 1000]"
+    )
     clip_norm: float | None = _regularisation(None, "clip the gradients' global norm to this, after unscaling", within="(0, inf)")
     ema_decay: float = _regularisation(0.0, "decay of the moving average of the weights, 0 for none", within=BELOW_ONE)
     ema_every: int = _regularisation(1, "updates between steps of the moving average", within=COUNT)
@@ -312,6 +325,9 @@ class TrainConfig:
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0
             _require(fits, f"--mix-group must divide --batch-size ({self.batch_size})", self.mix_group)
+        fits = self.teacher_model in (None, *MODELS)
+        _require(fits, f"--teacher-model must be one of {', '.join(MODELS)}", self.teacher_model)
+        _require(self.teacher_model is None or self.teacher is not None, "--teacher-model needs --teacher", self.teacher_model)
         whole = self.drop_last or self.accumulate == 1
         _require(whole, "--no-drop-last needs batches that are updates: --accumulate must be 1", self.accumulate)
         _require(
@@ -405,7 +421,7 @@ class TrainConfig:
 
     @property
     def eval_preset(self) -> EvalPreset:
-        return EvalPreset(self.resize_size, self.crop_size)
+        return EvalPreset(self.resize_size, self.crop_size, tta=self.tta)
 
 
 def _require(holds: bool, what: str, found: Any) -> None:

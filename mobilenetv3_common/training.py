@@ -162,6 +162,8 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
 
     def begin(number: int) -> None:
         run.dropout.at(run.epoch, run.plan.place(first + number)[0])
+        if config.teacher is not None:
+            run.criterion.look(batches[number][0])
 
     def watch(logits: Tensor, labels: Tensor) -> None:
         guard.watch(logits)

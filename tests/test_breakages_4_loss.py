@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import paddle
 import pytest
 
+from alignment.localize.stages import loss_options
 from alignment.steps import guarded, loss
-from mobilenetv3_paddle.loss import CrossEntropyLoss
+from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
+from mobilenetv3_paddle.loss.distillation import divergence
 from projects.mobilenetv3.faults.loss import loss_of
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, first_finding, found_where_it_is
@@ -49,7 +52,84 @@ OTHERS = {
 
 
 def test_step_4_passes(context):
-    assert loss.run(context()).passed
+    result = loss.run(context())
+    assert result.passed and result.covers == ["class weights", "distillation"]
+
+
+def by_samples(self, x, y):
+    return plain(self, x, y) * (_weights_of(self, y) if self.weight is not None and y.ndim == 1 else 1.0)
+
+
+def _weights_of(self, y):
+    counted = y != self.ignore_index
+    own = paddle.gather(self.weight, paddle.where(counted, y, paddle.zeros_like(y))) * counted.astype("float64")
+    return (own.sum() / counted.astype("float64").sum()).astype("float64")
+
+
+def labels_weight(self, x, y):
+    if self.weight is None or y.ndim == 2:
+        return plain(self, x, y)
+    both = [CrossEntropyLoss(0.0, self.ignore_index, self.weight.numpy())(x, y)]
+    counted = (y != self.ignore_index).astype(x.dtype)
+    own = paddle.gather(self.weight, paddle.where(counted > 0, y, paddle.zeros_like(y))).astype(x.dtype) * counted
+    uniform = x.logsumexp(1) - x.mean(1)
+    return both[0] * (1 - self.label_smoothing) + (uniform * own).sum() / own.sum() * self.label_smoothing
+
+
+def unweighted(self, x, y):
+    return CrossEntropyLoss(self.label_smoothing, self.ignore_index)(x, y)
+
+
+WEIGHTED = {
+    "weights left out": (unweighted, "class weights are left out"),
+    "mean over the samples": (by_samples, "the mean is over the samples"),
+    "smoothing by the label's weight": (labels_weight, "smoothing takes the label's weight"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_class_weights_used_otherwise_are_found(context, name):
+    function, words = WEIGHTED[name]
+    broken = context(loss_of(PROJECT, function))
+    found = loss_options.options(broken)
+    assert found.kind == "class_weights" and found.hint.startswith(words), found.line()
+    assert name != "weights left out" or first_finding(broken, loss.run(broken)) == ("CrossEntropyLoss", "class_weights")
+
+
+def distilled(change):
+    class Changed(DistillationLoss):
+        def forward(self, x, y):
+            return change(self, x, y)
+
+    return PROJECT.with_port("loss", DistillationLoss=Changed)
+
+
+def mixed(self, x, y, soft, alpha=None):
+    alpha = self.alpha if alpha is None else alpha
+    return self.criterion(x, y) * (1 - alpha) + soft * alpha
+
+
+DISTILLED = {
+    "no square": (lambda s, x, y: mixed(s, x, y, divergence(x, s.soft, s.temperature) / s.temperature**2), "the divergence is not"),
+    "turned": (lambda s, x, y: mixed(s, x, y, divergence(s.soft, x, s.temperature)), "the divergence is that of the teacher"),
+    "shares": (lambda s, x, y: mixed(s, x, y, divergence(x, s.soft, s.temperature), 1 - s.alpha), "the shares of the two parts"),
+    "no temperature": (lambda s, x, y: mixed(s, x, y, divergence(x, s.soft, 1.0) * s.temperature**2), "the logits are not divided"),
+}
+
+
+@pytest.mark.parametrize("name", DISTILLED)
+def test_another_distillation_is_found(context, name):
+    change, words = DISTILLED[name]
+    broken = context(distilled(change))
+    found = loss_options.options(broken)
+    assert found.kind == "distillation" and found.hint.startswith(words), found.line()
+    assert name != "no square" or first_finding(broken, loss.run(broken)) == ("DistillationLoss", "distillation")
+
+
+def test_a_loss_without_these_options_is_compared_without_and_says_so(context):
+    without = context(PROJECT.with_port("loss", CrossEntropyLoss=OtherDefault, DistillationLoss=None))
+    assert not loss.takes_weights(without) and not loss.distils(without) and loss_options.options(without) is None
+    assert loss.takes_weights(context()) and loss.distils(context()) and loss_options.options(context()) is None
 
 
 @pytest.mark.parametrize("name", faults_of(4))

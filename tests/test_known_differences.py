@@ -20,6 +20,13 @@ from PIL import Image
 from tests.conftest import LITE_DATA, run_command
 
 
+def test_stock_batch_norm_trains_neither_parameter_where_one_is_frozen():
+    layer = paddle.nn.BatchNorm2D(3)
+    layer.weight.stop_gradient = True
+    (layer(paddle.randn([4, 3, 5, 5])) ** 3).sum().backward()
+    assert layer.bias.grad is None, "Paddle gives it a gradient now"
+
+
 def test_stock_batch_norm_goes_on_with_one_value_a_channel():
     ones = [1, 4, 1, 1]
     assert np.isfinite(paddle.nn.BatchNorm2D(4)(paddle.ones(ones)).numpy()).all()

@@ -194,12 +194,19 @@ def test_a_run_ends_early_keeps_its_best_and_resumes_as_if_it_had_not_stopped(ow
 PLAN = step6.Plan(iterations=50, draws=3, seeds=1, epochs=4, train_per_class=12, val_per_class=1, lag=5)
 
 
+# Names of its parameters, and a penalty under which it learns something in fifty updates.
+OF_MOBILENET = {
+    "parameter groups": {"param_groups": "*.bias:lr=2,decay=0;features.0.*:frozen;*:lr=0.5"},
+    "l1": {"l1_decay": 2.0**-13, "momentum": 0.875},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.weekly
 @pytest.mark.parametrize("name", RECIPES)
 def test_fifty_updates_stay_inside_the_references_own_envelope(name, tmp_path):
-    changes = {"optimizer": "adamw", **RECIPES[name]}
-    rates = {"sgd": 2.0**-5, "lion": 2.0**-12, "adadelta": 1.0}
+    changes = {"optimizer": "adamw", **RECIPES[name], **OF_MOBILENET.get(name, {})}
+    rates = {"sgd": 2.0**-5, "lion": 2.0**-12, "adadelta": 2.0**-3}  # adadelta's own rate of 1 is chaotic from the second update
     base = {"batch_size": 8, "width_mult": 0.5, "eps": 2.0**-10, "beta1": 0.875, "beta2": 0.96875}
     recipe = TrainConfig(epochs=4, lr=rates.get(changes["optimizer"], 2.0**-8), **base, **changes)
     context = Context(PROJECT, recipe=recipe)

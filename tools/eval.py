@@ -24,7 +24,7 @@ from mobilenetv3_common.train_config import TrainConfig
 FLAGS = (
     "framework", "model", "num_classes", "match_classes", "width_mult", "pretrained",
     "data_path", "image_backend", "on_bad_image", "workers",
-    "resize_size", "crop_size", "batch_size", "device", "amp_level", "amp_dtype", "threads",
+    "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 
 

@@ -185,6 +185,8 @@ class Kind(str, enum.Enum):
     MEAN_OVER_CLASSES = "mean_over_classes"
     EXP_OVERFLOWS = "exp_overflows"
     DIVERGENCE = "divergence"
+    CLASS_WEIGHTS = "class_weights"
+    DISTILLATION = "distillation"
     LOGARITHM = "logarithm"
     IGNORE_INDEX = "ignore_index"
 

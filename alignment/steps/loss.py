@@ -1,8 +1,12 @@
-"""Step 4, loss: hard, smoothed and soft labels, ignored samples, extreme logits; values and gradients."""
+"""Step 4, loss: hard, smoothed and soft labels, ignored samples, extreme logits; values and gradients.
+
+Class weights and distillation are compared where both sides' loss parts have them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +21,15 @@ from alignment.steps.result import StepResult
 
 @dataclass(frozen=True)
 class Case:
-    """Logits (N, classes), labels, and the arguments of the loss."""
+    """Logits (N, classes), labels, and the arguments of the loss: class weights, and a teacher's logits to distil from."""
 
     name: str
     logits: np.ndarray
     labels: np.ndarray
     smoothing: float = 0.0
     ignore_index: int = -100
+    weight: np.ndarray | None = None
+    teacher: np.ndarray | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -62,6 +68,41 @@ def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
     ]
 
 
+TEMPERATURE, ALPHA = 3.0, 0.375  # of distillation
+
+
+def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+    """The kinds of labels with a weight for each class, of which the largest is some twenty times the least."""
+    weight = np.exp(np.random.default_rng([seed, 6]).uniform(-1.5, 1.5, logits.shape[1]))
+    plain = {case.name: case for case in cases(logits, labels, seed)}
+    names = ("hard", "smoothed", "soft", "soft_smoothed", "ignored", "ignored_smoothed")
+    return [replace(plain[name], name=f"weighted_{name}", weight=weight) for name in names]
+
+
+def distilled_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+    """Hard and soft labels with a teacher whose logits are the pictures' in another order."""
+    plain = {case.name: case for case in cases(logits, labels, seed)}
+    teacher = np.roll(logits, 1, axis=1)
+    return [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed")]
+
+
+def takes_weights(context: Context) -> bool:
+    """Whether both sides' losses have class weights."""
+    return all("weight" in _parameters(side.loss.CrossEntropyLoss) for side in context.sides.values() if side.loss is not None)
+
+
+def distils(context: Context) -> bool:
+    """Whether both sides have a distillation loss."""
+    return all(getattr(side.loss, "DistillationLoss", None) is not None for side in context.sides.values())
+
+
+def _parameters(made: Any) -> set[str]:
+    try:
+        return set(inspect.signature(made).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
 def run(context: Context) -> StepResult:
     """Compare each case's loss and its gradient by the logits, then the loss of the whole model."""
     result = StepResult(4, "loss")
@@ -74,7 +115,14 @@ def run(context: Context) -> StepResult:
     real = logits["reference32"]
     if not context.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
         real = np.random.default_rng([context.seed, 5]).standard_normal(real.shape).astype(np.float32)
-    for case in cases(real, labels, context.seed):
+    compared = cases(real, labels, context.seed)
+    if takes_weights(context):
+        compared += weighted_cases(real, labels, context.seed)
+        result.cover("class weights")
+    if distils(context):
+        compared += distilled_cases(real, labels, context.seed)
+        result.cover("distillation")
+    for case in compared:
         runs = {name: value_and_gradient(sides[name], _in_precision(case, name)) for name in LANES}
         _judge(result, case.name, runs, gradient=True)
         values[case.name] = float(runs["reference32"][0])
@@ -84,6 +132,10 @@ def run(context: Context) -> StepResult:
     result.require("smoothing_changes_loss_by", round(smoothing, 4), smoothing > 1e-4, "above 1e-4")
     ignoring = abs(values["ignored"] - values["hard"])
     result.require("ignoring_changes_loss_by", round(ignoring, 4), ignoring > 1e-4, "above 1e-4")
+    for option, name in (("weighting", "weighted_hard"), ("distilling", "distilled_hard")):
+        if name in values:
+            change = abs(values[name] - values["hard"])
+            result.require(f"{option}_changes_loss_by", round(change, 4), change > 1e-4, "above 1e-4")
     return result
 
 
@@ -100,8 +152,13 @@ def value_and_gradient(
     """
     assert side.loss is not None
     framework = framework or side.framework
-    criterion = side.loss.CrossEntropyLoss(*(case.arguments if defaults else (case.smoothing, case.ignore_index)))
+    more: dict[str, Any] = {} if case.weight is None else {"weight": case.weight.tolist()}
+    criterion = side.loss.CrossEntropyLoss(*(case.arguments if defaults else (case.smoothing, case.ignore_index)), **more)
     labels = framework.tensor(case.labels)
+    if case.teacher is not None:
+        part: Any = side.loss
+        criterion = part.DistillationLoss(criterion, lambda pictures: pictures, TEMPERATURE, ALPHA)
+        criterion.look(framework.tensor(case.teacher))
     made = framework.vjp(lambda logits: criterion(logits, labels), (case.logits,), None, Wanted())
     gradient = made.inputs[0]
     return made.outputs[0], np.zeros_like(case.logits) if gradient is None else gradient
@@ -113,7 +170,7 @@ def _in_precision(case: Case, lane: str) -> Case:
     if lane.startswith("ulp"):
         logits = np.nextafter(logits, np.where(np.random.default_rng(4).random(logits.shape) < 0.5, -np.inf, np.inf).astype(dtype))
     labels = case.labels.astype(dtype) if case.labels.dtype.kind == "f" else case.labels
-    return Case(case.name, logits, labels, case.smoothing, case.ignore_index)
+    return replace(case, logits=logits, labels=labels, teacher=None if case.teacher is None else case.teacher.astype(dtype))
 
 
 def _judge(result: StepResult, name: str, runs: dict[str, tuple[np.ndarray, np.ndarray]], gradient: bool) -> None:

@@ -12,6 +12,7 @@ TOPICS: dict[int, tuple[str, ...]] = {
         "random resized crop", "horizontal flip", "autoaugment", "randaugment", "trivialaugment", "random erasing", "mixup",
         "cutmix", "OpenCV backend", "kept last batch", "repeated augmentation",
     ),
+    4: ("class weights", "distillation"),
     5: (
         *OPTIMIZERS, *(f"{name} schedule" for name in SCHEDULES), "warm-up", "warm-up by epoch", "norm weight decay",
         "bias weight decay", "gradient clipping", "accumulation", "label smoothing", "scaled learning rate",

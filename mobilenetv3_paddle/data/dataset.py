@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 from PIL import Image
 
-from mobilenetv3_common.preprocess import eval_transform
+from mobilenetv3_common.preprocess import eval_transform, eval_views
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.samples import Samples
 from mobilenetv3_common.sampling import MixParams, SampleParams
@@ -20,7 +20,7 @@ class ImageDataset(Samples, paddle.io.Dataset):
     arrays = np
 
     def eval_transform(self, image: Image.Image, preset: EvalPreset) -> np.ndarray:
-        return eval_transform(image, preset)
+        return eval_transform(image, preset) if preset.tta == "none" else eval_views(image, preset)
 
     def train_transform(self, image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> np.ndarray:
         return train_transform(image, preset, params)

@@ -40,18 +40,17 @@ class BatchNorm2D(nn.BatchNorm2D):
     def forward(self, input: paddle.Tensor) -> paddle.Tensor:
         if not self.training:
             return F.batch_norm(input, self._mean, self._variance, self.weight, self.bias, training=False, epsilon=self.eps)
+        weight, bias = _wanted(self.weight), _wanted(self.bias)
         ranks = dist.get_world_size() if self.synchronized else 1
         count = input.shape[0] * input.shape[2] * input.shape[3] * ranks
         if count <= 1:
             raise ValueError(f"expected more than 1 value per channel in training, got input of shape {tuple(input.shape)}")
         if ranks > 1:
-            output, mean, biased_variance = _BatchNormOverRanks.apply(input, self.weight, self.bias, self.eps, count)
+            output, mean, biased_variance = _BatchNormOverRanks.apply(input, weight, bias, self.eps, count)
         else:
             # With momentum 0 the kernel overwrites these two with the statistics of this batch.
             mean, biased_variance = paddle.zeros_like(self._mean), paddle.zeros_like(self._variance)
-            output = F.batch_norm(
-                input, mean, biased_variance, self.weight, self.bias, training=True, momentum=0.0, epsilon=self.eps
-            )
+            output = F.batch_norm(input, mean, biased_variance, weight, bias, training=True, momentum=0.0, epsilon=self.eps)
         with paddle.no_grad():
             keep, take = 1.0 - self.momentum, self.momentum
             self._mean.set_value(self._mean * keep + mean * take)
@@ -60,6 +59,18 @@ class BatchNorm2D(nn.BatchNorm2D):
 
     def extra_repr(self) -> str:
         return f"{self._num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+def _wanted(parameter: paddle.Tensor) -> paddle.Tensor:
+    """A parameter whose gradient is computed even where it is frozen; the frozen parameter itself gets none.
+
+    Where Paddle's kernel need not give the gradients of both weight and bias, it gives neither.
+    """
+    if not parameter.stop_gradient:
+        return parameter
+    twin = parameter.detach()
+    twin.stop_gradient = False
+    return twin
 
 
 class _BatchNormOverRanks(PyLayer):

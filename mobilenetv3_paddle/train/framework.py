@@ -11,7 +11,7 @@ from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_paddle.data import ImageDataset, build_loader
-from mobilenetv3_paddle.loss import CrossEntropyLoss
+from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D, share_dropout
 from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, meet, started
 from mobilenetv3_paddle.train.ema import MovingAverage
@@ -34,6 +34,7 @@ NAME = "paddle"
 __all__ = [
     "NAME",
     "CrossEntropyLoss",
+    "DistillationLoss",
     "Guard",
     "ImageDataset",
     "MovingAverage",

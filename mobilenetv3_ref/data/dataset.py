@@ -10,7 +10,7 @@ from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.samples import Samples
 from mobilenetv3_common.sampling import MixParams, SampleParams
 from mobilenetv3_ref.data.mixing import mix_batch
-from mobilenetv3_ref.data.transforms import eval_transform, train_transform
+from mobilenetv3_ref.data.transforms import eval_transform, eval_views, train_transform
 
 
 class ImageDataset(Samples, torch.utils.data.Dataset):
@@ -19,7 +19,7 @@ class ImageDataset(Samples, torch.utils.data.Dataset):
     arrays = torch
 
     def eval_transform(self, image: Image.Image, preset: EvalPreset) -> torch.Tensor:
-        return eval_transform(image, preset)
+        return eval_transform(image, preset) if preset.tta == "none" else eval_views(image, preset)
 
     def train_transform(self, image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> torch.Tensor:
         return train_transform(image, preset, params)

@@ -30,6 +30,22 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
     return normalize(image, preset)
 
 
+def eval_views(image: Image.Image, preset: EvalPreset) -> torch.Tensor:
+    """The views of a picture that ``preset.tta`` names: the centre crop and its mirror image, or five or ten crops.
+
+    Returns:
+        float32, shape (views, 3, crop_size, crop_size).
+    """
+    image = F.resize(within_reach(image), preset.resize_size, InterpolationMode.BILINEAR)
+    size = [preset.crop_size, preset.crop_size]
+    if preset.tta == "flip":
+        centre = F.center_crop(image, size)
+        views = [centre, F.hflip(centre)]
+    else:
+        views = list(F.ten_crop(image, size) if preset.tta == "ten_crop" else F.five_crop(image, size))
+    return torch.stack([normalize(view, preset) for view in views])
+
+
 def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> torch.Tensor:
     """Apply drawn parameters: crop and resize, flip, automatic augmentation, normalise, erase.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
@@ -12,10 +15,15 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
     Args:
         label_smoothing: share of the label spread over all classes, 0..1.
         ignore_index: samples with this hard label count for nothing.
+        weight: of each class, above 0. Hard labels: the mean is over the weights of the samples' labels, and smoothing
+            weighs each class by its own; soft labels: over the samples.
     """
 
-    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100) -> None:
-        super().__init__(label_smoothing=label_smoothing, ignore_index=ignore_index)
+    weight: torch.Tensor | None
+
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None) -> None:
+        of_classes = None if weight is None else torch.tensor(weight, dtype=torch.float64)
+        super().__init__(of_classes, label_smoothing=label_smoothing, ignore_index=ignore_index)
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss, a scalar.
@@ -25,6 +33,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
             target: int64 (N,) class numbers, or floating (N, classes) rows of class probabilities.
 
         Returns:
-            Mean over the samples (hard labels: over those not ignored; NaN where all are).
+            Mean over the samples (hard labels: over those not ignored, by their classes' weights; NaN where all are ignored).
         """
-        return super().forward(input, target)
+        weight = None if self.weight is None else self.weight.to(input)
+        return F.cross_entropy(input, target, weight, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)

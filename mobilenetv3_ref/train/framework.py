@@ -13,7 +13,7 @@ from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_ref.data import ImageDataset, build_loader
-from mobilenetv3_ref.loss import CrossEntropyLoss
+from mobilenetv3_ref.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_ref.models import MODELS, share_dropout
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
@@ -36,6 +36,7 @@ NAME = "ref"
 __all__ = [
     "NAME",
     "CrossEntropyLoss",
+    "DistillationLoss",
     "Guard",
     "ImageDataset",
     "MovingAverage",

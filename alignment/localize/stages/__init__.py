@@ -14,6 +14,7 @@ from alignment.localize.stages import (
     data_outside,
     draws,
     loss,
+    loss_options,
     metric,
     mixing,
     models,
@@ -56,7 +57,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         draws.drawn,
     ),
     3: (models.built, metric.right_answers, metric.counting),
-    4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, models.in_low_precision),
+    4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, loss_options.options, models.in_low_precision),
     5: (
         models.built,
         models.forward_and_backward,

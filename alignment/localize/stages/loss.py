@@ -23,7 +23,7 @@ LOCATION = "CrossEntropyLoss"
 
 
 @dataclass
-class _Tried:
+class Tried:
     """One case on both sides: the loss () and its gradient by the logits."""
 
     case: Case
@@ -47,7 +47,7 @@ def values(context: Context) -> Finding | None:
         except Exception as error:
             hint = _default_hint(context, case) or (Kind.RAISES, f"raises {type(error).__name__}")
             return Finding("loss", LOCATION, *hint, f"case {case.name}: {error}")
-        tried.append(_Tried(case, ours, value_and_gradient(context.reference, case)))
+        tried.append(Tried(case, ours, value_and_gradient(context.reference, case)))
     wrong = [(one, what) for one in tried if (what := one.wrong(RTOL))]
     return _finding(tried, wrong, HINT_RTOL) if wrong else None
 
@@ -58,7 +58,7 @@ def _default_hint(context: Context, case: Case) -> Hint | None:
         ours = value_and_gradient(context.port, case, defaults=False)
     except Exception:
         return None
-    if _Tried(case, ours, value_and_gradient(context.reference, case)).wrong(RTOL):
+    if Tried(case, ours, value_and_gradient(context.reference, case)).wrong(RTOL):
         return None
     given = f"{case.smoothing:g}, {case.ignore_index}"
     return Kind.IGNORE_INDEX, f"right with CrossEntropyLoss({given}), not with these as defaults: another default of ignore_index"
@@ -68,14 +68,14 @@ def in_float32(context: Context) -> Finding | None:
     """What float64 does not have: a loss that is wrong in float32 alone."""
     tried, wrong = [], []
     for case in _cases(context):
-        low = _cast(case, np.float32)
+        low = cast(case, np.float32)
         try:
             ours = value_and_gradient(context.port, low)
         except Exception as error:
             words = f"raises {type(error).__name__} in float32 alone"
             return Finding("loss", LOCATION, Kind.RAISES, words, f"case {case.name}: {error}")
         right, noisy = value_and_gradient(context.reference, case), value_and_gradient(context.reference, low)
-        one = _Tried(case, ours, right)
+        one = Tried(case, ours, right)
         value, gradient = (tolerance.FLOOR_FACTOR * distance(n, r) for n, r in zip(noisy, right, strict=True))
         tried.append(one)
         if what := one.wrong(FLOAT32_RTOL, (value, gradient)):
@@ -88,17 +88,23 @@ def in_float32(context: Context) -> Finding | None:
 
 
 def _cases(context: Context) -> list[Case]:
+    return [cast(case, np.float64) for case in cases(*material(), context.seed)]
+
+
+def material() -> tuple[np.ndarray, np.ndarray]:
+    """Logits float32 (6, 11) and labels."""
     rng = np.random.default_rng(1)
-    logits = rng.standard_normal((6, 11)).astype(np.float32)
-    return [_cast(case, np.float64) for case in cases(logits, rng.integers(0, 11, 6), context.seed)]
+    return rng.standard_normal((6, 11)).astype(np.float32), rng.integers(0, 11, 6)
 
 
-def _cast(case: Case, dtype: type) -> Case:
+def cast(case: Case, dtype: type) -> Case:
+    """A case whose numbers have another type."""
     labels = case.labels.astype(dtype) if case.labels.dtype.kind == "f" else case.labels
-    return replace(case, logits=case.logits.astype(dtype), labels=labels)
+    teacher: np.ndarray | None = None if case.teacher is None else case.teacher.astype(dtype)
+    return replace(case, logits=case.logits.astype(dtype), labels=labels, teacher=teacher)
 
 
-def _finding(tried: list[_Tried], wrong: list[tuple[_Tried, str]], rtol: float) -> Finding:
+def _finding(tried: list[Tried], wrong: list[tuple[Tried, str]], rtol: float) -> Finding:
     first, what = wrong[0]
     a, b = (side[what == "gradient"] for side in (first.ours, first.right))
     name = first.case.name
@@ -113,7 +119,7 @@ def _finding(tried: list[_Tried], wrong: list[tuple[_Tried, str]], rtol: float) 
     return Finding("loss", LOCATION, kind, words, f"case {name}, {what} {shown}; {len(wrong)} differ")
 
 
-def _gradient_hint(wrong: list[_Tried], rtol: float) -> Hint:
+def _gradient_hint(wrong: list[Tried], rtol: float) -> Hint:
     """What explains the gradients of every wrong case; the values are right."""
     if not all(one.ours[1].shape == one.right[1].shape and np.isfinite(one.ours[1]).all() for one in wrong):
         return NO_HINT
@@ -140,14 +146,14 @@ def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None
 
 def _other_gradients(case: Case) -> Iterator[tuple[Hint, np.ndarray]]:
     """Gradients by the logits where a part of the loss lets none through."""
-    x, target, kept = case.logits, *_targets(case)
+    x, target, kept = case.logits, *targets(case)
     share = np.where(kept, 1.0 / max(int(kept.sum()), 1), 0.0)[:, None]
     softmax = np.exp(log_softmax(x)) * target.sum(1, keepdims=True)
     yield (Kind.DETACHED, "no gradient flows through the logarithm of the softmax's sum"), -target * share
     yield (Kind.DETACHED, "no gradient flows through the logits of the labels"), softmax * share
 
 
-def _targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
+def targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """The smoothed labels as rows of probabilities, and which samples count."""
     y, n = case.labels, case.logits.shape[1]
     soft = y.dtype.kind == "f"
@@ -156,7 +162,7 @@ def _targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return target * (1 - case.smoothing) + case.smoothing / n, kept
 
 
-def _value_hint(tried: list[_Tried], wrong: list[_Tried], rtol: float) -> Hint:
+def _value_hint(tried: list[Tried], wrong: list[Tried], rtol: float) -> Hint:
     """The other loss that gives the port's value in every case, wrong or right; else in every case that is wrong."""
     if not wrong:
         return NO_HINT
@@ -165,13 +171,13 @@ def _value_hint(tried: list[_Tried], wrong: list[_Tried], rtol: float) -> Hint:
     made = {id(one): dict(_others(one.case)) for one in tried}
     known = list(dict.fromkeys(hint for one in wrong for hint in made[id(one)]))
 
-    def met(hint: Hint, one: _Tried) -> bool:
+    def met(hint: Hint, one: Tried) -> bool:
         """Whether a hypothesis gives the port's value; where it cannot be made, nothing may be wrong."""
         ours, right = float(one.ours[0]), float(one.right[0])
         guess = made[id(one)].get(hint, right)
         return bool(np.isfinite(ours) and np.isfinite(guess) and abs(ours - guess) <= rtol * max(abs(ours), abs(guess), 1e-9))
 
-    def counts(hint: Hint, one: _Tried) -> bool:
+    def counts(hint: Hint, one: Tried) -> bool:
         """Whether it explains the port's value in a wrong case, and the right value it does not."""
         ours, right = float(one.ours[0]), float(one.right[0])
         guess = made[id(one)].get(hint, right)
@@ -186,7 +192,7 @@ def _value_hint(tried: list[_Tried], wrong: list[_Tried], rtol: float) -> Hint:
     return NO_HINT if ratio is None else (Kind.SCALED, f"the loss is {ratio:.6g} times the reference's")
 
 
-def _overflow(tried: list[_Tried], wrong: list[_Tried]) -> Hint | None:
+def _overflow(tried: list[Tried], wrong: list[Tried]) -> Hint | None:
     """Not finite where logits are far apart or large, and right elsewhere: the exponential overflows."""
     finite = [bool(np.isfinite(one.ours[0]).all()) for one in tried]
     if all(finite) or any(np.isfinite(one.ours[0]).all() for one in wrong):
@@ -291,7 +297,7 @@ def _others(case: Case) -> Iterator[tuple[Hint, float]]:
 
 def _reformed(case: Case) -> Iterator[tuple[Hint, float]]:
     """Losses with something else in the place of the logarithm of a softmax over the classes."""
-    x, target, kept = case.logits, *_targets(case)
+    x, target, kept = case.logits, *targets(case)
 
     def mean(logs: np.ndarray) -> float:
         return float(-(target * logs).sum(1)[kept].mean()) if kept.any() else 0.0
