@@ -23,7 +23,7 @@ ORGANISING = ("evaluation", "lr_range", "run", "samples", "training")  # modules
 OWN = {
     "data": {"ImageDataset", "build_loader", "mix_batch", "train_transform"},
     "data.transforms": {"apply_op"},
-    "loss": {"CrossEntropyLoss"},
+    "loss": {"CrossEntropyLoss", "DistillationLoss"},
     "metric": {"TopKAccuracy", "top_k_correct"},
     "models": {"SharedDropout", "share_dropout", *MODELS},
     "train": {
@@ -31,6 +31,7 @@ OWN = {
         "build_model", "build_optimizer", "build_schedule", "first_offender", "load_model_arrays", "load_pretrained",
         "model_arrays", "started", "train_step",
     },
+    "loss.distillation": {"divergence"},
     "train.guard": {"gradient_norm"},
     "train.optimizer": {"parameter_groups"},
 }  # fmt: skip
