@@ -9,6 +9,7 @@
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
 # make lint    ruff and mypy
+# make serve MODEL_DIR=exported   an exported model's service behind nginx, on http://127.0.0.1:8080/ (PORT=N) until Ctrl-C
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make docs    the documentation as a site, in site/
 # MODEL=mobilenet_v3_large make align   the same for the large model
@@ -17,7 +18,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup service-tools clean
+.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -106,6 +107,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 service-tools:
 	mkdir -p .cache/packages && cd .cache/packages && apt-get update -qq && apt-get download -q nginx prometheus
 	for package in .cache/packages/*.deb; do dpkg -x $$package .cache/tools; done
+
+MODEL_DIR ?= exported
+PORT ?= 8080
+
+serve: setup
+	$(RUN) deploy/front.py --model-dir $(MODEL_DIR) --port $(PORT) $(SERVE_OPTIONS)
 
 clean:
 	rm -rf $(VENV) $(MINDSPORE) .cache site test_tipc/output result/*.npy result/*.json result/*.png result/*.html result/log

@@ -214,6 +214,55 @@ def test_nginx_bounds_uploads_heads_and_requests(front):
     assert set(statuses) == {200, 429} and statuses.count(429) > 10
 
 
+def front_command(folder, *more):
+    return [sys.executable, str(DEPLOY / "front.py"), "--model-dir", str(folder), *more]
+
+
+def test_the_front_without_nginx_and_on_a_taken_port_is_a_line(tmp_path):
+    copy = tmp_path / "deploy" / "front.py"  # its own folder has no unpacked nginx beside it
+    copy.parent.mkdir()
+    copy.write_text((DEPLOY / "front.py").read_text().replace('"/usr/sbin"', '"/nowhere"'))
+    environment = os.environ | {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(copy), "--model-dir", "exported"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1) and "make service-tools" in run.stderr
+    (tmp_path / "nginx").write_text("#!/bin/sh\n")
+    (tmp_path / "nginx").chmod(0o755)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command += ["--port", str(taken.getsockname()[1])]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1) and "--port" in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_the_front_and_the_service_start_and_end_together(exported, by):
+    if program("nginx") is None:
+        pytest.skip("needs nginx: make service-tools, or apt install nginx")
+    port = free_port()
+    process = subprocess.Popen(
+        front_command(exported, "--port", str(port), "--decoders", "1"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=os.environ | {"PATH": f"{Path(program('nginx')).parent}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"http://127.0.0.1:{port}/ by nginx"), line or process.stderr.read()
+        left = family(process.pid)
+        assert len(left) == 2
+        status, headers, _ = ask(port, "POST", "/predict", CAT)
+        assert status == 200 and {name.lower(): value for name, value in headers.items()}["server"] == "nginx"
+        left += [child for one in left for child in family(one)]
+        process.send_signal(by)
+        assert process.wait(30) == 0, process.stderr.read()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    time.sleep(0.3)
+    assert not [pid for pid in left if Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()]
+
+
 # --- other files of deploy/ ------------------------------------------------------------------------------------------------
 
 
