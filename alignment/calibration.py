@@ -8,13 +8,15 @@ outputs of standard deviation 1 that names some of the pictures rightly and othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, in_precision
+from alignment.frameworks.base import Framework, Handle, Module, in_precision
 from alignment.project import ModelSpec, Project
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.image import decode_image
@@ -23,6 +25,8 @@ from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 
 VERSION = 2  # raise it when calibration changes, so that kept files are made anew
 FAKE_SAMPLES = 32
+FEW_SAMPLES = 8  # of large pictures: each has many values a channel
+LARGE = 3 * 128 * 128  # numbers of one sample
 
 
 def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int | None = None, **options: Any) -> State:
@@ -78,9 +82,9 @@ def randomised_state(
     state = _random_parameters(framework, network, rng)
     network = framework.in_float64(framework.place(network))
     given = inputs()
-    state |= _running_statistics(framework, network, given)
-    framework.load(network, state)
-    return _as_float32(state | _scaled_last_layer(framework, network, spec, given, state))
+    last = _Last(spec.last_layer or "")
+    state |= _running_statistics(framework, network, given, last)
+    return _as_float32(state | last.scaled(framework, state))
 
 
 def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator) -> State:
@@ -165,16 +169,49 @@ def _pictures(project: Project, spec: ModelSpec, size: int | None) -> _Pictures 
 
 
 def _fake_inputs(spec: ModelSpec, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
+    samples = FAKE_SAMPLES if math.prod(shape) <= LARGE else FEW_SAMPLES
     if spec.inputs is None:
-        return (rng.normal(size=(FAKE_SAMPLES, *shape)),)
-    return in_precision(spec.inputs(FAKE_SAMPLES, shape, rng))
+        return (rng.normal(size=(samples, *shape)),)
+    return in_precision(spec.inputs(samples, shape, rng))
 
 
-def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...]) -> State:
-    """Mean and unbiased variance of what each batch normalisation is given when it normalises by them."""
+@dataclass
+class _Last:
+    """The last linear layer or convolution of a pass, and what it gave.
+
+    Attributes:
+        path: of the layer; that of the last one called where it is empty before the pass.
+        output: the framework's own tensor; None before the pass. Only one is held at a time.
+    """
+
+    path: str = ""
+    output: Any = None
+
+    def noted(self, framework: Framework, network: Module) -> list[Handle]:
+        """Hooks that note it in the passes to come."""
+        layers = {p: m for p, m in framework.modules(network).items() if framework.layer(m).kind in ("linear", "conv")}
+        wanted = {self.path: layers[self.path]} if self.path in layers else layers
+
+        def keeper(path: str) -> Callable:
+            def keep(_module: Module, _args: tuple, _kwargs: dict, output: Any) -> None:
+                self.path, self.output = path, output
+
+            return keep
+
+        return [framework.hook(module, after=keeper(path)) for path, module in wanted.items()]
+
+    def scaled(self, framework: Framework, state: State) -> State:
+        """Its weight and bias under which its output has standard deviation 1; nothing where no such layer was called."""
+        spread = 0.0 if self.output is None else float(framework.array(self.output).std())
+        names = [name for name in (f"{self.path}.weight", f"{self.path}.bias") if name in state]
+        return {name: state[name] / spread for name in names} if spread > 0 else {}
+
+
+def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...], last: _Last | None = None) -> State:
+    """Mean and unbiased variance of what each batch normalisation is given when it normalises by them; ``last`` is noted."""
     found: State = {}
     framework.set_training(network, False)
-    handles = []
+    handles = [] if last is None else last.noted(framework, network)
     held = {entry.canonical for entry in framework.entries(network)}
     for path, module in framework.modules(network).items():
         prefix = f"{path}." if path else ""
@@ -206,15 +243,14 @@ def _given_to(framework: Framework, network: Module, path: str, inputs: tuple[np
 
 def _scaled_last_layer(framework: Framework, network: Module, spec: ModelSpec, inputs: tuple, state: State) -> State:
     """The last linear layer (the last one called, where the spec names none) scaled to outputs of standard deviation 1."""
-    modules = framework.modules(network)
-    linear = {path: module for path, module in modules.items() if framework.layer(module).kind in ("linear", "conv")}
-    calls = framework.call(network, inputs, watched=linear).calls
-    path = spec.last_layer or next((key.partition("#")[0] for key in reversed(calls)), None)
-    if path is None or path not in calls:
-        return {}
-    spread = float(np.asarray(calls[path].output).std())
-    names = [name for name in (f"{path}.weight", f"{path}.bias") if name in state]
-    return {name: state[name] / spread for name in names} if spread > 0 else {}
+    last = _Last(spec.last_layer or "")
+    handles = last.noted(framework, network)
+    try:
+        framework.call(network, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return last.scaled(framework, state)
 
 
 def _last_layer(

@@ -12,8 +12,11 @@ import yaml
 
 from alignment.audit.inputs import chosen_inputs
 from alignment.cli import main
+from alignment.compare import Quantity
 from alignment.frameworks import framework
 from alignment.project import import_file
+from alignment.report import table
+from alignment.steps.result import StepResult
 from tests.conftest import run_command
 
 PADDLE = """
@@ -84,6 +87,11 @@ class Wavy(Net):
     def forward(self, x):
         x = nn.functional.relu(self.norm(self.conv(x)))
         return self.head((x + 0.3 * paddle.sin(3 * x)).mean([2, 3]))
+
+class Twice(Net):
+    def forward(self, x):
+        made = super().forward(x)
+        return made, made.sum(-1)
 
 def raises():
     raise ValueError("no such variant")
@@ -295,6 +303,19 @@ def test_low_precision_has_a_verdict_from_measured_floors(files, port, reference
     assert "x what rounding gives the reference" in (files / "report" / "report.md").read_text()
 
 
+def test_a_step_is_named_once_and_has_every_reason_once():
+    reason = "training mode: not asked for (--training)"
+    both = [
+        StepResult(5, "backward", not_run=f"{reason}; updates: no train part"),
+        StepResult(5, "updates", not_run=f"{reason}; it has no optimizer"),
+    ]
+    for result in both:
+        result.quantities.append(Quantity("row", []))
+    assert table.steps_in_words([StepResult(1, "forward"), *both]) == "step(s) 1, 5 (in part)"
+    line = f"step 5 backward: not run: {reason}; updates: no train part; updates: it has no optimizer"
+    assert table.not_run(both) == [line]
+
+
 BAD = {
     "no colon": (("--port", "paddle.vision.models"), "expected MODULE:CALLABLE"),
     "no module": (("--port", "nowhere_to_be_found:Net"), "there is no module 'nowhere_to_be_found'"),
@@ -306,6 +327,7 @@ BAD = {
     "no JSON": (("--port-args", "width=3"), "no JSON"),
     "no object": (("--reference-args", "[3]"), "expected a JSON object"),
     "it raises": (("--port", "{ours}:raises"), "ValueError: no such variant (ours.py:"),
+    "outputs": (("--port", "{ours}:Twice"), "Twice returns 2 tensors in evaluation mode, --reference"),
     "no model": (("--reference", "{ours}:number"), "makes a int"),
     "shape": (("--input", "2x0x16x16"), "a size of 0"),
     "no shape": (("--input", "big"), "expected a shape such as 2x3x224x224"),

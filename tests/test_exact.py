@@ -7,13 +7,13 @@ import torch
 
 from alignment.frameworks.base import Wanted
 from alignment.frameworks.paddle import Paddle
-from alignment.frameworks.torch import Torch
+from alignment.frameworks.torch import TINY_MAP, Torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 from tests.conftest import relative_l2
 
 
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1), (5, 1, 2), (3, 2, 2)])
-@pytest.mark.parametrize("size", [(7, 7), (8, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(7, 7), (4, 3), (1, 1)])
 def test_the_depthwise_sum_is_torchs_convolution(kernel, stride, dilation, size):
     torch.manual_seed(0)
     padding = (kernel - 1) // 2 * dilation
@@ -25,7 +25,8 @@ def test_the_depthwise_sum_is_torchs_convolution(kernel, stride, dilation, size)
         with Torch().exact_calls() if exact else torch.enable_grad():
             output = conv(x)
         (output * torch.arange(output.numel()).reshape(output.shape)).sum().backward()
-        assert ("MulBackward" in str(output.grad_fn.next_functions[0][0].next_functions)) == exact, "the right one was used"
+        summed = "MulBackward" in str(output.grad_fn.next_functions[0][0].next_functions)
+        assert summed == (exact and output[0, 0].numel() <= TINY_MAP), "the right one was used"
         results.append((output.detach().numpy(), x.grad.numpy(), conv.weight.grad.numpy()))
     for ours, theirs in zip(*results[::-1], strict=True):
         assert ours.shape == theirs.shape and relative_l2(ours, theirs) < 1e-14

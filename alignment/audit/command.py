@@ -54,6 +54,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         updates=args.updates,
         without_training="" if args.training else "not asked for (--training)",
     )
+    _check_outputs(args, context, pair)
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
@@ -67,6 +68,27 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     if args.json:
         print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
     return aligned.status
+
+
+def _check_outputs(args: argparse.Namespace, context: Context, pair: Pair) -> None:
+    """See that the two models return so many tensors; where their layers differ, too, these are the finding.
+
+    Raises:
+        UserError: they do not.
+    """
+    ours, theirs = pair.outputs
+    if not ours or ours == theirs:
+        return
+    try:
+        context.build("port")
+    except Exception:  # whatever the port raises: the steps say so
+        return
+    if any(other.parameters for other in context.matched.matching.unmatched):
+        return
+    raise UserError(
+        f"--port {args.port} returns {ours} tensor{'s' if ours > 1 else ''} in evaluation mode, --reference {args.reference} "
+        f"{theirs}: outputs that differ in number cannot be paired; give callables whose models return the same ones"
+    )
 
 
 def _input(pair: Pair) -> str:

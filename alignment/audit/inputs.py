@@ -180,6 +180,11 @@ def _arrays(value: Any) -> Any:
 
 def refused(framework: Framework, network: Module, inputs: Inputs) -> str:
     """Why the reference does not run on inputs in evaluation mode; ``""`` where it does."""
+    return tried(framework, network, inputs)[1]
+
+
+def tried(framework: Framework, network: Module, inputs: Inputs) -> tuple[int, str]:
+    """How many tensors a model returns for inputs in evaluation mode, and why it does not run on them (``""`` where it does)."""
     rng = np.random.default_rng(0)
     shape = inputs.shape
     arrays = inputs.make(SAMPLES, shape, rng) if inputs.make else (rng.standard_normal((SAMPLES, *shape)).astype(np.float32),)
@@ -187,8 +192,8 @@ def refused(framework: Framework, network: Module, inputs: Inputs) -> str:
     try:
         outputs = framework.call(network, arrays).outputs
     except Exception as error:  # a stranger's network
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    return "" if outputs else "it returns no tensors"
+        return 0, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return len(outputs), "" if outputs else "it returns no tensors"
 
 
 def _with_small(found: Inputs, framework: Framework, network: Module) -> Inputs:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.audit.inputs import Inputs, chosen_inputs, refused
+from alignment.audit.inputs import Inputs, chosen_inputs, tried
 from alignment.audit.named import named_object
 from alignment.frameworks import building, framework_of, load_first
 from alignment.frameworks.base import Framework, Module
@@ -108,10 +108,12 @@ class Pair:
     Attributes:
         project: of the one model.
         inputs: on what it runs.
+        outputs: how many tensors the port and the reference return in evaluation mode; 0 where the port does not run.
     """
 
     project: Project
     inputs: Inputs
+    outputs: tuple[int, int]
 
 
 def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bool) -> Pair:
@@ -129,7 +131,10 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
     network, ported = reference.made(), port.made()
     sides = Side(_framework(port, ported)), Side(_framework(reference, network))
     inputs = chosen_inputs(given, sides[1].framework, network, ported)
-    if inputs.small and refused(sides[0].framework, ported, replace(inputs, shape=inputs.small)):
+    least = replace(inputs, shape=inputs.small or inputs.shape)
+    right, _ = tried(sides[1].framework, network, least)
+    count, problem = tried(sides[0].framework, ported, least)
+    if inputs.small and problem:
         inputs = replace(inputs, small=None)  # step 1 says what the port does with other sizes; the rest is compared in this one
     spec = ModelSpec(
         port.function,
@@ -140,7 +145,7 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
         initialisation=initialisation,
     )
     name = reference.text.rpartition(":")[2]
-    return Pair(Project(name, sides[0], sides[1], {name: spec}), inputs)
+    return Pair(Project(name, sides[0], sides[1], {name: spec}), inputs, (count, right))
 
 
 def _framework(maker: Maker, model: Any) -> Framework:

@@ -91,8 +91,15 @@ def _two_lines(heading: str) -> tuple[str, str]:
 
 
 def not_run(results: Sequence[StepResult]) -> list[str]:
-    """One line for each step, or part of one, that was not run."""
-    return [f"step {result.step} {result.name}: not run: {result.not_run}" for result in results if result.not_run]
+    """One line for each step that was not run, or only in part: every reason once."""
+    said: dict[int, tuple[str, list[str]]] = {}
+    for result in results:
+        name, reasons = said.setdefault(result.step, (result.name, []))
+        new = [reason for reason in filter(None, result.not_run.split("; ")) if reason not in reasons]
+        if new and result.name != name:
+            new[0] = f"{result.name}: {new[0]}"
+        reasons += new
+    return [f"step {step} {name}: not run: {'; '.join(reasons)}" for step, (name, reasons) in said.items() if reasons]
 
 
 def _guide_verdict(result: StepResult, headline: float, threshold: float) -> str:
@@ -138,7 +145,7 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
     if not passed(results):
         return f"The {port} {model} is not the {reference} {model}."
     apart = ", apart from the differences that were accepted" if context.accepted else ""
-    ran = [result.step for result in results if result.ran and result.step]
+    ran = list(dict.fromkeys(result.step for result in results if result.ran and result.step))
     recipe = f", trained by {context.recipe_name}" if context.recipe is not None else ""
     if ran == list(every) and not any(result.not_run for result in results):
         return f"The {port} {model} is the {reference} {model}{recipe}{apart}."
@@ -147,8 +154,11 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
     """The steps that a verdict rests on: ``step(s) 1, 5 (in part)``."""
-    names = [f"{result.step}{' (in part)' if result.not_run else ''}" for result in results if result.ran]
-    return f"step(s) {', '.join(names)}"
+    parts: dict[int, bool] = {}
+    for result in results:
+        if result.ran:
+            parts[result.step] = parts.get(result.step, False) or bool(result.not_run)
+    return f"step(s) {', '.join(f'{step} (in part)' if part else str(step) for step, part in parts.items())}"
 
 
 def notes(context: Context) -> list[str]:

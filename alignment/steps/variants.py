@@ -163,7 +163,8 @@ def _large(array: np.ndarray) -> np.ndarray:
 def _with_spec(context: Context, spec: ModelSpec) -> Context:
     """The context with the same weights, and another spec of its model."""
     other = replace(context, project=replace(context.project, models={context.model: spec}))
-    other.__dict__.update(weights=context.weights, roundings=context.roundings)  # the same, whatever the inputs
+    same = {name: context.__dict__[name] for name in ("matched", "_port_matches", "orders") if name in context.__dict__}
+    other.__dict__.update(weights=context.weights, roundings=context.roundings, **same)  # the same, whatever the inputs
     return other
 
 
