@@ -77,7 +77,7 @@ def shape_of(sample: Array) -> str:
 
 
 def fan_words(shape: Sequence[int], ours: float, theirs: float, count: int) -> str:
-    """``"fan_in for fan_out"`` and the like, where each deviation has one known gain and fan that give it, and the gain is the same.
+    """``"fan_in for fan_out"`` and the like, where each deviation has one known gain and fan that give it, both the same gain.
 
     Args:
         shape: canonical: (out, in / groups, kernel...) or (out, in).
