@@ -1,6 +1,6 @@
-"""The port of docs/port_your_own.md, as first written: three mistakes are in it. vit_port_fixed.py is without them."""
+"""The port of docs/port_your_own.md, as first written: three mistakes are in it.
+vit_port_fixed.py is without them."""
 
-import paddle
 import paddle.nn.functional as F
 from paddle import nn
 

@@ -1,6 +1,6 @@
-"""The port of docs/port_your_own.md with its three mistakes corrected."""
+"""The port of docs/port_your_own.md
+with its three mistakes corrected."""
 
-import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
