@@ -207,7 +207,7 @@ def group_name(config: OptimizerConfig) -> str:
 def own_groups(framework: Framework, network: Module) -> tuple[OptimizerConfig, ...]:
     """Rates and weight decays by a network's own names, and by depth."""
     names = [e.canonical for e, tensor in framework.described(network) if e.role == "parameter" and framework.trainable(tensor)]
-    rules = (GroupRule(names[0], 0.5, 2.0**-4), GroupRule(names[-1], 2.0))
+    rules: tuple[GroupRule, ...] = (GroupRule(names[0], 0.5, 2.0**-4), GroupRule(names[-1], 2.0))
     if len(names) > 2:
         rules += (GroupRule(names[len(names) // 2], 1.0, 0.0),)
     return (replace(GROUPS[0], rules=rules), replace(GROUPS[0], layer_decay=0.75))
