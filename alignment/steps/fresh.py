@@ -36,6 +36,8 @@ class Fresh:
 
 def lacks_fresh(context: Context) -> str:
     """Why the train parts' own networks are not compared; ``""`` where they are."""
+    if context.spec.load is not None:
+        return "the train parts' own network: its tensors are loaded by the project's own function"
     return "" if context.model in MODELS else f"the train parts' own network: {context.model} is none of theirs"
 
 
@@ -45,7 +47,8 @@ def fresh(ground: Ground, role: str) -> Fresh:
     config = replace(ground.short, **OTHERS)
 
     def built(config: TrainConfig) -> Any:
-        return train.build_run(config, train.Ranks(device=ground.context.device)).model
+        network = train.build_run(config, train.Ranks(device=ground.context.device)).model
+        return ground.context.named(role, network)  # a port may call its layers otherwise
 
     first, second = built(config), built(config)
     states = framework.state(first), framework.state(second)
