@@ -254,6 +254,22 @@ def test_a_run_in_progress_is_read_without_its_last_half_line(tmp_path, capsys):
     assert "b.jsonl: 1 damaged line(s) left out" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("deep.jsonl", "[" * 100_000, "deep.jsonl has no line of a log"),
+        ("infinite.jsonl", '{"update": Infinity, "loss": 1}', "infinite.jsonl has no line of a log"),
+        ("infinite.csv", "step,loss\n1e400,2", "infinite.csv has no line of a log"),
+        ("long.csv", "step,loss\n1," + "9" * 200_000, "long.csv is no table of a run's losses (field larger"),
+    ],
+)
+def test_a_damaged_log_is_one_line_and_status_2(tmp_path, capsys, name, text, said):
+    (tmp_path / name).write_text(text)
+    assert main(["compare", str(tmp_path / name), str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
 def test_means_of_an_epoch_follow_from_the_single_losses():
     losses = np.array([3.0, 1.0, 2.0, 5.0, 1.0])
     entries = [Entry(n + 1, n // 3, float(loss)) for n, loss in enumerate(losses)]

@@ -47,13 +47,20 @@ PLANTED = {
     "spoilt_picture": ("watch.finite", 2, "overflowed", "gradient of features.0.weight"),
     "dead": ("watch.dead", 2, "1 activations are dead", "features.5"),
     "summed": ("watch.step_size", 1, "of their size", None),
+    "softmax_twice": ("watch.probabilities", 1, "the loss takes their softmax again", "the model's output"),
+    "written_back": ("watch.stands_still", 2, "its steps are undone", "features.0.weight"),
+    "rate_zero": ("watch.rate", 2, "the learning rate is 0", "update 2"),
 }
 SLOWER = {  # what takes several looks by its nature
     "overflowing": ("watch.scale", "4 of the last 5 looks had gradients that overflow"),
     "memory": ("watch.memory", "MiB more with every update"),
     "constant_loss": ("watch.loss", "the loss no longer moves: 1 in 20 updates"),
 }
-WITH = {"training_mode": {"watch.changed_by_evaluation"}, "dead": {"watch.no_gradient"}}  # what follows from a mistake
+WITH = {
+    "written_back": {"watch.statistics"},
+    "training_mode": {"watch.changed_by_evaluation"},
+    "dead": {"watch.no_gradient"},
+}  # what follows from a mistake
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -84,7 +91,7 @@ def test_what_shows_in_time_is_found_in_time(framework, mistake):
 @pytest.mark.parametrize("kind", ["sgd", "adamw", "rmsprop"])
 def test_a_sound_loop_has_no_event(framework, kind):
     for seed in range(2):
-        for mistake in ("", "resumed", "scaler"):
+        for mistake in ("", "resumed", "scaler", "probabilities"):
             told = loop(framework, mistake, updates=12, kind=kind, seed=seed, accumulate=1 + seed, every=3, lr=0.005)
             assert (told.lines, told.events) == ([], {}), (mistake, seed)
 
@@ -111,18 +118,23 @@ QUICK_RANKS = [("torch", "start"), ("paddle", "gradients")]
     ],
 )
 def test_a_mistake_of_ranks_is_found_at_the_first_update_by_the_real_launchers(framework, mistake, tmp_path):
+    check, place = OF_RANKS[mistake]
+    events = events_of_ranks(framework, mistake, tmp_path)
+    assert [(event[0], event[1]) for event in events] == ([(check, 1)] if check else [])
+    assert not check or place in events[0][2]
+
+
+def events_of_ranks(framework, mistake, folder):
+    """What rank 0 of two tells of a planted mistake: check, update, places; logs go to the folder."""
     launchers = {
-        "torch": ("torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", "--redirects=3"),
-        "paddle": ("paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={tmp_path}"),
+        "torch": ("torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--log-dir={folder}", "--redirects=3"),
+        "paddle": ("paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={folder}"),
     }
     run = run_command("-m", *launchers[framework], "tests/watched_ranks.py", framework, mistake, PYTHONPATH=".", timeout=200)
     assert run.returncode == 0, run.stdout + run.stderr
-    texts = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
     (told,) = {line for text in texts for line in text.splitlines() if line.startswith("TOLD ")}
-    check, place = OF_RANKS[mistake]
-    events = json.loads(told.removeprefix("TOLD "))
-    assert [(event[0], event[1]) for event in events] == ([(check, 1)] if check else [])
-    assert not check or place in events[0][2]
+    return json.loads(told.removeprefix("TOLD "))
 
 
 def test_every_check_has_a_planted_mistake():
@@ -184,6 +196,7 @@ def test_the_command_shows_what_a_run_told(tmp_path, capsys):
         (None, "no such file; train with --watch"),
         ("", "the run has made no update yet"),
         ("abc\n{}\n", "line 1, is no entry of a watched run"),
+        ("[" * 100_000, "line 1, is no entry of a watched run"),
         ('{"kind": "event", "update": 1}\n', "has an event that cannot be read"),
         ('{"kind": "checks", "update": 1, "checks": 5}\n', "has verdicts that cannot be read"),
         ('{"kind": "train", "update": 1}\n{"kind": "train", "update": 2}\n', "line 1, is no entry of a watched run"),

@@ -13,6 +13,7 @@ from doctor.watch import Watch
 
 Mistakes = frozenset[str]
 CLASSES, BATCH = 4, 8
+PROBABILITIES = ("softmax_twice", "probabilities")  # the second has a loss of probabilities and is sound
 
 
 def batches(count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -36,6 +37,9 @@ class TorchNet(torch.nn.Module):
             self.features[4].bias.data.fill_(-1e3)
         if mistake == "momentum":
             self.features[1].momentum = 0.0
+        if mistake == "constant_start":
+            self.features[0].weight.data.fill_(0.1)
+            self.features[3].weight.data.fill_(0.1)
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         made = self.features(pictures)
@@ -43,7 +47,7 @@ class TorchNet(torch.nn.Module):
             made = made.detach()
         pooled = made.mean((2, 3))
         always = torch.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
-        return self.head(always)
+        return self.head(always).softmax(-1) if self.mistake in PROBABILITIES else self.head(always)
 
 
 class PaddleNet(paddle.nn.Layer):
@@ -56,6 +60,9 @@ class PaddleNet(paddle.nn.Layer):
             self.features[4].bias.set_value(np.full(8, -1e3, np.float32))
         if mistake == "momentum":
             self.features[1]._momentum = 1.0
+        if mistake == "constant_start":
+            self.features[0].weight.set_value(np.full((8, 3, 3, 3), 0.1, np.float32))
+            self.features[3].weight.set_value(np.full((8, 8, 3, 3), 0.1, np.float32))
 
     def forward(self, pictures: paddle.Tensor) -> paddle.Tensor:
         made = self.features(pictures)
@@ -63,7 +70,8 @@ class PaddleNet(paddle.nn.Layer):
             made = made.detach()
         pooled = made.mean([2, 3])
         always = paddle.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
-        return self.head(always)
+        made = self.head(always)
+        return paddle.nn.functional.softmax(made, -1) if self.mistake in PROBABILITIES else made
 
 
 class OnTorch:
@@ -180,6 +188,7 @@ def loop(
     """A loop as anyone writes it, with the mistake of that name."""
     side = SIDES[framework]
     side.seed(seed)
+    lr = 0.0 if mistake == "rate_zero" else lr
     model = side.Net(mistake)
     frozen: tuple[str, ...] = ()
     parameters = list(model.parameters())
@@ -220,13 +229,22 @@ def loop(
         say=told.lines.append,
     )  # fmt: skip
     kept: list[Any] = []
+    start = {name: side.tensor(np.array(value)) for name, value in model.state_dict().items()} if mistake == "written_back" else {}
     model.train()
     if mistake == "evaluation_mode":
         model.eval()
     for number, (pictures, labels) in enumerate(batches(updates * accumulate, seed), 1):
         if mistake == "spoilt_picture" and number == 2:
             pictures[0, 0, 0, 0] = np.nan
-        loss = side.cross_entropy(model(side.tensor(pictures)), side.tensor(labels)) / accumulate
+        if mistake == "same_batch":
+            pictures, labels = batches(1, seed)[0]
+        if mistake == "shuffled_labels":
+            labels = labels[::-1].copy()
+        made = model(side.tensor(pictures))
+        if mistake == "probabilities":
+            loss = -(made * side.tensor(np.eye(CLASSES, dtype=np.float32)[labels])).sum(-1).log().mean() / accumulate
+        else:
+            loss = side.cross_entropy(made, side.tensor(labels)) / accumulate
         if mistake == "memory":
             kept.append(np.ones(1 << 20))
         if mistake == "constant_loss":
@@ -249,6 +267,8 @@ def loop(
             scaler.update()
         elif mistake != "no_step":
             optimizer.step()
+        if mistake == "written_back":
+            model.set_state_dict(start) if framework == "paddle" else model.load_state_dict(start)
         if mistake != "left_over":
             side.clear(optimizer)
         if mistake != "schedule_not_stepped":

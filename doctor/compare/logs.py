@@ -178,7 +178,7 @@ def _json_lines(file: Path, lines: list[str]) -> RunLog:
                 numbers = {name: float(told[name]) for name in ("loss", "lr", "top1") if told.get(name) is not None}
                 pictures = told.get("avg_samples")
                 entries.append(Entry(int(told["update"]), told.get("epoch"), **numbers, samples=pictures))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             skipped += 1
     return RunLog(file, "tools/train.py", OWN, _once(entries), tuple(evaluations), _settings(file.parent), skipped)
 
@@ -242,7 +242,7 @@ def _table(file: Path, lines: list[str]) -> RunLog:
     entries: list[Entry] = []
     evaluations: list[Evaluation] = []
     skipped = 0
-    for row in reader:
+    for row in _rows(reader, file):
         told = {key: (row.get(name) or "").strip() for key, name in chosen.items()}
         try:
             epoch = int(float(told["epoch"])) if told.get("epoch") else None
@@ -251,9 +251,16 @@ def _table(file: Path, lines: list[str]) -> RunLog:
             if told.get("evaluated"):
                 value = float(told["evaluated"])
                 evaluations.append(Evaluation((epoch or 0) + 1, value / 100 if value > 1 else value))
-        except ValueError:
+        except (ValueError, OverflowError):
             skipped += 1
     return RunLog(file, "CSV", OWN, _once(entries), tuple(evaluations), skipped=skipped)
+
+
+def _rows(reader: csv.DictReader, file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UserError(f"{file} is no table of a run's losses ({error}): give its log") from error
 
 
 def _entry(update: int, epoch: int | None, told: Mapping[str, str | None], scale: float) -> Entry:

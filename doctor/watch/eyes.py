@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,16 @@ class Eyes:
         modes, forwards = self._modes(), self._forwards
         for tensor in leaves(output, self.engine.tensor_type):
             if self.engine.trainable(tensor):
-                tensor.register_hook(lambda gradient: self._goes_back(modes, forwards, gradient))
+                tensor.register_hook(self._returning(modes, forwards, tensor.detach()))  # the tensor itself would keep its graph
+
+    def _returning(self, modes: dict[str, bool], forwards: int, output: Any) -> Callable[[Any], None]:
+        def back(gradient: Any) -> None:
+            self._goes_back(modes, forwards, gradient)
+            if self.look is not None and not self.look.softmax_twice and len(output.shape) == 2 and _real(output):
+                values, pull = (self.engine.array(one).astype(np.float64) for one in (output, gradient))
+                self.look.softmax_twice = softmax_of_probabilities(values, pull)
+
+        return back
 
     def _goes_back(self, modes: dict[str, bool], forwards: int, gradient: Any) -> None:
         """A gradient has reached an output of the model. At the first of a backward pass, no parameter has its part of it yet."""
@@ -202,6 +211,23 @@ class Eyes:
             a, b = shown[0].astype(np.float64), again[0].astype(np.float64)
             if np.isfinite(a).all():
                 evaluation.apart = float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(a)), 1e-30)
+
+
+def softmax_of_probabilities(output: np.ndarray, gradient: np.ndarray) -> bool:
+    """Whether rows of probabilities (N, C) were given to a cross-entropy that takes logits.
+
+    The gradient of the cross-entropy of logits z with class t is c (softmax(z) - onehot(t)), with one factor c for all rows; it is
+    held against that of z = output. A loss of the probabilities themselves has a gradient at the class alone.
+    """
+    if output.shape != gradient.shape or len(output) < 2 or output.shape[1] < 2 or not np.isfinite(output).all():
+        return False
+    if (output < 0).any() or (np.abs(output.sum(1) - 1) > 1e-3).any() or not np.isfinite(gradient).all():
+        return False
+    soft = np.exp(output) / np.exp(output).sum(1, keepdims=True)
+    rows, target = np.arange(len(output)), gradient.argmin(1)
+    soft[rows, target] -= 1
+    factor = float((gradient * soft).sum() / (soft * soft).sum())
+    return factor > 0 and bool(np.allclose(gradient, factor * soft, rtol=1e-2, atol=1e-4 * factor))
 
 
 def mapped_arrays(engine: Framework, value: Any) -> Any:

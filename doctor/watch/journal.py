@@ -97,7 +97,7 @@ def entries(path: Path) -> list[dict[str, Any]]:
             if entry["kind"] not in ("event", "checks") or not isinstance(entry["update"], int):
                 raise ValueError("of another kind")
             found.append(entry)
-        except (ValueError, KeyError, TypeError) as error:
-            if number < len(lines):
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if number < len(lines) or isinstance(error, RecursionError):
                 raise UserError(f"{path}, line {number}, is no entry of a watched run: give what --watch wrote") from error
     return found

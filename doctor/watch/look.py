@@ -57,6 +57,7 @@ class Look:
         statistics: names among them that are statistics.
         rates: learning rate of each parameter that the optimizer holds; absent where it does not hold it.
         state_before, state_after: the optimizer's tensors of state.
+        softmax_twice: whether the model gave probabilities, and the loss took their softmax, by the gradient that came back.
         own_steps: whether the optimizer chooses how far it goes (L-BFGS), whatever the learning rate.
         modes: module -> whether it was in training mode, of those that compute otherwise in evaluation (normalisation, dropout),
             and of the model itself (``""``); empty where no forward pass was seen.
@@ -93,6 +94,7 @@ class Look:
     called: set[str] = field(default_factory=set)
     coarse: dict[str, float] = field(default_factory=dict)
     own_steps: bool = False
+    softmax_twice: bool = False
     begun: bool = False
     scale_before: float | None = None
     scale: float | None = None

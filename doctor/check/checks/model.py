@@ -87,6 +87,23 @@ def loss_formula(subject: RunSubject) -> Outcome:
 
 
 @check(
+    "check.probabilities",
+    "002 cg.04",
+    "004 loss",
+    measures="whether the model's output is probabilities already",
+    fix="remove the softmax from the model: the training loss takes logits and has a softmax of its own",
+)
+def probabilities(subject: RunSubject) -> Outcome:
+    if (reason := _ran(subject)) is not None:
+        return reason
+    low, sums = float(subject.logits.min()), subject.logits.sum(1)
+    said = f"at least {low:.3f}, rows sum to {sums.min():.3f} to {sums.max():.3f}"
+    if low >= 0 and (np.abs(sums - 1) < 1e-3).all():
+        return found(f"the output is probabilities, of which the loss takes the softmax again: {said}", ["the model's output"])
+    return nothing(said)
+
+
+@check(
     "check.gradients",
     "002 cg.02",
     "004 model",

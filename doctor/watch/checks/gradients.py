@@ -121,3 +121,19 @@ def scale(seen: Seen) -> Outcome:
     if look.scale < 1:
         return found(f"the loss scale has fallen to {look.scale:g}", places or [f"update {look.update}"])
     return judged(places if len(spoilt) >= 4 else [], "4 of the last 5 looks had gradients that overflow", f"{look.scale:g}")
+
+
+@check(
+    "watch.probabilities",
+    "002 cg.04",
+    "004 loss",
+    measures="the gradient at the model's output against that of a cross-entropy that takes logits",
+    fix="remove the softmax from the model, or use a loss of probabilities: CrossEntropyLoss has a softmax of its own",
+)
+def probabilities(seen: Seen) -> Outcome:
+    look = seen.look
+    if not look.modes and look.left_over is None:
+        return not_applicable("the model was not called as a whole")
+    if not look.softmax_twice:
+        return nothing("the loss takes no second softmax")
+    return found("the model gives probabilities, and the loss takes their softmax again", ["the model's output"])
