@@ -94,6 +94,7 @@ class Leeway:
         pooled32, pooled64: relative floors of the quantity's siblings; a single tensor's floor can be small by luck.
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
+        sum: whether each number is one sum over samples and places, whose order of summation is the framework's own.
     """
 
     flips: int = 0
@@ -101,6 +102,7 @@ class Leeway:
     pooled64: float = 0.0
     float32: bool = True
     change64: Change | None = None
+    sum: bool = False
 
 
 def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = True) -> str:
@@ -235,6 +237,10 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
         quantity.flips = leeway.flips
         quantity.note(f"{leeway.flips} kink flip(s)")
+    if leeway.sum and tolerance.FLOOR_FACTOR * floor < error <= tolerance.SUMMATION_32 * scale:
+        floor = tolerance.SUMMATION_32 * scale
+        quantity.reference_error = tolerance.SUMMATION_32
+        quantity.note("order of summation in float32")
     if leeway.float32 and not error <= tolerance.FLOOR_FACTOR * floor:
         quantity.fail(f"float32 error {relative(error, scale):.1e} is {relative(error, floor):.0f} x its noise floor")
 

@@ -106,6 +106,11 @@ class Pair:
             self.blames[key, phase] = self._blame(key, phase, None if whole else self.limits())
         return self.blames[key, phase]
 
+    def takes(self, key: str) -> bool:
+        """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""
+        path = key.partition("#")[0]
+        return path not in self.matching.paths or self.port.takes(path, self.calls[key])
+
     def mend(self, path: str) -> bool:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
         if path in self.mended:
@@ -131,7 +136,7 @@ class Pair:
 
     def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
         path, call = key.split("#")[0], self.calls[key]
-        if path not in self.matching.paths:
+        if path not in self.matching.paths or not self.port.takes(path, call):
             return Blame(False)
         cotangents: list[np.ndarray | None] | None = None
         if phase == "backward":

@@ -109,12 +109,13 @@ def refuse_randomness(pair: Pair) -> None:
 def _descend(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
     """The findings in a guilty call; none where it is right after all when it runs to its end."""
     path = key.split("#")[0]
-    if path not in pair.mended and not pair.blame(key, phase).guilty:
+    takes = pair.takes(key)
+    if takes and path not in pair.mended and not pair.blame(key, phase).guilty:
         return
     children = _children(pair, path)
     for child in reversed(children) if phase == "backward" else children:
         yield from _descend(pair, child, phase)
-    while path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
+    while takes and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
         what = pair.blame(key, phase).what
         yield _finding(pair, key, phase)
         if not _known(pair, path, what) and not pair.mend(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,6 +154,21 @@ class Network:
         """What a module is given for a call of the reference's: the same, or that in its own framework's convention."""
         own = None if call.attended is None else self.framework.spoken(self.modules[path], call.attended)
         return (call.args, call.kwargs) if own is None else own
+
+    def takes(self, path: str, call: Call) -> bool:
+        """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
+        forward has other arguments."""
+        module, name = self.modules[path], self.framework.computing
+        if name not in vars(module) and getattr(type(module), name, None) is getattr(self.framework.module_type, name):
+            return False
+        args, kwargs = self.given(path, call)
+        try:
+            inspect.signature(getattr(module, name)).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        except ValueError:  # one that cannot be inspected
+            pass
+        return True
 
     def _turned(self, path: str, call: Call) -> bool:
         """Whether the sequences of a module begin with the batch where those of the reference's do not, or the contrary."""

@@ -72,6 +72,8 @@ def mistakes(s: Subject) -> list[Mistake]:
     """The wrong calls of a module's own forward, in order; empty where none is confirmed."""
     if s.pair.truth is not None or s.phase != "forward" or not s.blame.theirs.outputs:
         return []
+    if s.blame.what in s.blame.theirs.buffers:
+        return []  # all that is wrong is a statistic, so that no call gives anything else
     return _Search(s).found()
 
 
@@ -80,7 +82,8 @@ class _Search:
 
     def __init__(self, s: Subject) -> None:
         self.s = s
-        self.among = set(s.pair.port.modules) & set(s.pair.reference.modules)
+        other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
+        self.among = (set(s.pair.port.modules) & set(s.pair.reference.modules)) - other_form
         self.expected = s.blame.theirs.outputs
         try:
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")

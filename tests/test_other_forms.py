@@ -1,0 +1,47 @@
+"""Ports whose modules have another form than the reference's: containers that cannot be called, blocks with other arguments.
+
+The form is never called a mistake, in the sound port nor beside one; mistakes inside and around such modules are located.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignment.cli import main
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "tests/forms"
+# What is changed in the port's source -> kind, first place, all of the words that name it.
+MISTAKES = {
+    "an activation in each block": ("nn.ReLU6()", "nn.Hardswish()", "activation", "blocks.0.act", "computes Hardswish"),
+    "a shortcut": ("(False, True, True)", "(False, True, False)", "call_missing", "Net.forward", "is missing between blocks.2.out"),
+    "inside a block's forward": ("return x + y", "return x + 0.5 * y", "call_extra", "Net.forward", "ours.py:16: * 0.5"),
+}
+
+
+def audited(source: str, folder, capsys) -> tuple[int, dict, str]:
+    (folder / "ours.py").write_text(source)
+    sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{FOLDER}/theirs.py:Net"]
+    status = main(["audit", *sides, "--input", "2x3x32x32", "--report", str(folder / "report")])
+    return status, json.loads((folder / "report" / "alignment.json").read_text()), capsys.readouterr().out
+
+
+def test_a_sound_port_of_another_form_passes(tmp_path, capsys):
+    """Its last bias has a gradient that is a sum of 512 equal numbers, which Paddle's kernel adds up one after another."""
+    status, found, out = audited((FOLDER / "ours.py").read_text(), tmp_path, capsys)
+    assert status == 0, out
+    rows = [row for step in found["steps"] for row in step["quantities"] if "order of summation" in row["reason"]]
+    assert all(len(row["shape"]) == 1 for row in rows)
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_found_and_the_form_is_not_blamed(case, tmp_path, capsys):
+    before, after, kind, place, words = MISTAKES[case]
+    source = (FOLDER / "ours.py").read_text()
+    assert before in source
+    status, found, out = audited(source.replace(before, after), tmp_path, capsys)
+    (mistake,) = found["localization"]["every"]
+    assert status == 1 and (mistake["kind"], mistake["location"]) == (kind, place) and words in mistake["hint"], out
+    assert "raises" not in out
