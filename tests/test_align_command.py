@@ -105,7 +105,7 @@ def test_a_failing_step_exits_1_names_the_place_and_still_writes(tmp_path, monke
     assert paddle.get_default_dtype() == "float32"
 
 
-@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_step_scripts_run_their_step(tmp_path, number):
     name = NAMES[number]
     run = run_command(f"scripts/0{number}_test_{name}.py", "--result-dir", tmp_path)

@@ -295,7 +295,7 @@ def test_low_precision_has_a_verdict_from_measured_floors(files, port, reference
     said = capsys.readouterr().out
     assert "\ncovered: evaluation mode, pictures of 49x77 pixels, inputs 8 times as large, bfloat16\n" in said, said
     returned = re.sub(r"return (self\.(?:fc|head)\(.*\))\n", r"return held(\1)\n", PADDLE)
-    assert returned.count("held(") == 3
+    assert returned.count("held(") == 5
     (files / "ours.py").write_text(returned + LOW_OUTPUT)
     assert audit(files, port, *flags, reference=reference) == 1
     out = capsys.readouterr().out

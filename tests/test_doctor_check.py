@@ -144,8 +144,8 @@ def test_weights_of_zeros_are_found(few, framework):
 
 
 def wrong_loss(module):
-    def criterion(smoothing):
-        right = module.CrossEntropyLoss(smoothing)
+    def criterion(*args, **kwargs):
+        right = module.CrossEntropyLoss(*args, **kwargs)
         return lambda logits, labels: right(logits, labels) / len(labels)
 
     return {"CrossEntropyLoss": criterion}
@@ -245,8 +245,8 @@ def test_weights_that_were_not_loaded_are_found(few, framework, small_state, tmp
 
 
 def test_an_order_that_never_changes_is_found(few, monkeypatch):
-    def plan(size, batch_size, seed, shuffle, *rest):
-        return BatchPlan(size, batch_size, seed, False, *rest)
+    def plan(size, batch_size, seed, shuffle, *rest, **more):
+        return BatchPlan(size, batch_size, seed, False, *rest, **more)
 
     monkeypatch.setattr(mobilenetv3_common.run, "BatchPlan", plan)
     assert problems("ref")["check.order"] == ("epochs 0 and 1",)

@@ -408,7 +408,7 @@ def test_no_mistake_of_an_optimizer_is_claimed_of_another_one(name):
 def loss_cases():
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((6, 11)).astype(np.float32)
-    return [loss_stage._cast(case, np.float64) for case in cases(logits, rng.integers(0, 11, 6), 0)]
+    return [loss_stage.cast(case, np.float64) for case in cases(logits, rng.integers(0, 11, 6), 0)]
 
 
 def tried(change):
@@ -418,7 +418,7 @@ def tried(change):
         soft = case.labels.ndim == 2
         each = cross_entropy(case.logits, case.labels, case.smoothing, None if soft else case.ignore_index)
         value = each.sum() / (len(each) if soft else int((case.labels != case.ignore_index).sum()))
-        made.append(loss_stage._Tried(case, (np.array(change(case, value)), zero), (np.array(value), zero)))
+        made.append(loss_stage.Tried(case, (np.array(change(case, value)), zero), (np.array(value), zero)))
     return made
 
 

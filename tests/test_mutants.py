@@ -103,6 +103,7 @@ def test_packages_modules_and_files_can_be_asked_for():
     assert list(sources_of(ROOT, "mobilenetv3_paddle.loss")) == [
         "mobilenetv3_paddle/loss/__init__.py",
         "mobilenetv3_paddle/loss/cross_entropy.py",
+        "mobilenetv3_paddle/loss/distillation.py",
     ]
     one = ["mobilenetv3_paddle/loss/cross_entropy.py"]
     assert list(sources_of(ROOT, "mobilenetv3_paddle.loss.cross_entropy")) == list(sources_of(ROOT, one[0])) == one

@@ -40,6 +40,7 @@ def check(fault, result):
     assert first.measured
 
 
+@pytest.mark.slow
 def test_two_ranks_of_the_sound_port_are_one_process_and_mistakes_are_found(trial):
     results = dict(trial.run(FILE, (None, *QUICK)))
     sound = results.pop(None)

@@ -267,6 +267,7 @@ def test_other_names_and_other_nesting_are_noted_and_the_rest_is_judged(case, sm
     assert first_finding(broken, result) == ("features.1.block.0.2", "activation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SOUND)
 def test_all_steps_know_a_renamed_port(case, small_state, tmp_path):
     sound = Context(project_of(edited(*SOUND[case][0]), tmp_path), given_state=small_state, options={"width_mult": 0.5})

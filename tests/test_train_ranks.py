@@ -110,7 +110,8 @@ def test_statistics_of_two_ranks_are_averaged(begin, tmp_path):
     assert start.meta["update"] == 1
 
 
-@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["paddle", "ref"])
 def test_a_rank_that_dies_ends_the_run_and_its_log_is_named(framework, lite_copy, tmp_path):
     """One rank meets a damaged picture; the launcher ends the others, and the run goes on from its checkpoint after the mend."""
     victim = sorted((lite_copy / "train").rglob("*.JPEG"))[0]

@@ -85,7 +85,7 @@ def building() -> Iterator[None]:
     """A model is built inside the block as the first one of its process, whichever of the loaded frameworks it is of."""
     with contextlib.ExitStack() as stack:
         for name in names():
-            if name in sys.modules:
+            if sys.modules.get(name) is not None:
                 stack.enter_context(framework(name).building())
         yield
 
@@ -113,7 +113,7 @@ def import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        known = [framework(name) for name in names() if name in sys.modules]
+        known = [framework(name) for name in names() if sys.modules.get(name) is not None]
         if not any(one.repaired(error) for one in known):
             raise
     return importlib.import_module(name)

@@ -71,7 +71,7 @@ class Bundle:
     def write(self) -> None:
         """Write deploy.json, whole or not at all."""
         content: dict[str, Any] = {"format": FORMAT, **dataclasses.asdict(self)}
-        del content["folder"]
+        del content["folder"], content["preset"]["tta"]  # several views are evaluation's alone
         with atomic_open(self.folder / DEPLOY_JSON, "w") as file:
             json.dump(content, file, indent=1)
             file.write("\n")

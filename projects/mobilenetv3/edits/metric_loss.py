@@ -9,7 +9,7 @@ KEPT = (
     "            index = paddle.where(kept, labels, paddle.zeros_like(labels)).unsqueeze(1)\n"
 )
 SMOOTH = "        smooth = self.label_smoothing\n"
-MEAN = "return loss.sum() / kept.astype(loss.dtype).sum()"
+MEAN = "return loss.sum() / paddle.where(kept, counts, paddle.zeros_like(counts)).sum()"
 SHIFTED = "shifted = logits - logits.detach().max(axis=1, keepdim=True)"
 
 
@@ -108,7 +108,7 @@ fault(
 
 # --- loss ------------------------------------------------------------------------------------------------------------------
 
-loss("mean_over_ignored", "mean_over_ignored", "kept.astype(loss.dtype).sum()", "loss.shape[0]")
+loss("mean_over_ignored", "mean_over_ignored", "paddle.where(kept, counts, paddle.zeros_like(counts)).sum()", "loss.shape[0]")
 loss("exp_overflows", "exponentials_overflow", SHIFTED, "shifted = logits")
 loss("softmax_axis", "maximum_over_the_batch", "max(axis=1", "max(axis=0")
 loss("logarithm", "logarithm_to_base_two", "_sum_classes(paddle.exp(shifted)).log()", "_sum_classes(paddle.exp(shifted)).log2()")
@@ -117,8 +117,8 @@ loss("smoothing", "smoothing_halved", SMOOTH, "        smooth = self.label_smoot
 loss(
     "smoothing_over_others|smoothing",
     "smoothing_over_the_others",
-    "(log_sum - _mean_classes(shifted))",
-    "(log_sum - (_sum_classes(shifted) - shifted.max(axis=1)) / (logits.shape[1] - 1))",
+    "spread = _mean_classes(shifted * share)",
+    "spread = (_sum_classes(shifted) - shifted.max(axis=1)) / (logits.shape[1] - 1)",
 )
 loss(
     "detached|gradient_scaled",
@@ -143,14 +143,14 @@ loss(
 loss(
     "smoothing",
     "smoothing_takes_the_largest",
-    "(log_sum - _mean_classes(shifted))",
-    "(log_sum - shifted.max(axis=1))",
+    "spread = _mean_classes(shifted * share)",
+    "spread = shifted.max(axis=1)",
 )
 loss(
     "smoothing",
     "smoothing_takes_the_sum",
-    "(log_sum - _mean_classes(shifted))",
-    "(log_sum - _sum_classes(shifted))",
+    "spread = _mean_classes(shifted * share)",
+    "spread = _sum_classes(shifted)",
 )
 loss("smoothing_missing", "soft_labels_not_smoothed", "if smooth > 0.0:", "if smooth > 0.0 and labels.ndim == 1:")
 loss(

@@ -22,7 +22,7 @@ from .base import (
 
 SE_POOL = "        self.avgpool = nn.AdaptiveAvgPool2D(1)\n        self.fc1"
 SIGMOID = "return F.hardsigmoid(input, slope=1 / 6, offset=0.5)"
-MEAN = "return loss.sum() / kept.astype(loss.dtype).sum()"
+MEAN = "return loss.sum() / paddle.where(kept, counts, paddle.zeros_like(counts)).sum()"
 TARGET = "paddle.take_along_axis(shifted, index, axis=1).squeeze(1)"
 AHEAD = "ahead = (logits > own) | ((logits == own) & earlier)"
 SQUARE = "mean_square.scale_(self._alpha).add_(gradient * gradient * (1.0 - self._alpha))"
@@ -86,7 +86,10 @@ rewrite(
     "rank_by_not_smaller",
     (METRIC, AHEAD, "ahead = (logits > own) | (paddle.logical_not(logits < own) & paddle.logical_not(logits > own) & earlier)"),
 )
-rewrite("mean_by_weights", (LOSS, MEAN, "weights = kept.astype(loss.dtype)\n        return (loss * weights).sum() / weights.sum()"))
+rewrite(
+    "mean_by_weights",
+    (LOSS, MEAN, "counts = counts * kept.astype(loss.dtype)\n        return (loss * kept.astype(loss.dtype)).sum() / counts.sum()"),
+)
 rewrite(
     "target_by_one_hot",
     (LOSS, TARGET, "(paddle.nn.functional.one_hot(index.squeeze(1), logits.shape[1]).astype(shifted.dtype) * shifted).sum(axis=1)"),
