@@ -45,3 +45,18 @@ def test_a_mistake_is_found_and_the_form_is_not_blamed(case, tmp_path, capsys):
     (mistake,) = found["localization"]["every"]
     assert status == 1 and (mistake["kind"], mistake["location"]) == (kind, place) and words in mistake["hint"], out
     assert "raises" not in out
+
+
+def test_dumps_of_both_sides_say_the_same(tmp_path):
+    """What the port's module can be called with is known only where the port runs, so its dump says it."""
+    before, after, kind, place, _ = MISTAKES["an activation in each block"]
+    (tmp_path / "ours.py").write_text((FOLDER / "ours.py").read_text().replace(before, after))
+    shape, reference = ["--input", "2x3x32x32"], f"{tmp_path}/reference"
+    assert main(["dump", f"{FOLDER}/theirs.py:Net", "--framework", "torch", *shape, "--out", reference]) == 0
+    for name, status, first in ((f"{FOLDER}/ours.py", 0, None), (f"{tmp_path}/ours.py", 1, (kind, place))):
+        port = f"{tmp_path}/port{status}"
+        assert main(["dump", f"{name}:Net", "--reference-dump", reference, "--out", port]) == 0
+        audit = ["audit", "--port-dump", port, "--reference-dump", reference, "--report", f"{port}/report"]
+        assert main(audit) == status
+        found = json.loads((tmp_path / f"port{status}/report/alignment.json").read_text())["localization"]["first"]
+        assert (found and (found["kind"], found["location"])) == first

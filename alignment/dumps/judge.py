@@ -211,6 +211,10 @@ class RecordedNetwork(Network):
         same = id(call) in self._keys and key.partition("#")[0] == path
         return self.answers.get((key, "forward" if cotangents is None else "backward"), _unknown()) if same else _unknown()
 
+    def takes(self, path: str, call: Call) -> bool:
+        """Whether the port could be called so when its dump was made."""
+        return (self._keys.get(id(call), path), "forward") in self.answers
+
     def answer_with(self, path: str, call: Call, change: Any) -> Answer:
         return _unknown()
 

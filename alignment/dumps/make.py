@@ -271,7 +271,7 @@ def recorded_calls(dump: Reader, mode: str) -> dict[str, tuple[Call, dict[str, A
 
 
 def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[str, Any]:
-    """What each module of the port gives for what the reference's was given."""
+    """What each module of the port gives for what the reference's was given; nothing for one that cannot be called so."""
     lane, paths = Lane(context, "port64"), context.matched.matching.paths
     network = Network(lane.framework, lane.network, paths)
     limits = Pair(network, network, context.matched.matching, ())
@@ -282,11 +282,12 @@ def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[
         for key, (call, one) in known.items():
             path = key.partition("#")[0]
             if path in paths and path in network.modules:
+                found[key] = {}
                 for phase in ("forward", "backward"):
-                    if phase in one:
+                    if phase in one and network.takes(path, call):
                         cotangents = call.gradients if phase == "backward" else None
                         answer = network.answer(path, call, cotangents, limits.limits())
-                        found.setdefault(key, {})[phase] = answered(writer, answer) | {"oversized": answer.oversized}
+                        found[key][phase] = answered(writer, answer) | {"oversized": answer.oversized}
     return found
 
 

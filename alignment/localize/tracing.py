@@ -159,7 +159,8 @@ class Network:
         """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
         forward has other arguments."""
         module, name = self.modules[path], self.framework.computing
-        if name not in vars(module) and getattr(type(module), name, None) is getattr(self.framework.module_type, name):
+        inherited = getattr(self.framework.module_type, name, None)
+        if name not in vars(module) and inherited is not None and getattr(type(module), name, None) is inherited:
             return False
         args, kwargs = self.given(path, call)
         try:
