@@ -10,7 +10,7 @@ from pathlib import Path
 
 from doctor import report
 from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.errors import UserError, exit_on_user_error, shown
 
 DESCRIPTION = """Examine a training run and its data.
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser().parse_args(argv)
     targets = {name: _writable(getattr(flags, name), f"--{name}") for name in ("html", "json")}
     examination = flags.run(flags)
-    print(report.text(examination), flush=True)
+    print(shown(report.text(examination)), flush=True)
     report.write(examination, targets["html"], targets["json"])
     return examination.status
 
@@ -57,6 +57,8 @@ def _writable(path: str | None, flag: str) -> Path | None:
         raise UserError(f"{flag} {path}: there is no folder {Path(path).parent}; make it first")
     if Path(path).is_dir():
         raise UserError(f"{flag} {path} is a folder: give a file name")
+    if Path(path).exists() and not Path(path).is_file():
+        raise UserError(f"{flag} {path} is a pipe or a device: give a file name")
     return Path(path)
 
 

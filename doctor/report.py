@@ -11,6 +11,7 @@ from typing import Any
 from alignment.report.drawing import STYLE, escape, table
 from alignment.report.environment import machine, versions
 from doctor.findings import SHOWN, Finding, Verdict
+from mobilenetv3_common.errors import shown
 from mobilenetv3_common.files import atomic_open
 
 ON_THE_PAGE = 50  # places of a finding
@@ -165,7 +166,7 @@ def write(examination: Examination, page_path: Path | None, json_path: Path | No
     """
     if page_path is not None:
         with atomic_open(page_path, "w") as file:
-            file.write(page(examination))
+            file.write(shown(page(examination)))
     if json_path is not None:
         with atomic_open(json_path, "w") as file:
             json.dump(as_json(examination), file, indent=1)

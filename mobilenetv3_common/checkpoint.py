@@ -52,6 +52,8 @@ def is_checkpoint(path: str | os.PathLike) -> bool:
     """Whether a safetensors file is a checkpoint; False for one that cannot be read at all."""
     from safetensors import SafetensorError, safe_open
 
+    if not Path(path).is_file():  # opening a pipe would hang
+        return False
     try:
         with safe_open(str(path), framework="numpy") as file:
             return (file.metadata() or {}).get("format") == FORMAT

@@ -18,9 +18,12 @@ def atomic_open(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Open a temporary file beside ``path`` and move it into place only when the block ends without an error.
 
     A reader sees the old file or the new one, never a half-written one. Raises ``UserError`` where the directory
-    is missing or cannot be written, or the disk is full; the old file is then untouched.
+    is missing or cannot be written, or the disk is full; the old file is then untouched. So it does where ``path`` is a folder,
+    a pipe or a device, which the move would replace.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise UserError(f"cannot write {path}: it is a folder, a pipe or a device; give the name of a file")
     encoding = None if "b" in mode else "utf-8"
     temporary = None
     try:

@@ -56,6 +56,8 @@ RECIPES = {
     "mixing": {"mixup_alpha": 0.2, "cutmix_alpha": 1.0, "label_smoothing": 0.1},
     "accumulating": {"accumulate": 2, "batch_size": 4, "ema_decay": 0.9, "clip_norm": 1.0},
     "augmenting": {"auto_augment": "imagenet", "random_erase": 0.2, "warmup_epochs": 2},
+    "repeating": {"repeat_augment": 2, "lr_schedule": "onecycle"},
+    "weighing": {"class_weights": "1,2,3,4,5,6,7,8", "mixup_alpha": 0.4, "layer_decay": 0.9},
     "large": {"model": "mobilenet_v3_large", "lr_schedule": "exponential", "lr_gamma": 0.9},
 }
 
@@ -81,6 +83,17 @@ def test_fine_tuning_with_frozen_batchnorm_has_no_problem(framework, small_state
     assert [id for id, outcome in told.items() if outcome.verdict is Verdict.FOUND] == []
     assert told["check.pretrained"].verdict is Verdict.NONE
     assert told["check.gradients"].measured.endswith("68 are frozen")
+
+
+def test_recipes_that_weigh_classes_repeat_pictures_or_have_a_teacher_have_no_problem(few, small_state, tmp_path):
+    """Three updates: whether a batch is learnt is not asked."""
+    weighed = {"class_weights": "1,2,3,4,5,6,7,8", "repeat_augment": 2}
+    for more in ({}, {"label_smoothing": 0.1}, {"mixup_alpha": 0.4}):
+        assert set(problems("ref", **weighed, **more)) <= {"check.overfit"}
+    told = outcomes("ref", teacher=str(write_start(tmp_path, small_state)))
+    assert [id for id, outcome in told.items() if outcome.verdict is Verdict.FOUND] == []
+    assert told["check.loss_formula"].measured == "a teacher has a share in the loss"
+    assert "check.loss_formula" in problems("ref", changes=wrong_loss, **weighed)
 
 
 # --- planted mistakes: the model ------------------------------------------------------------------------------------------------

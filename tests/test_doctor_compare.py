@@ -270,6 +270,28 @@ def test_a_damaged_log_is_one_line_and_status_2(tmp_path, capsys, name, text, sa
     assert said in error and error.count("\n") == 1
 
 
+def test_losses_that_are_no_numbers_are_drawn(tmp_path, capsys):
+    for losses in ([float("nan")] * 2, [float("inf"), float("-inf")]):
+        log = a_log(tmp_path / "a.jsonl", losses, lr=float("nan"))
+        assert main(["compare", str(log), str(log), "--same-start", "--html", str(tmp_path / "c.html")]) == 1
+        assert "compare.finite: 4 losses" in capsys.readouterr().out and 'nan"' not in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("semicolons.csv", b"step;loss\n1;2\n2;1\n"),
+        ("marked.csv", b"\xef\xbb\xbfstep,loss\n1,2\n2,1\n"),
+        ("wide.log", "epoch: 1 step: 1, loss is 2.0\nepoch: 1 step: 2, loss is 1.0\n".encode("utf-16")),
+        ("spoilt.jsonl", b'{"update": 1, "loss": 2, "avg_samples": "many"}\n{"update": 1, "loss": 2}\n{"update": 2, "loss": 1}\n'),
+        ("long.log", b"epoch: 1 step: 1, loss is 2\nepoch: 1 step: 2, loss is 1\nepoch: 1 step: " + b"9" * 5000 + b", loss is 2\n"),
+    ],
+)
+def test_logs_as_other_programs_write_them_are_read(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    assert [(entry.update, entry.loss) for entry in read_run(tmp_path / name).entries] == [(1, 2.0), (2, 1.0)]
+
+
 def test_means_of_an_epoch_follow_from_the_single_losses():
     losses = np.array([3.0, 1.0, 2.0, 5.0, 1.0])
     entries = [Entry(n + 1, n // 3, float(loss)) for n, loss in enumerate(losses)]

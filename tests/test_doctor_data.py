@@ -16,6 +16,7 @@ from doctor.cli import main
 from doctor.data import checks, scan
 from doctor.data.checks.classes import CIFAR10
 from doctor.data.command import measured
+from doctor.data.manifest import read as read_manifest
 from doctor.data.measure import GOOD, ROW, measure_files
 from doctor.data.near import pairs
 from doctor.data.subject import DataSubject, Expected
@@ -252,6 +253,29 @@ def test_a_manifest_names_what_differs_from_another_copy(lite_copy, tmp_path, ca
     printed = capsys.readouterr().out
     for text in ("rocket_1.JPEG: missing here", "cat_0.JPEG: other content", "astronaut_0.JPEG: label 5, 0 in the manifest"):
         assert text in printed
+
+
+def test_names_that_do_not_print_are_escaped_and_nothing_else_than_a_file_is_written_over(lite_folders, tmp_path, capsys):
+    for name in (b"broken\xff\n.JPEG", b"whole\xff\n.JPEG"):
+        with open(os.path.join(os.fsencode(lite_folders), b"train", b"cat", name), "wb") as file:
+            file.write((lite_folders / PICTURE).read_bytes()[: None if name.startswith(b"whole") else 99])
+    page, manifest, pipe = tmp_path / "d.html", tmp_path / "m.txt", tmp_path / "pipe"
+    flags = ["--processes", "1", "--html", str(page), "--json", str(tmp_path / "d.json"), "--scan", str(tmp_path / "d.scan")]
+    assert main(["data", str(lite_folders), *flags, "--write-manifest", str(manifest)]) == 1
+    assert "train/cat/broken\\xff\\n.JPEG is damaged" in capsys.readouterr().out
+    assert "broken\\xff\\n.JPEG" in page.read_text() and "whole\\xff\\n.JPEG" in manifest.read_text()
+    assert "data.manifest" not in problems(lite_folders, manifest=read_manifest(manifest))
+    assert main(["data", str(lite_folders), "--subset", "99", "--subset-dir", str(tmp_path / "small")]) == 2
+    assert "a list file cannot hold such a name" in capsys.readouterr().err
+    os.mkfifo(pipe)
+    for flag, said in (
+        ("--json", "is a pipe or a device"),
+        ("--write-manifest", "a pipe or a device"),
+        ("--compare-manifest", "no such"),
+    ):
+        assert main(["data", str(lite_folders), "--processes", "1", flag, str(pipe)]) == 2
+        assert said in capsys.readouterr().err
+    assert pipe.is_fifo()
 
 
 def test_a_subset_is_a_small_data_set_of_all_classes(lite_folders, tmp_path):

@@ -18,7 +18,7 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import EVENTS
 from tests.conftest import LITE_DATA, run_command
 from tests.training import train, weights, write_start
-from tests.watched import OnTorch, loop
+from tests.watched import OnTorch, batches, loop
 
 FRAMEWORKS = ["torch", "paddle"]
 
@@ -49,6 +49,7 @@ PLANTED = {
     "summed": ("watch.step_size", 1, "of their size", None),
     "softmax_twice": ("watch.probabilities", 1, "the loss takes their softmax again", "the model's output"),
     "written_back": ("watch.stands_still", 2, "its steps are undone", "features.0.weight"),
+    "constant_start": ("watch.equal_units", 2, "the units of 1 layers are equal and stay equal", "features.0.weight"),
     "rate_zero": ("watch.rate", 2, "the learning rate is 0", "update 2"),
 }
 SLOWER = {  # what takes several looks by its nature
@@ -104,6 +105,27 @@ def test_a_sound_loop_has_no_event(framework, kind):
                 evaluate=mistake != "probabilities",
             )
             assert (told.lines, told.events) == ([], {}), (mistake, seed)
+
+
+def test_layers_that_begin_with_one_value_and_learn_have_no_event():
+    """A last layer of zeros, a mean as the first depthwise kernel, and a normalisation of two axes."""
+    import torch
+
+    torch.manual_seed(0)
+    first, last = torch.nn.Conv2d(3, 3, 3, groups=3), torch.nn.Linear(3 * 36, 4)
+    torch.nn.init.constant_(first.weight, 1 / 9)
+    torch.nn.init.zeros_(last.weight)
+    model = torch.nn.Sequential(first, torch.nn.LayerNorm([3, 6, 6]), torch.nn.Flatten(), last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = Watch(model, optimizer, say=lambda line: pytest.fail(line))
+    for pictures, labels in batches(4):
+        loss = torch.nn.functional.cross_entropy(model(torch.tensor(pictures)), torch.tensor(labels))
+        loss.backward()
+        watch.before_update(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        watch.after_update()
+    assert watch.findings["watch.equal_units"].outcome.verdict is Verdict.NONE
 
 
 OF_RANKS = {
@@ -198,6 +220,13 @@ def test_the_command_shows_what_a_run_told(tmp_path, capsys):
     loop("torch", "", journal=tmp_path / "sound.jsonl")
     assert main(["watch", str(tmp_path / "sound.jsonl")]) == 0
     assert "No problem found" in capsys.readouterr().out
+
+
+def test_an_event_of_another_version_is_shown(tmp_path, capsys):
+    told = {"kind": "event", "update": 3, "check": "watch.later", "rank": 0, "cause": "c", "where": [1], "fix": None}
+    (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
+    assert main(["watch", str(tmp_path)]) == 1
+    assert "watch.later: c\n  update 3, rank 0: 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -146,3 +147,9 @@ def test_bad_input_is_one_line_and_status_2(files, said, capsys):
     assert main(["weights", *files]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_a_pipe_is_no_file_of_weights(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    assert main(["weights", str(tmp_path / "pipe.safetensors"), str(tmp_path / "pipe.safetensors")]) == 2
+    assert "no such weights file" in capsys.readouterr().err

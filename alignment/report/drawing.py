@@ -131,12 +131,15 @@ def chart(
         low: float = math.floor(math.log10(max(min(finite, default=1e-17), 1e-17)))
         high: float = math.ceil(math.log10(max(max(finite, default=1.0), 10.0 ** (low + 1))))
     else:
-        low, high = min(0.0, *finite), max(finite, default=1.0)
+        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        low = min(low, 0.0)
         high = high if high > low else low + 1
 
     def y(value: float) -> float:
         if math.isnan(value) or value == math.inf:
             return 8.0
+        if value == -math.inf:
+            return float(_HEIGHT - _BOTTOM)
         scaled = (math.log10(max(value, 10.0**low)) if logarithmic else value) - low
         return 8 + (_HEIGHT - 8 - _BOTTOM) * (1 - scaled / (high - low))
 

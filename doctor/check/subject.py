@@ -11,6 +11,7 @@ import numpy as np
 
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
+from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
@@ -68,6 +69,31 @@ class RunSubject:
         hard = self.labels if self.labels.ndim == 2 else np.eye(self.num_classes)[self.labels.astype(int)]
         smoothing = self.config.label_smoothing
         return hard.astype(np.float64) * (1 - smoothing) + smoothing / self.num_classes
+
+    @functools.cached_property
+    def class_weights(self) -> np.ndarray:
+        """Of each class in the loss, float64 (classes,); ones where the config weighs none."""
+        given = class_weights(self.config.class_weights, self.run.train_index)
+        return np.ones(self.num_classes) if given is None else np.array(given, dtype=np.float64)
+
+    def loss_of(self, logarithms: np.ndarray) -> float:
+        """The mean cross-entropy of the first batch without a teacher's part.
+
+        Args:
+            logarithms: of the probabilities that a model gives to each class, (N, classes).
+        """
+        soft = self.labels.ndim == 2
+        count = len(self.labels) if soft else self.class_weights[self.labels.astype(int)].sum()  # torch divides by the weights
+        weighed = self.targets * self.class_weights
+        with np.errstate(invalid="ignore"):
+            return float(-np.where(weighed > 0, weighed * logarithms, 0.0).sum() / count)
+
+    @property
+    def floor(self) -> float:
+        """The smallest loss that the first batch can have; above 0 where its labels are soft."""
+        weighed = self.targets * self.class_weights
+        with np.errstate(divide="ignore"):
+            return self.loss_of(np.log(weighed / weighed.sum(1, keepdims=True)))
 
 
 def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> RunSubject:
@@ -151,6 +177,8 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
 
     def begin(number: int) -> None:
         run.dropout.at(0, number * config.batch_size)
+        if config.teacher is not None:
+            run.criterion.look(gathered[number][0])
 
     def watch(logits: Any, _labels: Any) -> None:
         if subject.logits.size == 0:

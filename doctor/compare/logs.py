@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -83,30 +84,33 @@ class _Form:
     percent: bool = False
 
 
+WHOLE = r"\d{1,18}"  # longer ones are no counts
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 FORMS = (
     _Form(
         "PaddleClas",
-        rf"\[Train\]\[Epoch (?P<epoch>\d+)/\d+\]\[Iter: (?P<iter>\d+)/(?P<total>\d+)\]\s*lr(?:\([^)]*\))?: (?P<lr>{NUMBER})"
+        rf"\[Train\]\[Epoch (?P<epoch>{WHOLE})/\d+\]\[Iter: (?P<iter>{WHOLE})/(?P<total>{WHOLE})\]\s*"
+        rf"lr(?:\([^)]*\))?: (?P<lr>{NUMBER})"
         rf"(?:.*?\btop1: (?P<top1>{NUMBER}))?.*?\bloss: (?P<loss>{NUMBER})",
         MEAN,
         first_epoch=1,
-        evaluated=rf"\[Eval\]\[Epoch (?P<epoch>\d+)\]\[Avg\].*?\btop1: (?P<top1>{NUMBER})",
+        evaluated=rf"\[Eval\]\[Epoch (?P<epoch>{WHOLE})\]\[Avg\].*?\btop1: (?P<top1>{NUMBER})",
     ),
     _Form(
         "timm",
-        rf"Train: (?P<epoch>\d+) \[\s*(?P<iter>\d+)/(?P<total>\d+) .*?Loss:\s*(?P<loss>{NUMBER}).*?LR:\s*(?P<lr>{NUMBER})",
+        rf"Train: (?P<epoch>{WHOLE}) \[\s*(?P<iter>{WHOLE})/(?P<total>{WHOLE}) "
+        rf".*?Loss:\s*(?P<loss>{NUMBER}).*?LR:\s*(?P<lr>{NUMBER})",
         OWN,
     ),
     _Form(
         "torchvision",
-        rf"Epoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<iter>\d+)/(?P<total>\d+)\].*?\blr: (?P<lr>{NUMBER})"
+        rf"Epoch: \[(?P<epoch>{WHOLE})\]\s+\[\s*(?P<iter>{WHOLE})/(?P<total>{WHOLE})\].*?\blr: (?P<lr>{NUMBER})"
         rf".*?\bloss: {NUMBER} \((?P<loss>{NUMBER})\)(?:\s+acc1: {NUMBER} \((?P<top1>{NUMBER})\))?",
         MEAN,
         evaluated=rf"^Test:\s+Acc@1 (?P<top1>{NUMBER})",
         percent=True,
     ),
-    _Form("MindSpore", rf"epoch: (?P<epoch>\d+) step: (?P<iter>\d+), loss is (?P<loss>{NUMBER})", OWN, first_epoch=1),
+    _Form("MindSpore", rf"epoch: (?P<epoch>{WHOLE}) step: (?P<iter>{WHOLE}), loss is (?P<loss>{NUMBER})", OWN, first_epoch=1),
 )
 COLUMNS = {
     "update": ("update", "step", "iteration", "iter", "global_step"),
@@ -132,10 +136,9 @@ def read_run(path: str | Path, pattern: str | None = None) -> RunLog:
     """
     file = _file_of(Path(path))
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        lines = _text(file.read_bytes()).splitlines()
     except OSError as error:
         raise UserError(f"cannot read log {file}: {error.strerror}") from error
-    lines = text.splitlines()
     if pattern is not None:
         run = _with_pattern(file, lines, pattern)
     elif file.suffix == ".jsonl":
@@ -151,6 +154,12 @@ def read_run(path: str | Path, pattern: str | None = None) -> RunLog:
             "expression with groups such as (?P<update>\\d+) and (?P<loss>\\S+)"
         )
     return run
+
+
+def _text(data: bytes) -> str:
+    """A log's text; PowerShell writes UTF-16, and spreadsheets begin a table with a mark of the order of bytes."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def _file_of(path: Path) -> Path:
@@ -176,8 +185,15 @@ def _json_lines(file: Path, lines: list[str]) -> RunLog:
                 evaluations.append(Evaluation(int(told["epoch"]) + 1, float(told["top1"]), int(told["samples"])))
             else:
                 numbers = {name: float(told[name]) for name in ("loss", "lr", "top1") if told.get(name) is not None}
-                pictures = told.get("avg_samples")
-                entries.append(Entry(int(told["update"]), told.get("epoch"), **numbers, samples=pictures))
+                epoch, pictures = told.get("epoch"), told.get("avg_samples")
+                entries.append(
+                    Entry(
+                        int(told["update"]),
+                        None if epoch is None else int(epoch),
+                        **numbers,
+                        samples=None if pictures is None else float(pictures),
+                    )
+                )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             skipped += 1
     return RunLog(file, "tools/train.py", OWN, _once(entries), tuple(evaluations), _settings(file.parent), skipped)
@@ -234,7 +250,8 @@ def _with_pattern(file: Path, lines: list[str], pattern: str) -> RunLog:
 
 
 def _table(file: Path, lines: list[str]) -> RunLog:
-    reader = csv.DictReader(lines)
+    head = lines[0] if lines else ""
+    reader = csv.DictReader(lines, delimiter=max(",;\t", key=head.count))
     names = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
     chosen = {key: names[alias] for key, aliases in COLUMNS.items() for alias in aliases[::-1] if alias in names}
     if "update" not in chosen and "epoch" not in chosen:

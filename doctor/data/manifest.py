@@ -7,16 +7,16 @@ from pathlib import Path
 
 from doctor.data.subject import DataSubject
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.files import atomic_open, printable
 
 HEADER = "# doctor manifest 1: sha256 of the file, class number, split, path; in the order in which training indexes them"
 Entry = tuple[str, int, str]  # digest, label, split
 
 
 def entries(subject: DataSubject) -> list[tuple[str, Entry]]:
-    """The samples as (split and path, entry), in the order of the index."""
+    """The samples as (split and path, entry), in the order of the index; what does not print in a path is escaped."""
     digests = [row.tobytes().hex() for row in subject.rows["digest"]]
-    samples = zip(digests, subject.labels, subject.splits, subject.names, strict=True)
+    samples = zip(digests, subject.labels, subject.splits, map(printable, subject.names), strict=True)
     return [(f"{split} {name}", (digest, label, split)) for digest, label, split, name in samples]
 
 
@@ -46,6 +46,8 @@ def read(path: str | Path) -> list[tuple[str, Entry]]:
     Raises:
         UserError: it is missing or not a manifest.
     """
+    if not Path(path).is_file():
+        raise UserError(f"cannot read manifest {path}: no such file")
     try:
         text = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -57,7 +59,7 @@ def read(path: str | Path) -> list[tuple[str, Entry]]:
         parts = line.split(" ", 3)
         if len(parts) != 4 or len(parts[0]) != 64 or not parts[1].isdigit():
             raise UserError(f"{path}:{number} is not a line of a manifest: {line[:80]!r}")
-        found.append((f"{parts[2]} {parts[3]}", (parts[0], int(parts[1]), parts[2])))
+        found.append((f"{parts[2]} {printable(parts[3])}", (parts[0], int(parts[1]), parts[2])))
     return found
 
 

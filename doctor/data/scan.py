@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from doctor.data.measure import ROW, measure_files
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import UserError, shown
 
 CHUNK = 128  # pictures that a process takes at a time
 
@@ -100,7 +100,7 @@ class Kept(contextlib.AbstractContextManager):
 
     def restore(self, root: Path, name: str, place: int, rows: np.ndarray, errors: dict[int, str]) -> bool:
         """Whether a picture's row was kept and holds still; it is then put in its place."""
-        data, error = self.known.get(name, (b"", ""))
+        data, error = self.known.get(shown(name), (b"", ""))
         if len(data) != ROW.itemsize:
             return False
         row = np.frombuffer(data, ROW)[0]
@@ -119,7 +119,7 @@ class Kept(contextlib.AbstractContextManager):
         """Keep a chunk, whole or not at all."""
         if self.base is None:
             return
-        entries = [(name, rows[place].tobytes(), errors.get(place, "")) for place, name in enumerate(names)]
+        entries = [(shown(name), rows[place].tobytes(), errors.get(place, "")) for place, name in enumerate(names)]
         try:
             with self.base:
                 self.base.executemany("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?)", entries)

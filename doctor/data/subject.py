@@ -14,6 +14,7 @@ from doctor.data import near
 from doctor.data.measure import GOOD
 from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import printable
 from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -77,7 +78,7 @@ class DataSubject:
 
     def shown(self, sample: int) -> str:
         """A sample as a place: its file, and its class where the path does not say it."""
-        name, class_name = self.names[sample], self.class_name(sample)
+        name, class_name = printable(self.names[sample]), printable(self.class_name(sample))
         return name if f"/{class_name}/" in f"/{name}" else f"{name} (class {class_name})"
 
     @functools.cached_property

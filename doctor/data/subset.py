@@ -11,7 +11,7 @@ import numpy as np
 from doctor.data.subject import DataSubject
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir, printable
 
 
 def stratified(index: DatasetIndex, usable: np.ndarray, count: int, classes: list[int], seed: int = 0) -> list[int]:
@@ -67,6 +67,8 @@ def write_subset(subject: DataSubject, count: int, folder: str | Path) -> str:
             if (target / copy).exists():
                 copy = copy.with_name(f"{number}_{copy.name}")
             _copy(index.path(number), target / copy)
+            if copy.as_posix() != printable(copy.as_posix()):
+                raise UserError(f"{printable(index.names[number])}: a list file cannot hold such a name; rename the picture")
             lines.append(f"{copy.as_posix()} {names.index(class_name)}\n")
         with atomic_open(target / f"{split}_list.txt", "w") as file:
             file.writelines(lines)

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from doctor.findings import Finding, Outcome, Verdict, checks_of, found
+from doctor.findings import Check, Finding, Outcome, Verdict, checks_of, found, not_applicable
 from doctor.report import Examination
 from doctor.watch import checks
 from doctor.watch.journal import Event, entries
@@ -39,10 +39,20 @@ def run(flags: argparse.Namespace) -> Examination:
     events = [event_of(entry, path) for entry in told if entry["kind"] == "event"]
     states: Any = next((entry["checks"] for entry in reversed(told) if entry["kind"] == "checks"), {})
     last = max(entry["update"] for entry in told)
-    findings = [Finding(check, _outcome(check.id, events, states, path)) for check in checks_of(checks)]
+    own = checks_of(checks)
+    others = {event.check: event for event in events if event.check not in {check.id for check in own}}  # of another version
+    own += [
+        Check(event.check, (), "an event of another version of the doctor", event.fix, _of_another_version)
+        for event in others.values()
+    ]
+    findings = [Finding(check, _outcome(check.id, events, states, path)) for check in own]
     return Examination(
         "watch", flags.watched, findings, {"events": [vars(event) for event in events]}, (), [f"seen up to update {last}"]
     )
+
+
+def _of_another_version(_seen: Any) -> Outcome:
+    return not_applicable("this version cannot look for it")
 
 
 def event_of(entry: dict[str, Any], path: Path) -> Event:
@@ -53,7 +63,8 @@ def event_of(entry: dict[str, Any], path: Path) -> Event:
     """
     values = {name: value for name, value in entry.items() if name != "kind"}
     try:
-        event = Event(**{**values, "where": tuple(map(str, values["where"]))})
+        texts = {name: str(values[name]) for name in ("check", "cause", "fix")}
+        event = Event(**{**values, **texts, "where": tuple(map(str, values["where"]))})
     except (TypeError, KeyError) as error:
         raise UserError(f"{path} has an event that cannot be read ({error}): give what --watch wrote") from error
     return event

@@ -15,6 +15,8 @@ OTHERWISE = ("batch_norm", "dropout")  # kinds of layers that compute otherwise 
 DYING = ("relu", "relu6", "hardswish")
 COARSE = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative distance of neighbouring numbers
 PICTURES = 8  # of a batch whose activations are looked at
+WEIGHTED = ("linear", "conv")  # kinds of layers whose first axis is their units
+ALIKE = 1e-4  # of the largest gradient; equal units have equal gradients but for the order of sums
 
 
 class Eyes:
@@ -60,6 +62,7 @@ class Eyes:
         last = self.engine.statistics_names() | {"running_mean", "running_var"}
         self.statistics = {name for name in self.tensors if name.rpartition(".")[2] in last}
         self.tensors = {n: t for n, t in self.tensors.items() if n in self.parameters or n in self.statistics}
+        self._canonical = {entry.canonical: entry.to_canonical for entry, _ in described}
 
     def samples(self) -> Samples:
         """Some elements of every parameter and statistic."""
@@ -75,6 +78,26 @@ class Eyes:
         found = {name: self.parameters[name].grad for name in names if name in self.parameters}
         found = {name: gradient for name, gradient in found.items() if gradient is not None}
         return dict(zip(found, self.probe.samples(list(found.values())), strict=True))
+
+    def equal_units(self) -> list[str]:
+        """Weights of linear and convolution layers that hold one value."""
+        modules = self.engine.modules(self.model)
+        found = []
+        for name, sample in self.samples().items():
+            layer = name.rpartition(".")[0]
+            if name not in self.parameters or len(np.unique(sample)) > 1:
+                continue
+            if layer in modules and self.engine.layer(modules[layer]).kind.startswith(WEIGHTED):
+                found += [name] if _alike(self._units(name, self.parameters[name]), 0.0) else []
+        return found
+
+    def alike(self, names: Iterable[str]) -> list[str]:
+        """Those of these weights whose units all have the same gradient, which is not zero."""
+        found = {n: self.parameters[n].grad for n in names if n in self.parameters and self.parameters[n].grad is not None}
+        return [name for name, gradient in found.items() if _alike(self._units(name, gradient), ALIKE)]
+
+    def _units(self, name: str, tensor: Any) -> np.ndarray:
+        return np.asarray(self._canonical[name](self.engine.array(tensor)), dtype=np.float64)
 
     def open(self, look: Look, anew: bool) -> None:
         """Fill this look from now on; ``anew`` takes the model's tensors anew first."""
@@ -228,6 +251,13 @@ def softmax_of_probabilities(output: np.ndarray, gradient: np.ndarray) -> bool:
     soft[rows, target] -= 1
     factor = float((gradient * soft).sum() / (soft * soft).sum())
     return factor > 0 and bool(np.allclose(gradient, factor * soft, rtol=1e-2, atol=1e-4 * factor))
+
+
+def _alike(units: np.ndarray, share: float) -> bool:
+    """Whether all rows of (N, ...) are equal but for ``share`` of the largest number; not where there is one row or one column."""
+    if units.ndim < 2 or len(units) < 2 or units[0].size < 2 or not np.isfinite(units).all():
+        return False
+    return bool((share == 0 or units.any()) and np.abs(units - units[:1]).max() <= share * np.abs(units).max())
 
 
 def mapped_arrays(engine: Framework, value: Any) -> Any:

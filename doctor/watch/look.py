@@ -52,6 +52,7 @@ class Look:
         pulled: whether a gradient that is not zero reached the model's output.
         lost: whether the gradients of earlier backward passes were gone when the last one began.
         gradients: norm of each parameter's gradient after the last backward pass; a parameter without one is absent.
+        alike: weights whose units all have the same gradient, of those that began with one value.
         pulls: elements of the gradients, the same ones, of parameters that may stand still.
         before, after: elements of the parameters and statistics before the first forward pass and after the update.
         statistics: names among them that are statistics.
@@ -81,6 +82,7 @@ class Look:
     pulled: bool = False
     lost: bool = False
     gradients: dict[str, float] = field(default_factory=dict)
+    alike: list[str] = field(default_factory=list)
     pulls: Samples = field(default_factory=dict)
     before: Samples = field(default_factory=dict)
     after: Samples = field(default_factory=dict)

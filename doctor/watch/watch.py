@@ -116,6 +116,7 @@ class Watch:
         self._losses: list[tuple[int, Any]] = []
         self._written: dict[str, str] = {}
         self.seen.start = self._eyes.samples()
+        self._equal = self._eyes.equal_units()
         self._begun = update
         self._arm()
 
@@ -139,6 +140,7 @@ class Watch:
         late = self.update - self._begun >= FIRST and self.seen.looks
         stood = (n for n in look.gradients if n in self.seen.looks[-1].after and not self.seen.looks[-1].moved(n))
         look.pulls = eyes.pulls(stood if late else look.gradients)
+        look.alike = eyes.alike(name for name in self._equal if name in look.trainable)
         held = self._held()
         owner = {name: id(self.owners.get(id(tensor), tensor)) for name, tensor in eyes.parameters.items()}
         look.rates = {name: held.rates[id] for name, id in owner.items() if id in held.rates}

@@ -78,7 +78,7 @@ MISTAKES = (
         ("overflowing", "the loss scale never helps", TORCH_AMP, "watch.scale watch.finite"),
         ("softmax_twice", "the loss is given probabilities for logits", KARPATHY, "watch.probabilities"),
         ("written_back", "a copy of the weights is written back after each step", TRAINCHECK, "watch.stands_still"),
-        ("constant_start", "two layers begin with one value each", DEEPCHECKER, ""),
+        ("constant_start", "two layers begin with one value each", DEEPCHECKER, "watch.equal_units"),
         ("same_batch", "every update has the first batch of a new iterator", HUMBATOVA, ""),
     ]),
     *_of("watch", "data", [

@@ -99,7 +99,7 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         import mobilenetv3_common.run as run
 
         kept = run.BatchPlan
-        run.BatchPlan = lambda size, batch_size, seed, shuffle, *rest: kept(size, batch_size, seed, False, *rest)
+        run.BatchPlan = lambda size, batch_size, seed, shuffle, *rest, **more: kept(size, batch_size, seed, False, *rest, **more)
         try:
             return problems(framework)
         finally:

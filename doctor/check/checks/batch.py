@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from doctor.check.subject import RunSubject
@@ -83,8 +85,9 @@ def order(subject: RunSubject) -> Outcome:
         return found("both epochs have the same order", ["epochs 0 and 1"])
     if first == sorted(first):
         return found("the pictures come in the order of their files", ["epoch 0"])
-    repeated = len(first) - len(set(first))
-    return found(f"{repeated} pictures come twice in an epoch", ["epoch 0"]) if repeated else nothing("another order in each epoch")
+    meant = subject.config.repeat_augment
+    often = [f"picture {sample}: {count} times" for sample, count in Counter(first).items() if count > meant]
+    return judged(often, f"{len(often)} pictures come more than {meant} time(s) in an epoch", "another order in each epoch")
 
 
 @check(

@@ -17,6 +17,10 @@ def _ran(subject: RunSubject) -> Outcome | None:
     return None if subject.losses else not_applicable("no update was made, since the labels cannot be used")
 
 
+def _taught(subject: RunSubject) -> Outcome | None:
+    return not_applicable("a teacher has a share in the loss") if subject.config.teacher is not None else _ran(subject)
+
+
 @check(
     "check.initial_weights",
     "002 wi.01",
@@ -57,12 +61,13 @@ def pretrained(subject: RunSubject) -> Outcome:
     fix="look at the last layer (its scale, a softmax before a loss that has one), the labels, and whether the loss is a mean",
 )
 def first_loss(subject: RunSubject) -> Outcome:
-    if (reason := _ran(subject)) is not None:
+    if (reason := _taught(subject)) is not None:
         return reason
     if subject.config.pretrained:
         return not_applicable("the weights are not fresh")
-    loss, guess = subject.losses[0], math.log(subject.num_classes)
-    said = f"{loss:.4f}, ln({subject.num_classes}) = {guess:.4f}"
+    guess = subject.loss_of(np.full(subject.targets.shape, -math.log(subject.num_classes)))
+    loss, weighed = subject.losses[0], "" if subject.config.class_weights is None else ", weighed"
+    said = f"{loss:.4f}, ln({subject.num_classes}){weighed} = {guess:.4f}"
     return nothing(said) if abs(loss - guess) <= max(0.5, 0.2 * guess) else found(said, ["update 1"])
 
 
@@ -74,13 +79,13 @@ def first_loss(subject: RunSubject) -> Outcome:
     fix="use the mean over the batch of the cross-entropy of logits; no second softmax, no further division by the batch",
 )
 def loss_formula(subject: RunSubject) -> Outcome:
-    if (reason := _ran(subject)) is not None:
+    if (reason := _taught(subject)) is not None:
         return reason
     if subject.config.accumulate > 1:
         return not_applicable("the loss is of several batches: --accumulate 1")
     logits = subject.logits - subject.logits.max(1, keepdims=True)
     logarithms = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    right, loss = float(-(subject.targets * logarithms).sum(1).mean()), subject.losses[0]
+    right, loss = subject.loss_of(logarithms), subject.losses[0]
     limit = 1e-2 if subject.config.amp_level != "O0" else 1e-4
     said = f"{loss:.6f}, in numpy {right:.6f}"
     return nothing(said) if abs(loss - right) <= limit * max(abs(right), 1.0) else found(said, ["the training loss"])
@@ -181,12 +186,11 @@ def batch_independence(subject: RunSubject) -> Outcome:
     fix="a batch that cannot be learnt by heart means a wrong loss, labels, gradients, frozen layers, or a learning rate far off",
 )
 def overfit(subject: RunSubject) -> Outcome:
-    if (reason := _ran(subject)) is not None:
+    if (reason := _taught(subject)) is not None:
         return reason
     if subject.config.amp_level != "O0":
         return not_applicable("the loss scale moves in mixed precision: --amp-level O0")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        floor = float(-np.nansum(subject.targets * np.log(subject.targets), axis=1).mean())
+    floor = subject.floor
     first, last = subject.losses[0] - floor, min(subject.losses[-5:]) - floor
     said = f"loss {subject.losses[0]:.3f}, then {subject.losses[-1]:.3f}" + (f", at best {floor:.3f}" if floor > 0.01 else "")
     if not np.isfinite(subject.losses[-1]):

@@ -10,6 +10,7 @@ import numpy as np
 from doctor.data.measure import DAMAGED, DEEP_MODES, NOT_A_PICTURE, UNREADABLE
 from doctor.data.subject import DataSubject, places
 from doctor.findings import Outcome, check, judged, not_applicable
+from mobilenetv3_common.files import printable
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 
 EMPTY_CONTRAST = 0.5  # levels of 255: standard deviation of every channel
@@ -19,7 +20,9 @@ OTHER_PICTURES = (".gif", ".jp2", ".j2k", ".heic", ".heif", ".avif", ".jfif", ".
 
 
 def _broken(subject: DataSubject, *states: int) -> list[str]:
-    return [f"{subject.names[sample]} {subject.errors[sample]}" for sample in places(np.isin(subject.rows["state"], states))]
+    return [
+        f"{printable(subject.names[sample])} {subject.errors[sample]}" for sample in places(np.isin(subject.rows["state"], states))
+    ]
 
 
 @check(
@@ -116,7 +119,7 @@ def size(subject: DataSubject) -> Outcome:
 
 
 def _size(subject: DataSubject, sample: int) -> str:
-    return f"{subject.names[sample]}: {subject.rows['width'][sample]} x {subject.rows['height'][sample]}"
+    return f"{printable(subject.names[sample])}: {subject.rows['width'][sample]} x {subject.rows['height'][sample]}"
 
 
 @check(

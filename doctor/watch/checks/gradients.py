@@ -88,6 +88,21 @@ def _ought(seen: Seen, name: str) -> bool:
 
 
 @check(
+    "watch.equal_units",
+    "002 wi.01",
+    "004 model",
+    measures="gradients of the units of layers whose weights began with one value, in the last two looks",
+    fix="initialise the layer at random: units that begin equal and get equal gradients stay equal, and count as one",
+)
+def equal_units(seen: Seen) -> Outcome:
+    looks = [look for look in seen.last(2) if look.finite]
+    if len(looks) < 2:
+        return not_applicable("it takes two looks at finite gradients")
+    where = [name for name in looks[-1].alike if name in looks[0].alike and not seen.settings.is_frozen(name)]
+    return judged(where, f"the units of {len(where)} layers are equal and stay equal", "no layer's units stay equal")
+
+
+@check(
     "watch.finite",
     "002 mp.01",
     "004 training",
