@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +126,28 @@ def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = Tr
     return ""
 
 
+def without_masked(*arrays: np.ndarray | None) -> list[Any]:
+    """The arrays with 0 in the places where all of them hold -inf, as a mask of logits does: nothing differs there.
+
+    Infinity with the other sign comes of an overflow, and equals nothing.
+
+    Args:
+        arrays: of one quantity; those that are None are left out. Where shapes differ, or nothing else is in them (a loss that
+            has overflowed), nothing is changed.
+    """
+    given = [array for array in arrays if array is not None]
+    if not given or any(a.dtype.kind != "f" or a.shape != given[0].shape for a in given):
+        return list(arrays)
+    shared = np.isneginf(given[0])
+    if not shared.any():
+        return list(arrays)
+    for array in given[1:]:
+        shared &= np.isneginf(array)
+    if shared.all():
+        return list(arrays)
+    return [None if array is None else np.where(shared, array.dtype.type(0), array) for array in arrays]
+
+
 def norm(array: np.ndarray) -> float:
     """L2 norm, computed in float64."""
     flat = array.reshape(-1).astype(np.float64, copy=False)
@@ -143,7 +165,7 @@ def relative(error: float, scale: float) -> float:
 
 
 def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None) -> Quantity:
-    """Pass only where shape, type and every bit of the value agree. NaN never passes."""
+    """Pass only where shape, type and every bit of the value agree. NaN and infinity never pass."""
     some = port if port is not None else reference
     quantity = Quantity(name, list(some.shape) if some is not None else [])
     problem = strict_problem(port, reference)
@@ -167,7 +189,8 @@ def judge_close(name: str, port: np.ndarray | None, expected: np.ndarray | None,
     """Pass where shapes agree, all is finite, and the relative L2 difference is at most ``rtol``; types do not count."""
     some = port if port is not None else expected
     quantity = Quantity(name, list(some.shape) if some is not None else [])
-    ours, theirs = (array if array is None else np.asarray(array, np.float64) for array in (port, expected))
+    wide = (array if array is None else np.asarray(array, np.float64) for array in (port, expected))
+    ours, theirs = without_masked(*wide)
     problem = strict_problem(ours, theirs)
     if problem:
         return quantity.fail(problem)
@@ -193,9 +216,10 @@ def judge_all_close(
 def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Quantity:
     """Judge a floating quantity by its measured noise floor and, in exact mode, by the proof.
 
-    At least one of the float32 and the exact pair must be present.
+    At least one of the float32 and the exact pair must be present. Where all lanes have -inf, they are equal.
     """
     leeway = leeway or Leeway()
+    lanes = Lanes(*without_masked(*(getattr(lanes, one.name) for one in fields(lanes))))
     some = next((x for x in (lanes.reference64, lanes.reference32, lanes.port64, lanes.port32) if x is not None), None)
     quantity = Quantity(name, list(some.shape) if some is not None else [])
     pairs = [(lanes.port32, lanes.reference32, "float32"), (lanes.port64, lanes.reference64, "float64")]

@@ -60,3 +60,48 @@ def test_dumps_of_both_sides_say_the_same(tmp_path):
         assert main(audit) == status
         found = json.loads((tmp_path / f"port{status}/report/alignment.json").read_text())["localization"]["first"]
         assert (found and (found["kind"], found["location"])) == first
+
+
+UPSAMPLED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+
+    def forward(self, x):
+        a = self.conv(x)
+        b = self.up(a)
+        return torch.cumsum(b * torch.flip(b, [2]), 3) + torch.cumsum(b, 2)
+"""
+CALLS_A_FUNCTION = """
+import paddle
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        a = self.conv(x)
+        b = nn.functional.interpolate(a, scale_factor=2, mode="nearest")
+        return paddle.cumsum(b * paddle.flip(b, [2]), 3) + paddle.cumsum(b, 2)
+"""
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_function_in_place_of_a_layer_is_no_missing_layer(lacks, tmp_path, capsys):
+    """What is not understood is not put down to a layer whose numbers the port has; where it lacks them, that is asked."""
+    (tmp_path / "theirs.py").write_text(UPSAMPLED)
+    before, after = ("a, scale_factor=2", "a.abs().cumsum(1), scale_factor=2") if lacks else ("flip(b, [2])", "erf(b).roll(1, 2)")
+    (tmp_path / "ours.py").write_text(CALLS_A_FUNCTION.replace(before, after))
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net"]
+    assert main(["audit", *sides, "--input", "2x3x8x8", "--report", str(tmp_path / "report")]) == 1
+    found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["first"]
+    assert found["location"] == "Net.forward" and ("does it call the function" in found["hint"]) == lacks, capsys.readouterr().out

@@ -115,6 +115,18 @@ def test_measured_quantities_follow_the_strict_rules_too(case):
     assert not judge_measured(case, Lanes(port32=paddle, reference32=ref, reference64=wide(ref), port64=wide(paddle))).passed
 
 
+def test_a_mask_of_minus_infinity_is_equal_where_all_lanes_have_it():
+    truth = np.array([1.0, -np.inf, 3.0])
+    narrow = truth.astype(np.float32)
+    assert judge_measured("q", Lanes(port32=narrow, reference32=narrow, reference64=truth, port64=truth)).passed
+    for other in ([1.0, 2.0, 3.0], [-np.inf, -np.inf, 3.0], [1.0, -np.inf, 3.1], [1.0, np.inf, 3.0], [1.0, np.nan, 3.0]):
+        wrong = np.array(other)
+        lanes = Lanes(port32=wrong.astype(np.float32), reference32=narrow, reference64=truth, port64=wrong)
+        assert not judge_measured("q", lanes).passed, other
+    nothing = np.full(3, -np.inf)
+    assert not judge_measured("q", Lanes(port64=nothing, reference64=nothing)).passed, "nothing real to compare"
+
+
 def measured(error32=0.0, error64=0.0, noise=1e-6, **leeway):
     rng = np.random.default_rng(0)
     truth, a, b, c = (rng.normal(size=1000) for _ in range(4))

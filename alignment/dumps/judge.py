@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from alignment.compare import norm
 from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
 from alignment.dumps.recorded import Recorded, RecordedModule, model_of
 from alignment.dumps.store import Reader
 from alignment.frameworks.base import Call, leaves
 from alignment.localize import compare_states
-from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities
+from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities, largest_of
 from alignment.localize.finding import Finding, Localization
 from alignment.localize.kinds import Kind
 from alignment.localize.matching import Matching, matched
@@ -245,7 +244,7 @@ class RecordedPair(Pair):
         named = backward_quantities if phase == "backward" else forward_quantities
         found, right = named(ours), named(theirs)
         blame = Blame(False, ours=ours, theirs=theirs, right=theirs)
-        largest = max((norm(value) for value in right.values() if value is not None), default=0.0)
+        largest = largest_of(right)
         for name in dict.fromkeys([*right, *found]):
             floor = self.floors[key, phase].get(name, 0.0)
             wrong, own, words = self.differs(found.get(name), right.get(name), floor, largest)

@@ -65,12 +65,13 @@ def narrowed(array: np.ndarray, dtype: str) -> np.ndarray:
 
 def rounded_at_random(array: np.ndarray, dtype: str, rng: np.random.Generator) -> np.ndarray:
     """Every element as one of its two neighbours in a type, the nearer one more often: float32, right in the mean."""
-    values = array.astype(np.float64)
+    still = ~np.isfinite(array)
+    values = np.where(still, 0, array).astype(np.float64)
     exponent = np.maximum(np.frexp(values)[1], SMALLEST_EXPONENT[dtype])
     spacing = np.exp2((exponent - BITS[dtype]).astype(np.float64))
     steps = np.floor(values / spacing)
     up = rng.random(values.shape) < values / spacing - steps
-    return ((steps + up) * spacing).astype(np.float32)
+    return np.where(still, array, (steps + up) * spacing).astype(np.float32)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ __all__ = [
 Optimizer = Any  # a framework's own, as Tensor and Module are
 
 # Where the derivative of a layer jumps, by kind. An input on the other side of one gives another gradient.
+STATISTICS = ("running_mean", "running_var")  # canonical last names of what a normalisation keeps from batch to batch
 KINKS: dict[str, tuple[float, ...]] = {"relu": (0.0,), "relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
 
 
@@ -318,7 +319,7 @@ class Framework(abc.ABC):
 
     def statistics_names(self) -> set[str]:
         """Last names of running statistics in the own form."""
-        return set(self.layout.statistics) or {"running_mean", "running_var"}
+        return set(self.layout.statistics) or set(STATISTICS)
 
     def described(self, model: Module) -> list[tuple[Entry, Tensor]]:
         """Every tensor of the model's state with its name in both forms, in the order of the framework's own state.

@@ -225,7 +225,8 @@ class Paddle(Taped):
 
     def clear_gradients(self, model: nn.Layer) -> None:
         for tensor in self.tensors(model).values():
-            tensor.clear_gradient(set_to_zero=False)
+            if tensor.grad is not None:  # a buffer that an operation made has none, and raises
+                tensor.clear_gradient(set_to_zero=False)
 
     def descent(self, model: nn.Layer, rate: float) -> paddle.optimizer.Optimizer:
         return paddle.optimizer.SGD(rate, parameters=model.parameters())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alignment import low_precision, tolerance
-from alignment.compare import distance, norm, relative, strict_problem
+from alignment.compare import distance, norm, relative, strict_problem, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.matching import Matching
 from alignment.localize.mending import mend
@@ -158,7 +158,7 @@ class Pair:
         found, right, shaken = named(ours), named(expected), named(noisy)
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
-        largest = max((norm(v) for v in right.values() if v is not None), default=0.0)
+        largest = largest_of(right)
         known = self._known_below(path)
         for name in dict.fromkeys([*right, *found]):
             if name.removeprefix(GRADIENT_OF) in known:
@@ -188,6 +188,7 @@ class Pair:
     def _differs_in_low(self, name: str, a: Any, b: Any, drawn: list[Any]) -> tuple[bool, float, str]:
         if a is None and b is None:
             return False, 0.0, ""
+        a, b, *drawn = without_masked(a, b, *drawn)
         if any(draw is None or not np.isfinite(draw).all() for draw in drawn) and a is not None:
             return False, 0.0, ""  # the reference itself overflows here
         row = low_precision.judge(name, a, drawn, b, self.dtype)
@@ -212,6 +213,10 @@ class Pair:
             return True, float("inf"), problem
         if b.size == 0:
             return False, 0.0, ""
+        if isinstance(noisy, np.ndarray) and noisy.shape == b.shape:
+            a, b, noisy = without_masked(a, b, noisy)
+        else:
+            a, b = without_masked(a, b)
         with np.errstate(invalid="ignore", over="ignore"):
             error, scale = distance(a, b), norm(b)
             if isinstance(noisy, float):
@@ -224,6 +229,12 @@ class Pair:
             bound = max(self.rtol * max(scale, largest * 1e-3), tolerance.TRAJECTORY_FACTOR * floor)
         own = relative(error, scale) if np.isfinite(error) else float("inf")
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
+
+
+def largest_of(named: Named) -> float:
+    """L2 norm of the largest array, infinities left out: they would let everything else pass."""
+    found = [value for value in named.values() if value is not None]
+    return max((norm(np.where(np.isinf(v), 0, v) if v.dtype.kind == "f" else v) for v in found), default=0.0)
 
 
 @dataclass
@@ -300,11 +311,12 @@ def backward_quantities(answer: Answer) -> Named:
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:
-    """Every floating element but zeros moved by one unit in the last place, up or down at random."""
+    """Every floating element but zeros and infinities moved by one unit in the last place, up or down at random."""
     if array.dtype.kind != "f":
         return array
     up = np.random.default_rng(array.size).random(array.shape) < 0.5
-    return np.where(array == 0, array, np.nextafter(array, np.where(up, np.inf, -np.inf).astype(array.dtype)))
+    still = (array == 0) | np.isinf(array)
+    return np.where(still, array, np.nextafter(array, np.where(up, np.inf, -np.inf).astype(array.dtype)))
 
 
 def one_ulp_call(call: Call) -> Call:

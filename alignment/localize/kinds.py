@@ -30,6 +30,7 @@ class Kind(str, enum.Enum):
     WEIGHT_REORDERED = "weight_reordered"
 
     INITIALISATION = "initialisation"
+    CONSTANT = "constant"
 
     # any module
     RAISES = "raises"

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from alignment.compare import distance, norm, relative
+from alignment.compare import distance, norm, relative, without_masked
 from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
+from alignment.localize.calls import aligned
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.hints import hint
 from alignment.localize.hints.arrays import close
@@ -97,7 +98,8 @@ def refuse_randomness(pair: Pair) -> None:
             finally:
                 network.put_back()
             first = first or outputs
-            pairs = [(a, b) for a, b in zip(first, outputs, strict=False) if np.isfinite(a).all()]
+            both = (without_masked(*one) for one in zip(first, outputs, strict=False))
+            pairs = [(a, b) for a, b in both if np.isfinite(a).all()]
             if len(first) != len(outputs) or any(a.shape != b.shape or relative(distance(a, b), norm(a)) > SAME for a, b in pairs):
                 mode = "training" if pair.training else "evaluation"
                 raise UserError(
@@ -170,8 +172,8 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
         words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
         kind = Kind.FLOAT32_CONSTANT
-    elif kind is Kind.UNKNOWN and unmatched:  # either side may call a function in place of a layer without parameters
-        other = unmatched[0]
+    elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
+        other = lacking[0]
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
@@ -187,6 +189,25 @@ def _idle(pair: Pair, other: Unmatched) -> bool:
     network = pair.reference if other.kind == "missing" else pair.port
     module = network.modules.get(other.path)
     return module is not None and network.framework.layer(module).kind == "identity"
+
+
+def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
+    """Whether what a layer gives that one side alone has occurs nowhere on the other side, though what it is given does.
+
+    Either side may call a function in place of a layer without parameters; then nothing is lacking.
+    """
+    path, call = key.partition("#")[0], pair.calls[key]
+    having, without = (pair.reference, pair.port) if other.kind == "missing" else (pair.port, pair.reference)
+    among = set(pair.port.modules) & set(pair.reference.modules)
+    try:
+        there, here = having.traced(path, call, among | {other.path}), without.traced(path, call, among)
+    except Exception:  # the arrays are too many to be kept, or it raises
+        return False
+    if there is None or here is None:
+        return False
+    held = aligned(here, there).held
+    made = [one for one in there.operations if one.name == f"call {other.path}" and one.outputs]
+    return any(all(value in held for value in one.inputs) and not all(value in held for value in one.outputs) for one in made)
 
 
 def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:

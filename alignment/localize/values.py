@@ -16,7 +16,7 @@ import numpy as np
 
 from alignment.calibration import random_values
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import Call, Framework, Module, Tensor, leaves
+from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tensor, leaves
 from alignment.links import Link, covered, forms_of, same_kind
 from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
@@ -77,7 +77,7 @@ class Trial:
             values = sides[1].array(tensor)
             if entry.role == "parameter":
                 sides[1].assign(tensor, random_values(rng, entry.canonical, values))
-            elif entry.canonical.endswith(("running_mean", "running_var")):
+            elif entry.canonical.endswith(STATISTICS):
                 variance = entry.canonical.endswith("running_var")
                 sides[1].assign(tensor, (rng.uniform(0.5, 1.5, values.shape) if variance else rng.normal(0, 0.2, values.shape)))
         self.arrays = {entry.own: sides[1].array(tensor) for entry, tensor in theirs}

@@ -19,7 +19,19 @@ from typing import Any
 import numpy as np
 
 from alignment import tolerance
-from alignment.compare import Change, Group, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative
+from alignment.compare import (
+    Change,
+    Group,
+    Lanes,
+    Leeway,
+    Quantity,
+    distance,
+    judge_equal,
+    judge_measured,
+    norm,
+    relative,
+    without_masked,
+)
 from alignment.frameworks.base import Wanted, leaves
 from alignment.observe import traced_kinks
 from alignment.steps import schedules
@@ -288,9 +300,14 @@ def gradients_of(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: Sequenc
         wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
         made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
     gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
-    products = [float((o * c).sum()) for o, c in zip(made.outputs, cotangents, strict=False) if c is not None]
     lane.reset()
-    return Iteration(np.array(sum(products), lane.dtype), 0.0, gradients, kinks, {})
+    return Iteration(np.array(product(made.outputs, cotangents), lane.dtype), 0.0, gradients, kinks, {})
+
+
+def product(outputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]) -> float:
+    """The sum of output * cotangent; what is masked with -inf has no part in it."""
+    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=False) if c is not None]
+    return sum(float((np.where(np.isneginf(o), 0, o) * c).sum()) for o, c in pairs)
 
 
 def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool) -> None:
@@ -365,6 +382,8 @@ def judge_tensors(
     result: StepResult, run: Run, number: int, now: dict[str, Iteration], kind: str, flips: int, history: History
 ) -> None:
     """Gradients or state after the update: tensor by tensor, and all together against the one-ulp floor."""
+    group = Group(f"{run.name}.iter{number}.{kind}")
+    now = _floating(group, now, kind)
     tensors = {lane: getattr(iteration, kind) for lane, iteration in now.items() if "#" not in lane}
     draws = [_changes(now[lane], now["reference64"], kind) for lane in ULP_DRAWS]
     changes = {name: max(draw[name] for draw in draws) for name in draws[0]}
@@ -378,7 +397,6 @@ def judge_tensors(
         leeway.pooled32 = _mean_relative(_changes(now["reference32"], now["reference64"], kind))
     else:
         tensors = {lane: tensors[lane] for lane in ("port64", "reference64")}
-    group = Group(f"{run.name}.iter{number}.{kind}")
     error = 0.0
     for name in dict.fromkeys([*tensors["reference64"], *tensors["port64"]]):
         leeway.change64 = changes.get(name)
@@ -394,6 +412,24 @@ def judge_tensors(
     if number == 0:
         _judge_together_in_float32(together, now, kind, flips)
     result.quantities.append(together)
+
+
+def _floating(group: Group, now: dict[str, Iteration], kind: str) -> dict[str, Iteration]:
+    """What has rounding: without tensors of whole numbers, which are held to the last bit, and -inf that all lanes share."""
+    truth = getattr(now["reference64"], kind)
+    whole = {name for name, array in truth.items() if array.dtype.kind != "f"}
+    infinite = [name for name, array in truth.items() if name not in whole and np.isneginf(array).any()]
+    for name in whole:
+        ours, theirs = (getattr(now[lane], kind).get(name) for lane in ("port64", "reference64"))
+        group.add(judge_equal(f"{group.name}.{name}", ours, theirs))
+    if not whole and not infinite:
+        return now
+    kept = {lane: {n: a for n, a in getattr(one, kind).items() if n not in whole} for lane, one in now.items()}
+    for name in infinite:
+        holding = [lane for lane, arrays in kept.items() if name in arrays]
+        for lane, array in zip(holding, without_masked(*(kept[lane][name] for lane in holding)), strict=True):
+            kept[lane][name] = array
+    return {lane: replace(one, **{kind: kept[lane]}) for lane, one in now.items()}  # type: ignore[arg-type]
 
 
 def _judge_together(name: str, error: float, draws: list[dict[str, Change]], kind: str, history: History) -> Quantity:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alignment import calibration, observe, rounding
-from alignment.compare import distance, norm, relative
+from alignment.compare import distance, norm, relative, without_masked
 from alignment.frameworks._low import BITS, rounded_at_random
-from alignment.frameworks.base import Framework, Low, Module, in_precision, leaves, mapped
+from alignment.frameworks.base import STATISTICS, Framework, Low, Module, in_precision, leaves, mapped
 from alignment.links import Link, forms_of
 from alignment.localize.matching import Matched, matched
 from alignment.localize.mending import mend_all
@@ -208,6 +208,16 @@ class Context:
         elif self._port_matches:
             self.matched.name(network, 1)
         return network
+
+    @functools.cached_property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the reference's tensors that no training changes: neither trained nor running statistics."""
+        framework = self.reference.framework
+        return tuple(
+            entry.canonical
+            for entry, tensor in framework.described(self.fresh("reference"))
+            if entry.canonical.rpartition(".")[2] not in STATISTICS and (entry.role == "buffer" or not framework.trainable(tensor))
+        )
 
     @functools.cached_property
     def orders(self) -> Mapping[str, Order]:
@@ -424,7 +434,8 @@ class Context:
         for _ in range(PASSES):
             passes.append(lane.outputs(self.fake_inputs(4, small=True)))
             lane.reset()
-        pairs = [(a, b) for later in passes[1:] for a, b in zip(passes[0], later, strict=True) if np.isfinite(a).all()]
+        both = [(a, b) for later in passes[1:] for a, b in zip(passes[0], later, strict=True)]
+        pairs = [(a, b) for a, b in (without_masked(*one) for one in both) if np.isfinite(a).all()]
         same = all(relative(distance(a, b), norm(a)) < 1e-4 for a, b in pairs)
         return "" if same else "training mode: the reference draws random numbers that cannot be shared (nn.Dropout's can)"
 
@@ -509,7 +520,7 @@ class Context:
                 continue
             direction = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(dtype)
             wide = array.astype(dtype)
-            changed[name] = np.where(wide == 0, wide, np.nextafter(wide, direction))
+            changed[name] = np.where((wide == 0) | np.isinf(wide), wide, np.nextafter(wide, direction))
         return changed
 
 

@@ -132,7 +132,8 @@ def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
         return  # one number of a whole batch: there is nothing between the samples
     low, high = tolerance.LOGITS_STD if calibrated else tolerance.GIVEN_LOGITS_STD
     between = tolerance.LOGITS_STD_BETWEEN if calibrated else tolerance.GIVEN_LOGITS_STD_BETWEEN
-    spread, apart = float(logits.std()), float(logits.std(axis=0).mean())
+    finite = np.ma.masked_invalid(logits)  # what is masked with infinity says nothing
+    spread, apart = (float(np.ma.filled(found, np.nan)) for found in (finite.std(), finite.std(axis=0).mean()))
     result.require("logits_std", round(spread, 4), low <= spread <= high, f"{low:g} to {high:g}")
     result.require("logits_std_between_pictures", round(apart, 4), apart > between, f"above {between:g}")
 

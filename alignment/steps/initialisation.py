@@ -2,12 +2,15 @@
 
 Both sides are built with several seeds. What the reference has alike for every seed must be the port's to the last bit; what it
 draws at random must be drawn anew for each seed, and from the same distribution.
+
+Constants that no training changes (index tables, anchors, masks, frozen encodings of positions) are compared for every model: the
+reference's weights overwrite them, so the other steps cannot see that the port's constructor makes them otherwise.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,7 +47,7 @@ class Fresh:
 
     def add(self, array: np.ndarray) -> None:
         """The values of another seed."""
-        self.alike &= array == self.first
+        self.alike &= (array == self.first) | (_no_number(array) & _no_number(self.first))
         self.kept.append(array.ravel()[self.places])
 
     def drawn(self) -> np.ndarray:
@@ -78,26 +81,61 @@ def wanted(context: Context) -> bool:
 
 
 def judge(context: Context, result: StepResult) -> None:
-    """Add a row for all tensors together, and one for each that differs, where fresh weights are compared."""
+    """Add a row for all tensors together, and one for each that differs: of constants, and where asked for, of fresh weights."""
+    constants = constants_of(context)
+    result.quantities += _rows(context, "constants", constants)
     if not wanted(context):
         return
     verdicts, seeds = verdicts_of(context)
     if not verdicts:
         return
-    rows = Group("initialisation")
-    for verdict in verdicts:
-        row = Quantity(f"initialisation.{verdict.name}", list(verdict.shape))
-        rows.add(
-            row.fail(f"{verdict.words} ({verdict.measured})") if verdict.words and verdict.name not in context.known_fresh else row
-        )
     drawn = sum(verdict.random for verdict in verdicts)
     result.evidence["initialisation"] = f"{drawn} random and {len(verdicts) - drawn} constant tensors, {seeds} seeds"
-    result.quantities += rows.rows()
+    result.quantities += _rows(context, "initialisation", verdicts)
     result.cover("initialisation")
 
 
+def _rows(context: Context, name: str, verdicts: Sequence[Verdict]) -> list[Quantity]:
+    rows = Group(name)
+    for verdict in verdicts:
+        row, known = Quantity(f"{name}.{verdict.name}", list(verdict.shape)), verdict.name in context.known_fresh
+        rows.add(row.fail(f"{verdict.words} ({verdict.measured})") if verdict.words and not known else row)
+    return list(rows.rows()) if verdicts else []
+
+
+def constants_of(context: Context) -> list[Verdict]:
+    """Tensors that the reference's constructor fills alike for every seed and no training changes, statistics left out.
+
+    Only those that the port has in the same shape: others are missing, or no part of its weights, and nothing overwrites them.
+
+    Raises:
+        Exception: what the port raises when it is built.
+    """
+    if not context.constants:
+        return []
+    reference = _fresh(_states(context, "reference", {}, range(2)), ENOUGH)
+    port = _fresh(_states(context, "port", context.matched.matching.renaming(), range(2)), ENOUGH)
+    found = []
+    for name in context.constants:
+        ours, theirs = port.get(name), reference[name]
+        if ours is not None and ours.first.shape == theirs.first.shape and theirs.first.size and theirs.alike.all():
+            wrong = _constants(ours, theirs, theirs.alike)
+            words = (_first_place(ours, theirs) or wrong[0], wrong[1]) if wrong else ()
+            found.append(Verdict(name, theirs.first.shape, False, *words))
+    return found
+
+
+def _first_place(ours: Fresh, theirs: Fresh) -> str:
+    """The first value that differs; nothing where the port's are all the same, or random."""
+    if not ours.alike.all() or (ours.first == ours.first.flat[0]).all():
+        return ""
+    place = tuple(np.argwhere(ours.first != theirs.first)[0])
+    values = f"{ours.first[place]:g}, expected {theirs.first[place]:g}"
+    return f"the constructor makes other constants: at {list(map(int, place))} {values}"
+
+
 def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
-    """Every tensor that both sides have in one shape, in the reference's order, and the number of seeds.
+    """Every tensor but the constants that both sides have in one shape, in the reference's order, and the number of seeds.
 
     Raises:
         Exception: what the port raises when it is built.
@@ -108,7 +146,9 @@ def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
     reference = _fresh(itertools.chain((first, second), _states(context, "reference", {}, range(2, seeds))), each)
     names = context.matched.matching.renaming()
     port = _fresh(_states(context, "port", names, range(seeds)), each)
+    left = {name for name in context.constants if reference[name].alike.all()}
     both = [name for name, fresh in reference.items() if name in port and port[name].first.shape == fresh.first.shape]
+    both = [name for name in both if name not in left]
     tests = 3 * sum(not reference[name].alike.all() for name in both)
     return [_verdict(name, port[name], reference[name], tests) for name in both], seeds
 
@@ -154,12 +194,17 @@ def _verdict(name: str, ours: Fresh, theirs: Fresh, tests: int) -> Verdict:
 def _constants(ours: Fresh, theirs: Fresh, alike: np.ndarray) -> tuple[str, str] | None:
     """What the reference has alike for every seed; a table that is computed may be rounded otherwise."""
     mine, right = ours.first[alike], theirs.first[alike]
-    same = (mine == right).all()
-    table = not same and (right != right[0]).any() and mine.dtype.kind == "f"
-    if ours.alike[alike].all() and (same or (table and distance(mine, right) <= tolerance.BASE_FLOOR_32 * norm(right))):
+    apart = (mine != right) & ~(_no_number(mine) & _no_number(right))
+    table = apart.any() and (right != right[0]).any() and mine.dtype.kind == "f" and np.isfinite(right[apart]).all()
+    rounded = table and distance(mine[apart], right[apart]) <= tolerance.BASE_FLOOR_32 * norm(right[np.isfinite(right)])
+    if ours.alike[alike].all() and (rounded or not apart.any()):
         return None
-    count = f"{int((~ours.alike[alike] | (mine != right)).sum())} of {ours.first.size} values differ"
+    count = f"{int((~ours.alike[alike] | apart).sum())} of {ours.first.size} values differ"
     return f"{_described(ours, alike)}, expected {_described(theirs, alike)}", count
+
+
+def _no_number(values: np.ndarray) -> np.ndarray:
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
 
 
 def _drawn_anew(ours: Fresh, theirs: Fresh, random: np.ndarray) -> tuple[str, str] | None:

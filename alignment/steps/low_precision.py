@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from alignment.compare import Group, Quantity, judge_equal
+from alignment.compare import Group, Quantity, judge_equal, without_masked
 from alignment.frameworks._low import Low, narrowed
 from alignment.frameworks.base import Wanted
 from alignment.localize.blame import Pair
@@ -115,12 +115,13 @@ def weights(context: Context, result: StepResult) -> None:
     port, truth = (side.framework.state(context.build(role)) for role, side in context.sides.items())
     group = Group(f"{context.precision}.weights")
     for name in dict.fromkeys([*truth, *port]):
-        group.add(judge_equal(f"{group.name}.{name}", port.get(name), truth.get(name)))
+        group.add(judge_equal(f"{group.name}.{name}", *without_masked(port.get(name), truth.get(name))))
     result.extend(group.rows())
 
 
 def judge_all(result: StepResult, title: str, names: list[str], lanes: Mapping[str, Arrays], dtype: str) -> None:
     """Judge arrays by their names, each with its siblings' floors beside its own."""
+    lanes = _finite(names, lanes)
     truth = lanes["reference64"]
     floors, overflowing = {}, []
     for name in names:
@@ -139,6 +140,16 @@ def judge_all(result: StepResult, title: str, names: list[str], lanes: Mapping[s
             found = lanes["port16"].get(name)
             row = judge(f"{title}.{name}", found, draws_or_none, truth[name], dtype, pool, floors.get(name))
             result.quantities.append(row)
+
+
+def _finite(names: list[str], lanes: Mapping[str, Arrays]) -> Mapping[str, Arrays]:
+    """All lanes, without the -inf that all of them have in common."""
+    found: dict[str, dict[str, np.ndarray]] = {lane: dict(arrays) for lane, arrays in lanes.items()}
+    for name in names:
+        holding = [lane for lane, arrays in lanes.items() if name in arrays]
+        for lane, array in zip(holding, without_masked(*(lanes[lane][name] for lane in holding)), strict=True):
+            found[lane][name] = array
+    return found
 
 
 def pair(context: Context, training: bool) -> Pair:

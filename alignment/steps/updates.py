@@ -29,6 +29,7 @@ from alignment.steps.backward import (
     cotangents_of,
     flips_of,
     judge_tensors,
+    product,
 )
 from alignment.steps.context import Context, Lane
 from alignment.steps.forward import Trace
@@ -98,12 +99,11 @@ def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], 
         with traced_kinks(framework, network, kinks if number == 0 else {}):
             made = framework.vjp(network, lane.inputs(inputs), cotangents, wanted)
         gradients = {name: trained[name][0].to_canonical(g) for name, g in made.parameters.items() if g is not None}
-        products = [float((o * c).sum()) for o, c in zip(made.outputs, cotangents, strict=False) if c is not None]
         with framework.precision(lane.dtype):
             framework.add_gradients(network, gradients)
             optimizer.step()
             framework.clear_gradients(network)
-        yield Iteration(np.array(sum(products), lane.dtype), rate, gradients, kinks, framework.state(network))
+        yield Iteration(np.array(product(made.outputs, cotangents), lane.dtype), rate, gradients, kinks, framework.state(network))
 
 
 def _rate(context: Context, gradients: State) -> float:

@@ -20,7 +20,7 @@ from alignment.localize.source import source_line
 from alignment.localize.stages import models
 from alignment.localize.structure import structure_findings
 from alignment.raised import place_of, words_of
-from alignment.steps import initialisation, low_precision
+from alignment.steps import low_precision
 from alignment.steps.context import Context
 
 NUMBERS = str.maketrans("", "", "0123456789.")
@@ -154,13 +154,9 @@ class Search:
 
     def _fresh_weights(self) -> None:
         try:
-            verdicts = initialisation.verdicts_of(self.context)[0] if initialisation.wanted(self.context) else []
+            self.found += models.fresh_mistakes(self.context)
         except Exception:  # the port cannot be built, which has been said
             return
-        for verdict in verdicts:
-            if verdict.words:
-                found = Finding("initialisation", verdict.name, Kind.INITIALISATION, verdict.words, verdict.measured)
-                self.found.append(found)
 
 
 def every_mistake(context: Context) -> tuple[Localization, Search]:

@@ -158,13 +158,25 @@ def on_other_inputs(context: Context) -> Finding | None:
 
 def fresh_weights(context: Context) -> Finding | None:
     """The first tensor that is not initialised as the reference's."""
-    verdicts = initialisation.verdicts_of(context)[0] if initialisation.wanted(context) else []
-    wrong = [verdict for verdict in verdicts if verdict.words]
+    wrong = list(fresh_mistakes(context))
     if not wrong:
         return None
-    first = wrong[0]
-    measured = f"{first.measured}; {len(wrong)} tensor(s) differ"
-    return Finding("initialisation", first.name, Kind.INITIALISATION, first.words, measured)
+    wrong[0].measured += f"; {len(wrong)} tensor(s) differ"
+    return wrong[0]
+
+
+def fresh_mistakes(context: Context) -> Iterator[Finding]:
+    """All of them: constants first, then what is drawn, where fresh weights are compared.
+
+    Raises:
+        Exception: what the port raises when it is built.
+    """
+    every = [(Kind.CONSTANT, verdict) for verdict in initialisation.constants_of(context)]
+    if initialisation.wanted(context):
+        every += [(Kind.INITIALISATION, verdict) for verdict in initialisation.verdicts_of(context)[0]]
+    for kind, verdict in every:
+        if verdict.words:
+            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured)
 
 
 class _Dropout(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.formulas import log_softmax
+from alignment.frameworks.base import STATISTICS
 from alignment.localize.finding import NO_HINT, Finding, Hint
 from alignment.localize.kinds import Kind
 from alignment.localize.stages.schedules import rate_finding
@@ -130,7 +131,7 @@ def _average_hint(made: averages.Averages, states: list[State], expected: State)
 
 
 def _is_statistic(name: str) -> bool:
-    return name.rpartition(".")[2] in ("running_mean", "running_var")
+    return name.rpartition(".")[2] in STATISTICS
 
 
 # --- divergence ---
