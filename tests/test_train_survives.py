@@ -218,7 +218,8 @@ print("here", flush=True)
 while not stop.signal:
     time.sleep(0.5) if sys.argv[1] == "handler first" else large @ large
 print("noted", int(stop.signal), flush=True)
-time.sleep(20)
+for _ in range(200):  # a signal just before one long sleep begins would wait for its end
+    time.sleep(0.1)
 print("not ended", flush=True)
 """
 
