@@ -249,6 +249,16 @@ EXPECTED: dict[str, Run] = {
         instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} && \1"),),
         weekly="tests/test_doctor_weights.py runs the same command",
     ),
+    r"python tools/doctor\.py compare output/lite output/lite_again --watch .*": Run(
+        (r"^compare\.curve .* none found", r"followed to update 4, the last one of"),
+        instead=((r"^(.*)$", " && ".join([*map(TWICE.format, ("lite", "lite_again", "lite_seed1")), r"\1"])),),
+        weekly="tests/test_doctor_continued.py follows a run",
+    ),
+    r"python tools/doctor\.py compare --from output/lite/\S+": Run(
+        (r"^compare\.from_update .* none found", r"^No problem found"),
+        instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} && \1"),),
+        weekly="tests/test_doctor_continued.py goes on from checkpoints",
+    ),
     r"python tools/doctor\.py compare output/lite output/lite_again .*": Run(
         (r"^compare\.first_loss .* none found", r"^No problem found"),
         instead=((r"^(.*)$", rf"{TWICE.format('lite')} && {TWICE.format('lite_again')} && \1"),),

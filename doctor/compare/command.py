@@ -1,19 +1,25 @@
 """Compare two runs of the same training by their logs: where they part, and whether more than repeated runs do.
 
 python tools/doctor.py compare output/trusted output/new --repeats output/trusted_seed1 output/trusted_seed2
+python tools/doctor.py compare output/trusted output/live --watch
+python tools/doctor.py compare --from output/lite/update_000000002.safetensors
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 from typing import Any
 
 from alignment.report.drawing import Series, chart
-from doctor.compare import checks
+from doctor.compare import checks, continued_checks
+from doctor.compare.continued import continued
+from doctor.compare.follow import follow
 from doctor.compare.logs import RunLog, read_run
 from doctor.compare.subject import RunsSubject, relative
 from doctor.findings import examine
 from doctor.report import Examination, Section
+from mobilenetv3_common.errors import UserError
 
 HELP = "compare two runs by their logs, and say where they part"
 
@@ -21,8 +27,8 @@ HELP = "compare two runs by their logs, and say where they part"
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags."""
     about = "a folder of tools/train.py, or a log of PaddleClas, timm, torchvision or MindSpore, a CSV file, or JSON lines"
-    parser.add_argument("first", metavar="RUN_A", help=f"the run that is trusted: {about}")
-    parser.add_argument("second", metavar="RUN_B", help="the run in question")
+    parser.add_argument("first", nargs="?", metavar="RUN_A", help=f"the run that is trusted: {about}")
+    parser.add_argument("second", nargs="?", metavar="RUN_B", help="the run in question")
     parser.add_argument(
         "--repeats", nargs="+", default=[], metavar="RUN", help="repeated runs of RUN_A: what they differ by is chance"
     )
@@ -33,6 +39,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="whether both begin from the same weights and see the same batches (default: told by the settings beside the logs)",
     )
     parser.add_argument("--pattern", metavar="REGEX", help="of other logs: groups update and loss, and any of epoch, lr and top1")
+    parser.add_argument("--watch", action="store_true", help="RUN_B is going on: compare until a problem shows or it has caught up")
+    parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="between two looks of --watch (default 5)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="--watch ends where no line comes for so long (default 600)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="checkpoint",
+        metavar="CHECKPOINT",
+        help="in place of two runs: a checkpoint of tools/train.py, or a run's folder, for three updates in both frameworks",
+    )
+    parser.add_argument("--data-path", metavar="DIR", help="of --from, where the pictures have moved")
+    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), help="of --from, in place of the run's own")
 
 
 def run(flags: argparse.Namespace) -> Examination:
@@ -41,11 +64,51 @@ def run(flags: argparse.Namespace) -> Examination:
     Raises:
         UserError: a log cannot be used.
     """
-    runs = [read_run(path, flags.pattern) for path in (flags.first, flags.second, *flags.repeats)]
-    subject = RunsSubject(runs[0], runs[1], runs[2:], flags.same_start)
-    notes = [f"{one.path}: {one.skipped} damaged line(s) left out" for one in runs if one.skipped]
+    if flags.checkpoint is not None:
+        return _from_checkpoint(flags)
+    if flags.first is None or flags.second is None:
+        raise UserError("give two runs, RUN_A and RUN_B, or --from CHECKPOINT")
+    if flags.data_path is not None or flags.device is not None:
+        raise UserError("--data-path and --device belong to --from CHECKPOINT")
+    if not (flags.interval > 0 and flags.patience > 0):
+        raise UserError(f"--interval and --patience must be above 0, found {flags.interval:g} and {flags.patience:g}")
+    first, *repeats = (read_run(path, flags.pattern) for path in (flags.first, *flags.repeats))
+    notes = []
+    if flags.watch:
+        found = follow(
+            lambda live: RunsSubject(first, live, repeats, flags.same_start),
+            flags.second,
+            flags.pattern,
+            flags.interval,
+            flags.patience,
+        )
+        subject, findings = found[:2]
+        notes.append(found[2])
+    else:
+        subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start)
+        findings = examine(checks, subject)
+    notes += [f"{one.path}: {one.skipped} damaged line(s) left out" for one in (first, subject.second, *repeats) if one.skipped]
     named = f"{flags.first} and {flags.second}"
-    return Examination("compare", named, examine(checks, subject), _facts(subject), _sections(subject), notes)
+    return Examination("compare", named, findings, _facts(subject), _sections(subject), notes)
+
+
+def _from_checkpoint(flags: argparse.Namespace) -> Examination:
+    """Both frameworks from one checkpoint."""
+    if flags.first is not None or flags.watch or flags.repeats or flags.pattern or flags.same_start is not None:
+        raise UserError("--from CHECKPOINT takes no runs and none of their flags: it makes updates of its own")
+    frameworks: Any = {name: importlib.import_module(f"mobilenetv3_{name}.train.framework") for name in ("ref", "paddle")}
+    given = {name: value for name in ("data_path", "device") if (value := getattr(flags, name)) is not None}
+    subject = continued(flags.checkpoint, frameworks, given)
+    facts = {
+        "checkpoint": str(subject.path),
+        "update": subject.at,
+        "frameworks": list(subject.names),
+        "losses": [[made.loss for made in run] for run in (subject.own, subject.other)],
+        "learning_rates": [[made.rate for made in run] for run in (subject.own, subject.other)],
+    }
+    last = subject.at + len(subject.own)
+    notes = [f"updates {subject.at + 1} to {last} of a run in {subject.names[0]}, made again in {subject.names[1]}"]
+    return Examination("compare", str(subject.path), examine(continued_checks, subject), facts, (), notes)
 
 
 def _facts(subject: RunsSubject) -> dict[str, Any]:

@@ -122,7 +122,7 @@ COLUMNS = {
 }
 
 
-def read_run(path: str | Path, pattern: str | None = None) -> RunLog:
+def read_run(path: str | Path, pattern: str | None = None, growing: bool = False) -> RunLog:
     """Read a run's folder or a log file.
 
     Args:
@@ -130,15 +130,17 @@ def read_run(path: str | Path, pattern: str | None = None) -> RunLog:
             CSV file with a header, or JSON lines.
         pattern: a regular expression with the named groups ``update`` and ``loss``, and any of ``epoch``, ``lr``, ``top1``, for
             logs of another form.
+        growing: whether somebody writes it: a last line without its end is left out.
 
     Raises:
         UserError: it cannot be read, or no line is one of a log.
     """
     file = _file_of(Path(path))
     try:
-        lines = _text(file.read_bytes()).splitlines()
+        text = _text(file.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read log {file}: {error.strerror}") from error
+    lines = (text[: text.rfind("\n") + 1] if growing else text).splitlines()
     if pattern is not None:
         run = _with_pattern(file, lines, pattern)
     elif file.suffix == ".jsonl":

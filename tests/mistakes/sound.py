@@ -1,4 +1,4 @@
-"""Sound runs, which ``check`` and ``watch`` must pass in silence: python -m tests.mistakes.sound [--seeds N] [--json FILE].
+"""Sound runs, which ``check`` and ``watch`` must pass in silence: python -m tests.mistakes.sound [--seeds N ...] [--json FILE].
 
 Two data sets, both frameworks, several seeds, and the recipes below; every run is examined before it begins, and watched while
 it trains for two epochs with an evaluation after each. With ``--ranks`` every recipe also runs once on two ranks by the real
@@ -140,12 +140,12 @@ def _flag(name: str, value: Any) -> list[str]:
     return [flag] if value is True else [flag, str(value)]
 
 
-def runs(seeds: int, ranks: bool, only: list[str]) -> Iterator[Sound]:
+def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str]) -> Iterator[Sound]:
     """Every sound run, one after the other."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         data = data_sets(folder)
-        for seed, name, recipe, framework in itertools.product(range(seeds), data, only or RECIPES, FRAMEWORKS):
+        for seed, name, recipe, framework in itertools.product(seeds, names, only or RECIPES, FRAMEWORKS):
             for by in ("check", "watch"):
                 config = make_config(
                     TrainConfig,
@@ -180,13 +180,14 @@ def _timed(by: str, name: str, framework: str, recipe: str, seed: int, examined:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
+    parser.add_argument("--data", nargs="+", default=["lite_data", "digits"], choices=["lite_data", "digits"])
     parser.add_argument("--ranks", action="store_true", help="each recipe on two ranks too")
     parser.add_argument("--recipes", nargs="+", default=[], choices=RECIPES)
     parser.add_argument("--json", metavar="FILE")
     flags = parser.parse_args()
     made = []
-    for one in runs(flags.seeds, flags.ranks, flags.recipes):
+    for one in runs(flags.seeds, flags.ranks, flags.recipes, flags.data):
         made.append(one)
         verdict = one.failed or "; ".join(one.said) or "silent"
         print(
