@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import types
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -279,6 +281,29 @@ def test_the_command_examines_a_recipe_and_writes_nothing_of_a_run(tmp_path, mon
     assert "No problem found in mobilenet_v3_small (ref)" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["check.html"]
     assert (tmp_path / "check.html").read_text().count("<svg") == 2
+
+
+def test_the_bundle_repeats_what_was_found(tmp_path, capsys, few):
+    """Of a run with a batch that is not learnt; who unpacks it finds the same with its config on its pictures."""
+    run, zipped = tmp_path / "run", tmp_path / "help.zip"
+    run.mkdir()
+    write_effective(run, make_config(TrainConfig, None, {**SMALL, "framework": "ref", "batch_size": 3, "lr": 1e-9}))
+    (run / "train_log.jsonl").write_text("{}\n")
+    assert main(["check", "--run", str(run), "--bundle", str(zipped), "--json", str(tmp_path / "c.json")]) == 1
+    said = capsys.readouterr().out
+    assert "3 training and 16 validation pictures, list files and classes; Every problem that was found shows on these" in said
+    with zipfile.ZipFile(zipped) as file:
+        file.extractall(tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"README.txt", "config.yaml", "data", "environment.json", "logs", "report.html", "report.json", "report.txt"}
+    assert {path.name for path in (tmp_path / "out" / "logs").iterdir()} == {"config.yaml", "train_log.jsonl"}
+    assert "torch" in json.loads((tmp_path / "out" / "environment.json").read_text())["versions"]
+    found = json.loads((tmp_path / "c.json").read_text())["checks"]
+    config = make_config(TrainConfig, tmp_path / "out" / "config.yaml", {"data_path": str(tmp_path / "out" / "data")})
+    again = problems("ref", **{name: value for name, value in vars(config).items() if name != "framework"})
+    assert set(again) == {one["id"] for one in found if one["verdict"] == "problem found"} >= {"check.overfit"}
+    assert main(["check", "--run", str(run), "--bundle", str(tmp_path / "no" / "x.zip")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_every_check_says_something_of_itself():

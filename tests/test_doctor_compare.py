@@ -10,15 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from doctor.cli import main
 from doctor.compare import checks
 from doctor.compare.logs import MEAN, Entry, RunLog, epoch_means, read_run
 from doctor.compare.subject import RunsSubject
+from doctor.compare.verdict import verdict
 from doctor.findings import Verdict, checks_of, examine
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.train_config import TrainConfig
-from tests.conftest import LITE_DATA
+from tests.conftest import LITE_DATA, run_command
 from tests.training import write_start
 
 SMALL = {
@@ -60,6 +62,10 @@ def verdicts(first, second, repeats=(), same_start=None):
     return {one.check.id: one.outcome.verdict for one in examine(checks, subject)}
 
 
+def said(first, second, repeats=(), same_start=None):
+    return verdict(RunsSubject(read_run(first), read_run(second), [read_run(path) for path in repeats], same_start))
+
+
 # --- sound pairs ------------------------------------------------------------------------------------------------------------
 
 
@@ -68,6 +74,8 @@ def test_the_same_training_in_both_frameworks_does_not_part(trained):
     told = verdicts(one, other, [trained(seed=1)])
     assert Verdict.FOUND not in told.values()
     assert all(told[f"compare.{name}"] is Verdict.NONE for name in ("first_loss", "second_loss", "curve", "learning_rate"))
+    assert said(one, one) == "equal but for rounding up to update 8, the last one of both"
+    assert said(one, other, [trained(seed=1)]).startswith("equal but for rounding up to update ")
 
 
 @pytest.mark.slow
@@ -78,6 +86,7 @@ def test_a_resumed_run_does_not_part(trained, tmp_path):
         assert (target / f"update_{number:09d}.safetensors").is_file()
     again = trained(resume=str(target / "update_000000004.safetensors"), output_dir=str(target))
     assert problems(trained(), again) == {}
+    assert said(trained(), again) == "equal but for rounding up to update 8, the last one of both"
     assert [entry.update for entry in read_run(target).entries] == [*range(1, 9)]
 
 
@@ -96,8 +105,10 @@ FIRST = {
     "crop_size": 48,
     "dropout": 0.5,
     "auto_augment": "ra",
+    "cutmix_alpha": 1.0,
+    "class_weights": "1,2,3,4,5,6,7,8",
 }
-SECOND = {"clip_norm": 0.01, "optimizer": "adamw", "warmup_epochs": 1, "weight_decay": 1.0}
+SECOND = {"clip_norm": 0.01, "optimizer": "adamw", "warmup_epochs": 1, "weight_decay": 1.0, "nesterov": True, "layer_decay": 0.5}
 WITH_THE_RATE = {"lr", "warmup_epochs"}
 
 
@@ -109,6 +120,7 @@ def test_a_difference_before_the_first_update_is_found_there(trained, name):
     changed = {name: (FIRST_NOW | FIRST)[name], **({"resize_size": 48} if name == "crop_size" else {})}
     found = problems(trained(), without_settings(trained(**changed)), same_start=True)
     assert "compare.first_loss" in found and "compare.second_loss" not in found
+    assert said(trained(), trained(**changed), same_start=True) == "the runs part at update 1, by the loss"
     assert any(place.startswith(f"{name}: ") for place in problems(trained(), trained(**changed))["compare.settings"])
 
 
@@ -117,10 +129,33 @@ def test_a_difference_of_the_update_is_found_at_the_second_loss(trained, name):
     found = problems(trained(), without_settings(trained(**{name: (SECOND_NOW | SECOND)[name]})), same_start=True)
     assert "compare.second_loss" in found and "compare.first_loss" not in found
     assert ("compare.learning_rate" in found) == (name in WITH_THE_RATE)
+    parting = "update 1, by the learning rate" if name in WITH_THE_RATE else "update 2, by the loss"
+    assert said(trained(), trained(**{name: (SECOND_NOW | SECOND)[name]}), same_start=True) == f"the runs part at {parting}"
+
+
+@pytest.mark.slow
+def test_another_momentum_is_found_at_the_third_loss(trained):
+    """It has no part in the first update."""
+    assert said(trained(), trained(momentum=0.5), [trained(framework="paddle")]) == "the runs part at update 3, by the loss"
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_two_ranks_are_equal_to_one_but_for_rounding(trained, tmp_path):
+    """With frozen statistics: others are those of a rank's own pictures."""
+    one = trained(freeze_bn=True)
+    settings = {**read_run(one).settings, "output_dir": str(tmp_path / "two"), "batch_size": 2}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(settings))
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    run = run_command(*launcher, "tools/train.py", "--config", tmp_path / "two.yaml", PYTHONPATH=".")
+    assert run.returncode == 0, run.stderr[-900:]
+    assert problems(one, tmp_path / "two") == {}
+    assert said(one, tmp_path / "two") == "equal but for rounding up to update 8, the last one of both"
 
 
 @pytest.mark.slow
 def test_another_schedule_is_found_at_the_update_where_it_differs(trained):
+    assert said(trained(), trained(lr_schedule="step")) == "the runs part at update 2, by the learning rate"
     found = problems(trained(), trained(lr_schedule="step"))
     assert found["compare.learning_rate"][0].startswith("update 2: ")
 
@@ -143,6 +178,8 @@ def test_a_change_in_the_middle_is_found_where_it_begins(trained, tmp_path):
     (run / "train_log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found = problems(trained(), run, [trained(framework="paddle")])
     assert found["compare.curve"][0].startswith("update 6: ")
+    assert said(trained(), run, [trained(framework="paddle")]) == "the runs part at update 6, by the loss"
+    assert "no update is said to be the first" in said(trained(), trained(seed=1))
 
 
 # --- judged by numbers alone --------------------------------------------------------------------------------------------------

@@ -259,10 +259,13 @@ EXPECTED: dict[str, Run] = {
         instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} && \1"),),
         weekly="tests/test_doctor_continued.py goes on from checkpoints",
     ),
-    r"python tools/doctor\.py compare output/lite output/lite_again .*": Run(
+    r"python tools/doctor\.py compare output/lite output/lite_again --html .*": Run(
         (r"^compare\.first_loss .* none found", r"^No problem found"),
         instead=((r"^(.*)$", rf"{TWICE.format('lite')} && {TWICE.format('lite_again')} && \1"),),
         weekly="tests/test_doctor_compare.py runs the same command",
+    ),
+    r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data --bundle help\.zip": Run(
+        (r"^No problem found", r"help\.zip: 8 training and 16 validation pictures"), weekly="tests/test_doctor_check.py writes a bundle"
     ),
     r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data": Run(
         (r"^check\.overfit .* none found", r"^No problem found"), weekly="tests/test_doctor_check.py examines a sound recipe"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from alignment.report.drawing import Series, chart
 from doctor.check import checks
+from doctor.check.bundle import write_bundle
 from doctor.check.subject import RunSubject, observe
 from doctor.findings import examine
 from doctor.report import Examination, Section
@@ -28,6 +30,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags: those of tools/train.py."""
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
     parser.add_argument("--run", dest="of_run", metavar="DIR", help="a run's folder: its effective config in place of --config")
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE.zip",
+        help="write outcomes, config, versions, logs and the smallest data that shows it",
+    )
     add_config_flags(parser, TrainConfig)
 
 
@@ -42,6 +49,8 @@ def run(flags: argparse.Namespace) -> Examination:
     config = make_config(TrainConfig, flags.config, given)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    if flags.bundle and not Path(flags.bundle).absolute().parent.is_dir():
+        raise UserError(f"--bundle {flags.bundle}: there is no folder {Path(flags.bundle).parent}; make it first")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
     framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
@@ -50,7 +59,16 @@ def run(flags: argparse.Namespace) -> Examination:
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
     facts = {"losses_of_one_batch": subject.losses, "learning_rates": subject.rates[:10_000]}
-    return Examination("check", named, findings, facts, _sections(subject))
+    examination = Examination("check", named, findings, facts, _sections(subject))
+    if not flags.bundle:
+        return examination
+
+    def again(config: TrainConfig) -> set[str]:
+        with framework.started(config.device) as ranks:
+            return {one.check.id for one in examine(checks, observe(framework, config, ranks)) if one.is_problem}
+
+    said = write_bundle(Path(flags.bundle), examination, subject, flags.of_run, again)
+    return replace(examination, notes=[f"bundle: {said}"])
 
 
 def config_of_run(folder: str, config: str | None) -> str:

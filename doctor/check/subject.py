@@ -19,7 +19,8 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches
 
 Arrays = dict[str, np.ndarray]
-UPDATES = 30  # on one and the same batch
+UPDATES = 30  # on one and the same batch; three times as many where the loss falls slowly
+LEARNT = 0.5  # of the loss above its floor, after those updates
 LOOKED_AT = 3  # updates whose gradients and movement are looked at
 
 
@@ -87,6 +88,17 @@ class RunSubject:
         weighed = self.targets * self.class_weights
         with np.errstate(invalid="ignore"):
             return float(-np.where(weighed > 0, weighed * logarithms, 0.0).sum() / count)
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the first batch is learnt by heart as far as so few updates can show."""
+        first, last = self.losses[0] - self.floor, min(self.losses[-5:]) - self.floor
+        return last <= LEARNT * first or last < 0.1
+
+    @property
+    def falls(self) -> bool:
+        """Whether its loss has fallen by far more than chance makes."""
+        return min(self.losses[-5:]) - self.floor < 0.9 * (self.losses[0] - self.floor)
 
     @property
     def floor(self) -> float:
@@ -184,7 +196,9 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
         if subject.logits.size == 0:
             subject.logits = engine.array(logits).astype(np.float64)
 
-    for number in range(UPDATES):
+    for number in range(3 * UPDATES):
+        if number >= UPDATES and (subject.learnt or not subject.falls):
+            break
         loss = framework.accumulate_gradients(run.parallel, run.criterion, gathered, run.precision, begin, watch)
         subject.losses.append(float(loss))
         if number < LOOKED_AT:

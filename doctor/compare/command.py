@@ -17,6 +17,7 @@ from doctor.compare.continued import continued
 from doctor.compare.follow import follow
 from doctor.compare.logs import RunLog, read_run
 from doctor.compare.subject import RunsSubject, relative
+from doctor.compare.verdict import verdict
 from doctor.findings import examine
 from doctor.report import Examination, Section
 from mobilenetv3_common.errors import UserError
@@ -87,6 +88,7 @@ def run(flags: argparse.Namespace) -> Examination:
     else:
         subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start)
         findings = examine(checks, subject)
+    notes.append(verdict(subject))
     notes += [f"{one.path}: {one.skipped} damaged line(s) left out" for one in (first, subject.second, *repeats) if one.skipped]
     named = f"{flags.first} and {flags.second}"
     return Examination("compare", named, findings, _facts(subject), _sections(subject), notes)
@@ -122,6 +124,7 @@ def _facts(subject: RunsSubject) -> dict[str, Any]:
         }
 
     return {
+        "verdict": verdict(subject),
         "first": of(subject.first),
         "second": of(subject.second),
         "repeats": [of(log) for log in subject.repeats],

@@ -10,6 +10,8 @@ from doctor.compare.logs import MEAN, OWN, Entry, RunLog, epoch_means
 
 # A forward pass in float32 differs between frameworks by 2e-6, one in half precision by up to 1e-2 (docs/benchmarks.md).
 SAME_LOSS, SAME_LOSS_HALF = 1e-4, 2e-2
+SECOND_LOSS = 10.0  # times what the first loss may differ by: the update passes rounding on
+ABOVE_THE_SPREAD = 2.0  # a few repeats show less than the whole spread
 
 
 @dataclass
@@ -44,6 +46,18 @@ class RunsSubject:
     def half_precision(self) -> bool:
         """Whether one of the runs computes in mixed precision, as far as its settings tell."""
         return any(run.settings.get("amp_level", "O0") != "O0" for run in (self.first, self.second))
+
+    @property
+    def limit(self) -> float:
+        """Relative difference of equal losses on equal weights that rounding alone makes."""
+        return SAME_LOSS_HALF if self.half_precision else SAME_LOSS
+
+    @functools.cached_property
+    def rates(self) -> list[tuple[Entry, Entry]]:
+        """The lines of both runs at the same updates, where both have a learning rate."""
+        two = {entry.update: entry for entry in self.second.entries}
+        pairs = [(entry, two[entry.update]) for entry in self.first.entries if entry.update in two]
+        return [(a, b) for a, b in pairs if a.lr is not None and b.lr is not None]
 
     def series(self, run: RunLog) -> dict[int, Entry]:
         """The lines of a run by update; where one of the runs logs the mean of the epoch so far, all do."""

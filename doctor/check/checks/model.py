@@ -10,8 +10,6 @@ from doctor.check.subject import LOOKED_AT, UPDATES, RunSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from mobilenetv3_common.weights import CLASSIFIER, as_torch, is_statistic, read_state
 
-LEARNT = 0.5  # of the loss above its floor, after UPDATES updates on one batch
-
 
 def _ran(subject: RunSubject) -> Outcome | None:
     return None if subject.losses else not_applicable("no update was made, since the labels cannot be used")
@@ -191,8 +189,7 @@ def overfit(subject: RunSubject) -> Outcome:
     if subject.config.amp_level != "O0":
         return not_applicable("the loss scale moves in mixed precision: --amp-level O0")
     floor = subject.floor
-    first, last = subject.losses[0] - floor, min(subject.losses[-5:]) - floor
     said = f"loss {subject.losses[0]:.3f}, then {subject.losses[-1]:.3f}" + (f", at best {floor:.3f}" if floor > 0.01 else "")
     if not np.isfinite(subject.losses[-1]):
         return found(f"{said}: it diverges", ["learning rate"])
-    return nothing(said) if last <= LEARNT * first or last < 0.1 else found(said, ["the first batch"])
+    return nothing(said) if subject.learnt else found(said, ["the first batch"])

@@ -7,16 +7,10 @@ import math
 import numpy as np
 
 from doctor.compare.logs import MEAN
-from doctor.compare.subject import SAME_LOSS, SAME_LOSS_HALF, RunsSubject, relative, rounding
+from doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 
-ABOVE_THE_SPREAD = 2.0  # a few repeats show less than the whole spread
 ACCEPTED = 0.0015  # seed 000: 0.1 to 0.15 % of top-1 on ImageNet
-SECOND_LOSS = 10.0  # times what the first loss may differ by: the update passes rounding on
-
-
-def _limit(subject: RunsSubject) -> float:
-    return SAME_LOSS_HALF if subject.half_precision else SAME_LOSS
 
 
 def _no_start(subject: RunsSubject, update: int) -> Outcome | None:
@@ -40,7 +34,7 @@ def first_loss(subject: RunsSubject) -> Outcome:
     if (reason := _no_start(subject, 1)) is not None:
         return reason
     a, b = subject.losses[0]
-    apart, allowed = relative(a.loss, b.loss), _limit(subject) + rounding(a, b)
+    apart, allowed = relative(a.loss, b.loss), subject.limit + rounding(a, b)
     said = f"{a.loss:.6g} and {b.loss:.6g}, relative difference {apart:.1e}; rounding makes up to {allowed:.1e}"
     return judged(["update 1"] if apart > allowed else [], said, said)
 
@@ -58,9 +52,9 @@ def second_loss(subject: RunsSubject) -> Outcome:
         if (reason := _no_start(subject, update)) is not None:
             return reason
     (a, b), (c, d) = subject.losses[:2]
-    if relative(a.loss, b.loss) > _limit(subject) + rounding(a, b):
+    if relative(a.loss, b.loss) > subject.limit + rounding(a, b):
         return not_applicable("the first loss differs already")
-    apart, allowed = relative(c.loss, d.loss), SECOND_LOSS * _limit(subject) + 2 * rounding(c, d)
+    apart, allowed = relative(c.loss, d.loss), SECOND_LOSS * subject.limit + 2 * rounding(c, d)
     said = f"{c.loss:.6g} and {d.loss:.6g}, relative difference {apart:.1e}; rounding makes up to {allowed:.1e}"
     return judged(["update 2"] if apart > allowed else [], said, said)
 
@@ -85,7 +79,7 @@ def curve(subject: RunsSubject) -> Outcome:
         compared += 1
         apart, floor = relative(a.loss, b.loss), subject.spread[a.update]
         worst = max(worst, apart / max(floor, 1e-12))
-        if apart > ABOVE_THE_SPREAD * floor + rounding(a, b) + _limit(subject):
+        if apart > ABOVE_THE_SPREAD * floor + rounding(a, b) + subject.limit:
             where.append(f"update {a.update}: {a.loss:.6g} and {b.loss:.6g}, {apart:.1e} apart; repeated runs up to {floor:.1e}")
     if not compared:
         return not_applicable("the repeated runs have no update in common with both")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from doctor.compare.subject import RunsSubject
+from doctor.compare.verdict import other_rates
 from doctor.findings import Outcome, check, judged, not_applicable
 
 # Where data lies, what is written, and on what: no such setting changes what is learnt.
@@ -63,15 +62,8 @@ def pictures(subject: RunsSubject) -> Outcome:
     fix="compare base rate, warm-up, schedule and its unit (update or epoch); the first update named says where they part",
 )
 def learning_rate(subject: RunsSubject) -> Outcome:
-    two = {entry.update: entry for entry in subject.second.entries}
-    pairs = [(e, two[e.update]) for e in subject.first.entries if e.update in two]
-    pairs = [(a, b) for a, b in pairs if a.lr is not None and b.lr is not None]
-    if not pairs:
+    if not subject.rates:
         return not_applicable("no update has a learning rate in both logs")
-    where = []
-    for a, b in pairs:
-        assert a.lr is not None and b.lr is not None
-        allowed = a.lr_rounding + b.lr_rounding + 1e-6 * max(abs(a.lr), abs(b.lr))
-        if not math.isclose(a.lr, b.lr, rel_tol=0, abs_tol=allowed + 1e-12):
-            where.append(f"update {a.update}: {a.lr:.8g} and {b.lr:.8g}")
-    return judged(where, f"differs at {len(where)} of {len(pairs)} updates", f"equal at {len(pairs)} updates")
+    where = [f"update {a.update}: {a.lr:.8g} and {b.lr:.8g}" for a, b in other_rates(subject)]
+    count = len(subject.rates)
+    return judged(where, f"differs at {len(where)} of {count} updates", f"equal at {count} updates")
