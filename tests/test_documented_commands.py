@@ -265,7 +265,8 @@ EXPECTED: dict[str, Run] = {
         weekly="tests/test_doctor_compare.py runs the same command",
     ),
     r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data --bundle help\.zip": Run(
-        (r"^No problem found", r"help\.zip: 8 training and 16 validation pictures"), weekly="tests/test_doctor_check.py writes a bundle"
+        (r"^No problem found", r"help\.zip: 8 training and 16 validation pictures"),
+        weekly="tests/test_doctor_check.py writes a bundle",
     ),
     r"python tools/doctor\.py check --config configs/lite\.yaml --data-path lite_data": Run(
         (r"^check\.overfit .* none found", r"^No problem found"), weekly="tests/test_doctor_check.py examines a sound recipe"
