@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from alignment.report.environment import commit, machine, versions
 from doctor.check.subject import RunSubject
@@ -117,7 +118,7 @@ def _copied(index: DatasetIndex, sample: int, split: str, target: Path) -> str:
 
 def _start(config: TrainConfig, folder: Path) -> TrainConfig:
     """The config with its weights beside it, where they are files that are not too large."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for key in ("pretrained", "teacher"):
         file = Path(getattr(config, key) or "")
         if file.is_file() and file.stat().st_size <= HEAVIEST:
@@ -127,7 +128,7 @@ def _start(config: TrainConfig, folder: Path) -> TrainConfig:
     return replace(config, resume=None, picture_cache=None, output_dir="output", **changed)
 
 
-def _inside(config: TrainConfig, folder: Path) -> dict[str, str]:
+def _inside(config: TrainConfig, folder: Path) -> dict[str, Any]:
     given = {key: getattr(config, key) for key in ("pretrained", "teacher")}
     return {key: str(folder / value) for key, value in given.items() if value and value.startswith("weights/")}
 
