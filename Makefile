@@ -9,6 +9,7 @@
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
 # make lint    ruff and mypy
+# make page MODEL_DIR=exported    an exported model in a static page that computes in the browser, written to ./page (PAGE_DIR=DIR)
 # make serve MODEL_DIR=exported   an exported model's service behind nginx, on http://127.0.0.1:8080/ (PORT=N) until Ctrl-C
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make docs    the documentation as a site, in site/
@@ -18,7 +19,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools clean
+.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -108,8 +109,26 @@ service-tools:
 	mkdir -p .cache/packages && cd .cache/packages && apt-get update -qq && apt-get download -q nginx prometheus
 	for package in .cache/packages/*.deb; do dpkg -x $$package .cache/tools; done
 
+# ONNX Runtime for browsers, of which the page needs two files. Its package is known by their SHA-256.
+ORT_WEB = .cache/ort-web
+ORT_WEB_VERSION = 1.30.0
+ORT_WEB_FILES = ort.wasm.bundle.min.mjs ort-wasm-simd-threaded.wasm
+
+$(ORT_WEB)/ort.wasm.bundle.min.mjs: deploy/web/ort-web.sha256
+	mkdir -p $(ORT_WEB) && cd $(ORT_WEB) && npm pack --silent onnxruntime-web@$(ORT_WEB_VERSION)
+	tar xzmf $(ORT_WEB)/onnxruntime-web-$(ORT_WEB_VERSION).tgz -C $(ORT_WEB) --strip-components 2 $(ORT_WEB_FILES:%=package/dist/%)
+	rm $(ORT_WEB)/onnxruntime-web-$(ORT_WEB_VERSION).tgz
+	cd $(ORT_WEB) && sha256sum --check --quiet $(CURDIR)/deploy/web/ort-web.sha256 || { rm -f $(ORT_WEB_FILES); exit 1; }
+
+ort-web: $(ORT_WEB)/ort.wasm.bundle.min.mjs
+
 MODEL_DIR ?= exported
+PAGE_DIR ?= page
 PORT ?= 8080
+
+page: ort-web
+	mkdir -p $(PAGE_DIR)
+	cp $(MODEL_DIR)/model.onnx $(MODEL_DIR)/deploy.json deploy/web/index.html deploy/web/*.mjs $(ORT_WEB_FILES:%=$(ORT_WEB)/%) $(PAGE_DIR)
 
 serve: setup
 	$(RUN) deploy/front.py --model-dir $(MODEL_DIR) --port $(PORT) $(SERVE_OPTIONS)

@@ -301,6 +301,11 @@ EXPECTED: dict[str, Run] = {
     r"python tools/infer\.py --model-dir output/lite/exported --img-path lite_data/val": Run((r"%  cat",)),
     # tests/test_workers.py starts it, where there is nginx.
     r"make serve MODEL_DIR=output/lite/exported": Run((r"--model-dir DIR",), instead=((r".*", "python deploy/front.py --help"),)),
+    # tests/test_browser_page.py makes it, where there is npm, and opens it, where there is Chromium.
+    r"make page MODEL_DIR=output/lite/exported": Run(
+        (r"^cp output/lite/exported/model\.onnx ",), instead=((r"^make", "make -n -o ort-web"),)
+    ),
+    r"python -m http\.server .*": Run((r"--directory",), instead=((r"--directory .*", "--help"),)),
     r"python tools/serve\.py .* --port 8000": Run((rf"http://127\.0\.0\.1:{PORT}/",), instead=((r"8000", PORT),), background=True),
     r"(python|node) docs/examples/client\.(py|mjs) http://127\.0\.0\.1:8000 lite_data/val/cat/cat_0\.JPEG": Run(
         (r"^ .* cat$",), instead=((r"8000", PORT),)
