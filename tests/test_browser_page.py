@@ -110,7 +110,7 @@ def page(exported, tmp_path):
 def answers(tab, file):
     """Choose a file and give the classes that the page shows: name -> probability."""
     tab.set_input_files("#file", file)
-    tab.wait_for_function("document.querySelector('#classes li') || document.getElementById('error').textContent", timeout=30_000)
+    tab.wait_for_selector("#classes li, #error:not(:empty)", timeout=30_000)
     assert not tab.inner_text("#error")
     return dict(tab.evaluate("[...document.querySelectorAll('progress')].map(bar => [bar.ariaLabel, bar.value])"))
 
@@ -133,7 +133,7 @@ def test_the_page_names_pictures_in_a_real_browser_as_onnx_runtime_does(chromium
             assert list(found) == list(wanted), kind
             assert max(abs(found[one] - wanted[one]) for one in wanted) < apart, (found, wanted)
         tab.set_input_files("#file", {"name": "text.png", "mimeType": "image/png", "buffer": b"no picture"})
-        tab.wait_for_function("document.getElementById('error').textContent")
+        tab.wait_for_selector("#error:not(:empty)")
         assert "text.png is not a picture that this browser can read" in tab.inner_text("#error")
         assert tab.locator("#classes li").count() == 0
         assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
