@@ -107,7 +107,7 @@ def picture_size(data: bytes, name: str, rules: Rules) -> tuple[int, int, int]:
         UserError: as ``decode_image``.
     """
     kind = format_of(data, name, rules)
-    with _one_line(name), Image.open(io.BytesIO(data), formats=[kind]) as header:
+    with _one_line(name, rules), Image.open(io.BytesIO(data), formats=[kind]) as header:
         (width, height), scans = header.size, jpeg_scans(data) if kind == "JPEG" else 0
     rules.check_size(name, width, height, scans)
     return width, height, scans
@@ -132,7 +132,7 @@ def crop_and_resize(pixels: np.ndarray, box: tuple[int, int, int, int], size: in
 
 
 @contextlib.contextmanager
-def _one_line(name: str) -> Iterator[None]:
+def _one_line(name: str, rules: Rules) -> Iterator[None]:
     """Whatever a decoder raises on a damaged file becomes a ``UserError``."""
     try:
         with warnings.catch_warnings():
@@ -142,14 +142,16 @@ def _one_line(name: str) -> Iterator[None]:
         raise
     except UnidentifiedImageError as error:
         raise NotAPicture(f"{name} is damaged or not a picture: remove it or replace it") from error
-    except (Image.DecompressionBombError, MemoryError) as error:
-        raise TooLarge(f"{name} has too many pixels: {error or 'they do not fit into memory'}") from error
+    except Image.DecompressionBombError as error:  # its message has Pillow's own limit, which is another
+        raise TooLarge(f"{name} has too many pixels, more than {rules.pixels:,}: make it smaller") from error
+    except MemoryError as error:
+        raise TooLarge(f"{name} has too many pixels: they do not fit into memory") from error
     except Exception as error:  # a damaged file raises anything from SyntaxError to struct.error
-        raise UserError(f"{name} is damaged ({error or type(error).__name__}): remove it or replace it") from error
+        raise UserError(f"{name} is damaged ({str(error) or type(error).__name__}): remove it or replace it") from error
 
 
 def _decode_pil(data: bytes, name: str, kind: str, rules: Rules) -> Image.Image:
-    with _one_line(name), Image.open(io.BytesIO(data), formats=[kind]) as image:
+    with _one_line(name, rules), Image.open(io.BytesIO(data), formats=[kind]) as image:
         rules.check_size(name, *image.size, jpeg_scans(data) if kind == "JPEG" else 0)
         if kind == "JPEG" and (by := rules.reduction(*image.size)) > 1:
             image.draft(image.mode, (image.width // by, image.height // by))
@@ -199,13 +201,13 @@ def _pixels_cv2(data: bytes, name: str, rules: Rules) -> np.ndarray:
     import cv2
 
     width, height, _ = picture_size(data, name, rules)
-    with _one_line(name):
+    with _one_line(name, rules):
         flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION | _REDUCED[rules.reduction(width, height)]
         pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
     if pixels is None:
         raise UserError(f"{name} is not a picture that OpenCV can decode: remove it or replace it")
     if not rules.orient:
         return pixels
-    with _one_line(name), Image.open(io.BytesIO(data), formats=["JPEG"]) as header:
+    with _one_line(name, rules), Image.open(io.BytesIO(data), formats=["JPEG"]) as header:
         turn = _TURNS.get(_orientation(header))
     return pixels if turn is None else np.asarray(Image.fromarray(pixels).transpose(turn))

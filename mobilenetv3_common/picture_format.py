@@ -25,7 +25,11 @@ _SIGNATURES = {
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
     "PPM": (b"P4", b"P5", b"P6"),
 }
-_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # in the data of a scan: neither a stuffed zero nor a restart
+_MARKER = re.compile(
+    rb"\xff([^\x00\xff\xd0-\xd7])"
+)  # after any fill bytes 0xFF, in the data of a scan: neither a stuffed zero nor a restart
+
+_FILL = re.compile(rb"\xff+")
 
 
 class NotAPicture(UserError):
@@ -123,7 +127,7 @@ def _start_of_frame(data: bytes, segments: int = 10**9) -> int:
         marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return at
-        at += 2 + length if marker != 0xFF else 1
+        at = at + 2 + length if marker != 0xFF else _FILL.match(data, at).end() - 1  # type: ignore[union-attr]
         segments -= 1
     return 0
 

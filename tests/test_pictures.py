@@ -18,7 +18,17 @@ from PIL import Image
 from mobilenetv3_common import image as image_module
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import ORIENTATION, decode_bytes, decode_image, decode_pixels, picture_size
-from mobilenetv3_common.picture_format import FORMATS, PREDICTION, TRAINING, NotAPicture, Rules, TooLarge, jpeg_scans, quick_size
+from mobilenetv3_common.picture_format import (
+    FORMATS,
+    PREDICTION,
+    TRAINING,
+    NotAPicture,
+    Rules,
+    TooLarge,
+    jpeg_components,
+    jpeg_scans,
+    quick_size,
+)
 from mobilenetv3_common.preprocess import center_crop, eval_transform, resize, within_reach
 from mobilenetv3_common.presets import EvalPreset
 from tests.attacks import BLP, EPS, jpeg_of_scans, png
@@ -77,6 +87,22 @@ def test_scans_are_counted_and_those_of_a_thumbnail_are_not():
     assert jpeg_scans(tagged) == 1
     for ordinary in (progressive, tagged):
         assert decode_bytes(ordinary, "x").size == cat().size
+
+
+def test_a_jpeg_of_fill_bytes_is_searched_once():
+    fill = b"\xff" * 3_000_000
+    start = time.perf_counter()
+    assert jpeg_scans(b"\xff\xd8\xff\xda\0\2\xff\xda\0\2" + fill) == 2
+    assert jpeg_components(b"\xff\xd8" + fill + CAT[2:]) == 3
+    assert time.perf_counter() - start < 2
+
+
+def test_a_refusal_for_pixels_names_the_limit_that_holds():
+    """Pillow raises before anybody asks, with its own limit."""
+    huge = b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0\x08\2\0\0\0;"
+    for data in (huge, png(20_000, 20_000)):
+        with pytest.raises(TooLarge, match="more than 1,000,000: make it smaller"):
+            decode_bytes(data, "x", rules=Rules(pixels=1_000_000))
 
 
 def test_many_scans_of_many_pixels_are_refused_where_either_alone_is_not():
@@ -317,7 +343,7 @@ def raised(*_):
 @pytest.mark.parametrize(
     ("part", "broken", "seen"),
     [
-        ("_one_line", contextlib.nullcontext, "escaped"),
+        ("_one_line", lambda *_: contextlib.nullcontext(), "escaped"),
         ("_pixels_cv2", raised, "escaped"),
         ("_decode_pil", lambda *_: Image.new("L", (9, 9)), "wrong"),
         ("_pixels_cv2", lambda *_: np.zeros((9, 9), np.uint8), "wrong"),

@@ -281,6 +281,58 @@ def test_few_descriptors_many_connections_and_still_an_answer(service):
     assert running.errors.stat().st_size < 10_000, running.errors.read_text()[:1000]
 
 
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+LENGTH = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(CAT)}\r\n\r\n".encode()
+
+
+def answered(port, data):
+    """Status of the first answer to raw bytes, 0 for a connection that is closed, and the seconds it took."""
+    start = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port), 10) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(data)
+        found = re.match(rb"HTTP/1\.1 (\d+)", connection.recv(100))
+        return int(found[1]) if found else 0, time.perf_counter() - start
+    return 0, time.perf_counter() - start
+
+
+def test_bodies_whose_framing_is_an_attack_are_refused_at_once(service):
+    running = service("--timeout", "4")
+    for digits in (b"F" * 18, b"7" + b"F" * 15, b"1" + b"F" * 8, b"F" * 30):
+        status, seconds = answered(running.port, CHUNKED + digits + b"\r\nabc")
+        assert status == 400 and seconds < 2, digits
+    status, seconds = answered(running.port, CHUNKED + b"1\r\na\r\n" * 2_000_000)
+    assert status in (0, 400) and seconds < 2
+    parts = (b"400\r\n" + CAT[at : at + 1024] + b"\r\n" for at in range(0, len(CAT) - 1024, 1024))
+    rest = CAT[len(CAT) // 1024 * 1024 :] if len(CAT) % 1024 else b""
+    whole = CHUNKED + b"".join(parts) + (b"%x\r\n" % len(rest) + rest + b"\r\n" if rest else b"") + b"0\r\n\r\n"
+    assert answered(running.port, whole)[0] == 200
+    assert running.predict()[0] == 200 and running.errors.read_text() == ""
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_service_under_attack_in_time(service):
+    states = {
+        "pictures in a pipeline": LENGTH + CAT + (LENGTH + CAT) * 200,
+        "answers that nobody reads": b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 5000,
+        "trailers without end": CHUNKED + b"%x\r\n" % len(CAT) + CAT + b"\r\n0\r\nX-A: 1\r\n",
+        "a chunk without end": CHUNKED + b"FFFFFFF\r\nabc",
+        "a form without end": LENGTH.replace(b"\r\n\r\n", b"\r\nContent-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"),
+        "a JPEG of fill bytes": b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9000003\r\n\r\n\xff\xd8\xff"
+        + b"\xff" * 9_000_000,
+        "an engine that hangs": LENGTH + CAT,
+    }
+    running = service("--timeout", "8", "--shutdown", "1", "--decoders", "1")
+    with contextlib.ExitStack() as stack:
+        for name, data in states.items():
+            running.mood.write_text("hang" if "hangs" in name else "")
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 5))
+            connection.settimeout(0.5)
+            with contextlib.suppress(TimeoutError):
+                connection.sendall(data)
+            time.sleep(0.1)
+        assert running.end() < 3
+
+
 def test_too_few_descriptors_are_a_line(exported, tmp_path):
     run = subprocess.run(
         ["bash", "-c", f"ulimit -n 24; exec {sys.executable} tools/serve.py --model-dir {exported} --port 0"],

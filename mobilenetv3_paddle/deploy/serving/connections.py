@@ -1,4 +1,5 @@
-"""Limits on connections, which uvicorn itself has none for: their number, idle ones, and request heads that never end."""
+"""Limits on connections, which uvicorn itself has none for: their number, idle ones, request heads that never end, and bodies
+whose framing costs more than their content."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import resource
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mobilenetv3_common.errors import UserError
@@ -15,6 +17,9 @@ from mobilenetv3_common.errors import UserError
 BACKLOG = 4  # connections that asyncio takes in one go: out of descriptors, it writes a message for each
 SPARE_DESCRIPTORS = 3 * BACKLOG + 12  # connections that are being taken or closed, the event loop, files
 DECODER_DESCRIPTORS = 4
+HEAD = 16 * 1024  # bytes of a request line and headers
+MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
+FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
 
 
 def connection_limit(wanted: int, decoders: int) -> int:
@@ -40,6 +45,29 @@ def connection_limit(wanted: int, decoders: int) -> int:
     return min(wanted, room)
 
 
+class Framing(h11.Connection):
+    """h11's parser, which refuses a chunked body that announces what no client has, or that is cut into crumbs.
+
+    A chunk of one byte takes six on the wire and as much work as one of 64 KiB: two million of them, a body of 2 MB, held the
+    event loop up for seven seconds.
+    """
+
+    chunks = carried = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.chunks = self.carried = 0
+        elif isinstance(event, h11.Data):
+            self.chunks += event.chunk_start
+            self.carried += len(event.data)
+        if self.chunks > FREE_CHUNKS and self.carried < BYTES_A_CHUNK * self.chunks:
+            raise h11.RemoteProtocolError("the body comes in too many small chunks")
+        if getattr(self._reader, "_bytes_in_chunk", 0) > MOST_CHUNK:
+            raise h11.RemoteProtocolError("a chunk announces too many bytes")
+        return event
+
+
 def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
     """uvicorn's HTTP protocol with limits.
 
@@ -54,6 +82,7 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
+            self.conn = Framing(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD)
             self._seen: Any = None
             self._check: asyncio.TimerHandle | None = None
 
@@ -71,6 +100,12 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
                 self.connections.discard(victim)
                 victim.transport.abort()
             self._watch()
+
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:  # an answer is on its way already
+                self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self._check is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_paddle.deploy.serving.connections import BACKLOG, guarded
+from mobilenetv3_paddle.deploy.serving.connections import BACKLOG, HEAD, guarded
 
 KERNEL_BACKLOG = 4096  # connections that wait to be taken
 
@@ -56,7 +56,7 @@ class Server(uvicorn.Server):
         protocol = guarded(connections, timeout, 3 * timeout)
         config = uvicorn.Config(
             app, http=protocol, ws="none", log_level="critical", access_log=False, timeout_graceful_shutdown=shutdown,  # type: ignore[arg-type]
-            timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, h11_max_incomplete_event_size=16 * 1024,
+            timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, h11_max_incomplete_event_size=HEAD,
             server_header=False, loop="asyncio",
         )  # fmt: skip
         super().__init__(config)
