@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,16 @@ class CheckpointFolder:
             old.unlink(missing_ok=True)
         return path
 
+    def back_to(self, path: Path | None) -> None:
+        """Forget the numbered checkpoints that come after one, or all where None; ``latest`` is then that one."""
+        for later in self.numbered():
+            if path is None or later.name > f"update_{update_of(path):09d}.safetensors":
+                later.unlink(missing_ok=True)
+        if path is None:
+            (self.folder / LATEST).unlink(missing_ok=True)
+        else:
+            self._link(path, LATEST)
+
     def _link(self, path: Path, name: str) -> None:
         temporary = self.folder / f".{name}.tmp"
         temporary.unlink(missing_ok=True)
@@ -198,6 +209,22 @@ class CheckpointFolder:
                 temporary.unlink(missing_ok=True)
             with atomic_open(self.folder / name) as file:
                 file.write(path.read_bytes())
+
+
+def update_of(path: Path) -> int:
+    """How many updates a run had done when it wrote a checkpoint.
+
+    Raises:
+        UserError: the file is no checkpoint.
+    """
+    return int(read_checkpoint(path).meta["update"])
+
+
+def newest(folder: str | os.PathLike, counts: Callable[[int], bool]) -> Path | None:
+    """The newest checkpoint of a run's folder from after a number of updates that ``counts``; None where there is none."""
+    found = [path for path in (*Path(folder).glob("update_*.safetensors"), Path(folder) / BEST) if path.is_file()]
+    updates = {path: update_of(path) for path in found}
+    return max((path for path in found if counts(updates[path])), key=lambda path: updates[path], default=None)
 
 
 def write_effective(folder: Path, config: Any) -> Path:

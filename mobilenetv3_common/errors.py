@@ -30,6 +30,19 @@ class UserError(Exception):
         return text if len(text) <= 1200 else f"{text[:900]} ... {text[-250:]}"
 
 
+class Diverged(UserError):
+    """A run whose numbers are no longer finite; it may go back to its last good checkpoint.
+
+    Args:
+        what: where it was seen.
+        advice: what else the message says.
+    """
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what}{advice}")
+        self.what = what
+
+
 class RankError(UserError):
     """Another rank did not answer; the run may be started again, so the command ends with 1."""
 

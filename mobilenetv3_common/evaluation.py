@@ -12,7 +12,7 @@ import numpy as np
 from mobilenetv3_common.checkpoint import checkpoint_classes
 from mobilenetv3_common.class_names import numbered
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset, index_validation, matched, training_classes
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import Diverged, UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
@@ -104,17 +104,18 @@ def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None, aver
     """Evaluate the weights, or their moving average where the run keeps one (and ``averaged``), on the validation pictures.
 
     Raises:
-        UserError: none of the pictures can be read, or the logits are not finite.
+        UserError: none of the pictures can be read.
+        Diverged: the logits are not finite.
         Stopped: a rank was asked to ``stop`` before the end.
     """
     merge_statistics(run)
     with run.average.applied() if averaged else contextlib.nullcontext():
         result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision, stop)
-    diverged = (
-        f"training diverged before update {run.update}: logits of validation pictures are not finite; earlier checkpoints in "
-    )
     return _of_some(
-        result, run.config, f"{diverged}{run.config.output_dir} are kept: lower --lr, or add --clip-norm or --warmup-epochs"
+        result,
+        run.config,
+        f"training diverged before update {run.update}: logits of validation pictures are not finite",
+        f"; earlier checkpoints in {run.config.output_dir} are kept: lower --lr, or add --clip-norm or --warmup-epochs",
     )
 
 
@@ -187,9 +188,9 @@ def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, 
     return framework.build_loader(dataset, plan, config.workers)
 
 
-def _of_some(result: Evaluation, config: TrainConfig, diverged: str) -> Evaluation:
+def _of_some(result: Evaluation, config: TrainConfig, *diverged: str) -> Evaluation:
     if result.samples == 0:
         raise UserError(f"no validation picture in {config.data_path} can be read")
     if not math.isfinite(result.loss):
-        raise UserError(diverged)
+        raise Diverged(*diverged)
     return result

@@ -110,7 +110,10 @@ class Framework(Protocol):
         """Replace an optimizer's schedule by given learning rates, one a unit; ``rates[0]`` is the optimizer's own rate."""
 
     def learning_rate(self, optimizer: Own) -> float:
-        """The rate of the next update."""
+        """The rate of the next update by the schedule."""
+
+    def scale_rates(self, optimizer: Own, factor: float) -> None:
+        """Multiply the rates of all parameters from now on; ``learning_rate`` and the schedule do not show it."""
 
     # --- data ---
 

@@ -59,6 +59,8 @@ class Run:
         skipped: damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
         rate: learning rate of the last update.
         to_evaluate: whether the epoch that ended was not evaluated yet.
+        rollbacks: how often the run went back to a checkpoint since it had diverged.
+        rate_factor: what the schedule's learning rates are multiplied by since then.
         source: the checkpoint from which this run goes on.
         meter: sums since the last log line.
         observer: is told what the run does.
@@ -85,6 +87,8 @@ class Run:
     skipped: int = 0
     rate: float = 0.0
     to_evaluate: bool = False
+    rollbacks: int = 0
+    rate_factor: float = 1.0
     source: Path | None = None
     meter: Meter = field(default_factory=Meter)
     observer: Observer = field(default_factory=Observer)
@@ -114,7 +118,13 @@ class Run:
         return {"train": self.train_index.digest(), "val": self.val_index.digest()}
 
     def learning_rate(self) -> float:
-        return self.framework.learning_rate(self.optimizer)
+        """Of the next update."""
+        return self.framework.learning_rate(self.optimizer) * self.rate_factor
+
+    def lower_rates(self, factor: float) -> None:
+        """Multiply the learning rate of every update from now on, whatever the schedule says."""
+        self.rate_factor *= factor
+        self.framework.scale_rates(self.optimizer, factor)
 
     def train_mode(self) -> None:
         self.framework.train_mode(self.model, self.config.freeze_bn)
@@ -226,6 +236,8 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "stale": run.stale,
             "to_evaluate": run.to_evaluate,
             "skipped": skipped,
+            "rollbacks": run.rollbacks,
+            "rate_factor": run.rate_factor,
             **framework.schedule_state(run.optimizer, run.schedule),
             "scaler": run.precision.state(),
             "config": dataclasses.asdict(run.config),
@@ -259,6 +271,9 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     run.stale = int(meta.get("stale", 0))
     run.to_evaluate = bool(meta.get("to_evaluate", False))
     run.skipped = meta["skipped"] if run.ranks.first else 0
+    run.rollbacks = int(meta.get("rollbacks", 0))
+    if (factor := float(meta.get("rate_factor", 1.0))) != 1.0:
+        run.lower_rates(factor)
 
 
 def _restore_average(run: Run, checkpoint: Checkpoint, source: str) -> None:

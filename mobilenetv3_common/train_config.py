@@ -298,6 +298,10 @@ class TrainConfig:
     eval_raw: bool = _run(False, "with a moving average, evaluate the weights themselves too")
     eval_every: int = _run(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
     check_every: int = _run(1, "updates between checks that logits and gradients are finite", within=COUNT)
+    roll_back: int = _run(
+        0, "how often a run that diverges goes back to its last good checkpoint and on with a lower rate", within="[0, 1000]"
+    )
+    roll_back_factor: float = _run(0.5, "what --roll-back multiplies the learning rates by each time", within="(0, 1)")
 
     def __post_init__(self) -> None:
         for entry in fields(self):

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mobilenetv3_common.checkpoint import CONFIG, CheckpointFolder, write_effective
+from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
 from mobilenetv3_common.data_check import check_pictures
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import Diverged
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
-from mobilenetv3_common.parts import Batch, Ranks, Tensor
+from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
+from mobilenetv3_common.rolling_back import rolled_back
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
 from mobilenetv3_common.run_lock import run_lock
@@ -49,9 +50,7 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         earlier = folder.set_aside(run.source) if folder is not None else None
         if folder is not None:
             written = write_effective(folder.folder, config)
-        log = TrainLog(
-            folder.folder if folder is not None else None, config.epochs, run.updates_per_epoch, run.update, run.to_evaluate
-        )
+        log = _log(run, folder)
         log.line(
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
@@ -62,11 +61,26 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         if folder is not None and written.name != CONFIG:
             log.line(f"{folder.folder / CONFIG} is not this run's and is kept: its effective config is {written}")
         run.observer = observer or run.observer
-        with contextlib.closing(log), run.observer.observing(run, log):
-            stop.begin_loop()
-            status = _loop(run, folder, log, stop)
-            stop.heed()
-            return status
+        while True:
+            try:
+                with contextlib.closing(log), run.observer.observing(run, log):
+                    stop.begin_loop()
+                    status = _loop(run, folder, log, stop)
+                    stop.heed()
+                    return status
+            except Diverged as found:
+                run = rolled_back(run, folder, found, builder)
+                log = _log(run, folder)
+                log.line(
+                    f"{found.what}: rolled back to update {run.update} ({run.rollbacks} of {config.roll_back}), learning rates are "
+                    f"{run.rate_factor:g} of the schedule's from here"
+                )
+
+
+def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:
+    """The log of a run that begins, or goes on, where it stands."""
+    where = None if folder is None else folder.folder
+    return TrainLog(where, run.config.epochs, run.updates_per_epoch, run.update, run.to_evaluate)
 
 
 def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
@@ -154,7 +168,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
         gathered: from ``micro_batches``, as many as the config accumulates.
 
     Raises:
-        UserError: logits or gradients are not finite; the weights are then untouched.
+        Diverged: logits or gradients are not finite; the weights are then untouched.
     """
     config, framework, guard = run.config, run.framework, run.framework.Guard()
     batches = [batch for batch, _ in gathered]
@@ -172,7 +186,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
 
     loss = framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
     run.observer.before_update(run, loss)
-    if run.update % config.check_every == 0 and not guard.healthy(run.model, gradients=not run.precision.scales):
+    if run.update % config.check_every == 0 and not _healthy(run, guard):
 
         def forward() -> None:
             for number, (images, _) in enumerate(batches):
@@ -181,9 +195,11 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
                     run.model(images)
 
         place = framework.first_offender(run.model, forward)
-        raise UserError(
+        raise Diverged(
             f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
-            f"{place}; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm or --warmup-epochs"
+            f"{place}",
+            f"; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm, --warmup-epochs or "
+            "--roll-back",
         )
     run.rate = run.learning_rate()
     framework.apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
@@ -195,6 +211,17 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
         run.average.update()
     run.meter.loss, run.meter.updates = run.meter.loss + loss, run.meter.updates + 1
     run.skipped += sum(count for _, count in gathered)
+
+
+def _healthy(run: Run, guard: Guard) -> bool:
+    """Whether this update's logits and gradients are finite; on every rank, where all of them would go back together."""
+    healthy = guard.healthy(run.model, gradients=not run.precision.scales)
+    return agreed(run, healthy) if run.config.roll_back else healthy
+
+
+def agreed(run: Run, healthy: bool) -> bool:
+    """Whether all ranks are healthy. Every rank has to call it."""
+    return bool(run.ranks.sum([not healthy])[0] == 0)
 
 
 def averages(run: Run) -> dict[str, float]:
@@ -244,16 +271,17 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | No
         top1: of these weights, 0..1, where they were just evaluated.
 
     Raises:
-        UserError: a weight is not finite, or the file cannot be written.
+        Diverged: a weight is not finite.
+        UserError: the file cannot be written.
     """
     merge_statistics(run)
     skipped = skipped_by_all(run)
-    if folder is None:
-        return
-    checkpoint = checkpoint_of(run, skipped)
+    checkpoint = checkpoint_of(run, skipped) if folder is not None else Checkpoint()
     spoilt = [name for name, array in checkpoint.arrays.items() if not np.isfinite(array).all()]
-    if spoilt:
-        raise UserError(
-            f"training diverged before update {run.update}: {spoilt[0]} is not finite; the last good checkpoint is kept"
+    if not (agreed(run, not spoilt) if run.config.roll_back else not spoilt):
+        raise Diverged(
+            f"training diverged before update {run.update}: {spoilt[0] if spoilt else 'a weight'} is not finite",
+            "; the last good checkpoint is kept",
         )
-    folder.save(checkpoint, best, top1)
+    if folder is not None:
+        folder.save(checkpoint, best, top1)

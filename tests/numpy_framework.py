@@ -163,7 +163,7 @@ class Schedule:
 
 
 def build_optimizer(model, config):
-    return SimpleNamespace(lr=config.lr)
+    return SimpleNamespace(lr=config.lr, factor=1.0)
 
 
 def build_schedule(optimizer, config):
@@ -173,6 +173,10 @@ def build_schedule(optimizer, config):
 
 def follow_rates(optimizer, rates):
     return Schedule(optimizer, lambda at: float(rates[min(at, len(rates) - 1)]))
+
+
+def scale_rates(optimizer, factor):
+    optimizer.factor *= factor
 
 
 def learning_rate(optimizer):
@@ -204,7 +208,7 @@ def accumulate_gradients(model, criterion, batches, precision=None, begin=None, 
 
 def apply_update(model, optimizer, clip_norm=None, precision=None):
     for name, gradient in model.gradients.items():
-        setattr(model, name, np.asarray(getattr(model, name) - optimizer.lr * gradient))
+        setattr(model, name, np.asarray(getattr(model, name) - optimizer.lr * optimizer.factor * gradient))
 
 
 def first_offender(model, forward):

@@ -87,6 +87,7 @@ class _Rates:
         pictures = config.batch_size * run.ranks.world_size * config.accumulate
         self._run = run
         self._optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
+        framework.scale_rates(self._optimizer, run.rate_factor)  # Paddle keeps a factor on the parameter, where both find it
         self._schedule = framework.build_schedule(self._optimizer, config.schedule_config(run.updates_per_epoch))
         self._units = 0
 

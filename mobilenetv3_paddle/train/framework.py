@@ -17,7 +17,7 @@ from mobilenetv3_paddle.train.distributed import Ranks, average_statistics, meet
 from mobilenetv3_paddle.train.ema import MovingAverage
 from mobilenetv3_paddle.train.evaluate import count_right, judge_batch
 from mobilenetv3_paddle.train.guard import Guard, first_offender
-from mobilenetv3_paddle.train.optimizer import build_optimizer
+from mobilenetv3_paddle.train.optimizer import build_optimizer, scale_rates
 from mobilenetv3_paddle.train.precision import Precision
 from mobilenetv3_paddle.train.schedule import build_schedule, follow_rates, learning_rate, load_schedule_state, schedule_state
 from mobilenetv3_paddle.train.state import (
@@ -59,6 +59,7 @@ __all__ = [
     "optimizer_arrays",
     "parallel",
     "place_model",
+    "scale_rates",
     "schedule_state",
     "share_dropout",
     "started",

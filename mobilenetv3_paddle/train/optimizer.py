@@ -152,6 +152,13 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
     )
 
 
+def scale_rates(optimizer: paddle.optimizer.Optimizer, factor: float) -> None:
+    """Multiply the rates of all parameters from now on; the schedule does not show it."""
+    for group in optimizer._param_groups:
+        for parameter in group["params"]:
+            parameter.optimize_attr["learning_rate"] *= factor
+
+
 def _lamb(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
     """Paddle's own; its weight decay has another name."""
     groups = [{"lamb_weight_decay" if key == "weight_decay" else key: value for key, value in g.items()} for g in groups]

@@ -19,7 +19,7 @@ from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
 from mobilenetv3_ref.train.evaluate import count_right, judge_batch
 from mobilenetv3_ref.train.guard import Guard, first_offender
-from mobilenetv3_ref.train.optimizer import build_optimizer
+from mobilenetv3_ref.train.optimizer import build_optimizer, scale_rates
 from mobilenetv3_ref.train.precision import Precision
 from mobilenetv3_ref.train.schedule import build_schedule, follow_rates, learning_rate, load_schedule_state, schedule_state
 from mobilenetv3_ref.train.state import (
@@ -61,6 +61,7 @@ __all__ = [
     "optimizer_arrays",
     "parallel",
     "place_model",
+    "scale_rates",
     "schedule_state",
     "share_dropout",
     "started",

@@ -79,10 +79,15 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
     """
     optimizer = _optimizer(parameter_groups(model, config), config)
-    if any(group["lr_factor"] != 1.0 for group in optimizer.param_groups):
-        optimizer.register_step_pre_hook(_scale_rates)
-        optimizer.register_step_post_hook(_share_rates)
+    optimizer.register_step_pre_hook(_scale_rates)
+    optimizer.register_step_post_hook(_share_rates)
     return optimizer
+
+
+def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply the rates of all parameters from now on; the schedule does not show it."""
+    for group in optimizer.param_groups:
+        group["lr_factor"] *= factor
 
 
 def _optimizer(groups: list[dict], config: OptimizerConfig) -> torch.optim.Optimizer:
