@@ -20,6 +20,7 @@ import numpy as np
 from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.tracking import TRACKED
 from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TEXT_LOG
 
 FORMAT = "mobilenetv3-checkpoint-1"
@@ -160,7 +161,7 @@ class CheckpointFolder:
         """
         if source is not None and source.resolve().parent == self.folder.resolve():
             return None
-        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, EVENTS, *SCALARS)]
+        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, EVENTS, TRACKED, *SCALARS)]
         found = [path for path in (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs) if path.exists()]
         if not found:
             return None

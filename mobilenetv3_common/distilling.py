@@ -51,7 +51,13 @@ def _teacher(framework: Framework, config: TrainConfig, index: DatasetIndex, ran
     named = known if config.match_classes != "position" else None
     if named is not None and (said := difference(named, index.classes, f"--teacher {path}", str(index.source))):
         raise UserError(f"{said}: a teacher must know the classes of the training pictures in their order")
-    changes: dict[str, Any] = {"pretrained": path, "reset_classifier": False, "param_groups": None, "sync_bn": False}
+    changes: dict[str, Any] = {
+        "pretrained": path,
+        "reset_classifier": False,
+        "param_groups": None,
+        "sync_bn": False,
+        "grad_checkpointing": False,
+    }
     if config.teacher_model is not None:
         changes |= {"model": config.teacher_model, "width_mult": 1.0}
     if is_checkpoint(path):

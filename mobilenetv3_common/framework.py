@@ -35,12 +35,15 @@ class Framework(Protocol):
 
     # --- processes ---
 
-    def started(self, device: str = "auto", timeout: float = 1800.0) -> contextlib.AbstractContextManager[parts.Ranks]:
+    def started(
+        self, device: str = "auto", timeout: float = 1800.0, deterministic: bool = False
+    ) -> contextlib.AbstractContextManager[parts.Ranks]:
         """Choose the device (``"auto"``, ``"cpu"`` or ``"gpu"``), and join the other ranks where a launcher started several.
 
         Args:
             device: where to compute.
             timeout: seconds that a rank waits for the others in a collective operation.
+            deterministic: whether a GPU computes by kernels that repeat to the last bit alone.
 
         Raises:
             UserError: ``device`` is gpu and there is none; inside the block, another rank did not answer in time.
@@ -59,7 +62,8 @@ class Framework(Protocol):
         """The network with its starting weights, float32: fresh from ``config.seed``, or those of ``config.pretrained``.
 
         Args:
-            config: of the run; its BatchNorm settings (``sync_bn``, ``bn_momentum``, ``freeze_bn``) are applied.
+            config: of the run; its BatchNorm settings (``sync_bn``, ``bn_momentum``, ``freeze_bn``), ``grad_checkpointing`` and
+                ``channels_last`` are applied.
             num_classes: outputs.
             builder: makes the network; that of ``config.model`` where None.
 
@@ -72,6 +76,9 @@ class Framework(Protocol):
 
     def parallel(self, model: Network, ranks: Own) -> Network:
         """The model as training calls it: with several ranks, wrapped so that the backward pass averages gradients over them."""
+
+    def compiled(self, model: Network) -> Network:
+        """The model with the same weights as ``config.compile`` calls it in training."""
 
     def train_mode(self, model: Network, freeze_bn: bool) -> None:
         """Set a model to training mode; with ``freeze_bn`` its BatchNorm layers to evaluation mode."""

@@ -181,7 +181,7 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
     run.source = find_checkpoint(config.resume, config.output_dir) if config.resume else None
     if run.source is not None:
         restore(run, read_checkpoint(run.source), str(run.source))
-    run.parallel = framework.parallel(model, ranks)
+    run.parallel = framework.parallel(framework.compiled(model) if config.compile else model, ranks)
     return run
 
 

@@ -16,6 +16,7 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.param_groups import FORM, GroupRule, parse_rules
 from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, TTA, EvalPreset, TrainPreset
 from mobilenetv3_common.ranges import Range
+from mobilenetv3_common.tracking import TRACKERS, trackers_of
 
 OPTIMIZERS = ("sgd", "rmsprop", "adamw", "adam", "adadelta", "lamb", "lion")
 SCHEDULES = ("constant", "step", "exponential", "cosine", "multistep", "polynomial", "onecycle", "restarts")
@@ -278,6 +279,12 @@ class TrainConfig:
     device: str = _device("auto", "auto takes a GPU where there is one", ("auto", "cpu", "gpu"))
     amp_level: str = _device("O0", "O0 float32, O1 automatic mixed precision, O2 weights in half precision", ("O0", "O1", "O2"))
     amp_dtype: str = _device("float16", "half-precision type", ("float16", "bfloat16"))
+    grad_checkpointing: bool = _device(
+        False, "compute each block again in the backward pass in the place of keeping what is in it: less memory, equal gradients"
+    )
+    deterministic: bool = _device(False, "GPU: kernels that repeat to the last bit alone, some of them slower")
+    channels_last: bool = _device(False, "reference: pictures, weights and activations with channels last in memory")
+    compile: bool = _device(False, "reference: train with torch.compile; it needs a C++ compiler, and minutes at the first update")
     threads: int = _device(0, "CPU threads of a rank's computations; 0 leaves the framework's choice", within="[0, 1024]")
     seed: int = _run(0, "of order, augmentation, dropout and fresh weights, 0 or more", within="[0, 4294967295]")
     output_dir: str = _run("output", "checkpoints, logs and the effective config go here", metavar="DIR")
@@ -298,6 +305,9 @@ class TrainConfig:
     eval_raw: bool = _run(False, "with a moving average, evaluate the weights themselves too")
     eval_every: int = _run(1, "epochs between evaluations; the last is always evaluated", within=COUNT)
     check_every: int = _run(1, "updates between checks that logits and gradients are finite", within=COUNT)
+    log_to: str | None = _run(
+        None, f"experiment trackers that get the figures too: one or more of {', '.join(TRACKERS)}", metavar="NAME,NAME"
+    )
     roll_back: int = _run(
         0, "how often a run that diverges goes back to its last good checkpoint and on with a lower rate", within="[0, 1000]"
     )
@@ -341,6 +351,7 @@ class TrainConfig:
             self.batch_size,
         )
         # What the parts themselves refuse.
+        trackers_of(self.log_to)
         self.optimizer_config(1)
         self.schedule_config(MANY)
         self.train_preset, self.eval_preset  # noqa: B018

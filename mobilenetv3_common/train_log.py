@@ -12,13 +12,14 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.tracking import Tracker, failing, open_trackers
 
 JSON_LINES = "train_log.jsonl"
 TEXT_LOG = "train.log"
@@ -70,6 +71,8 @@ class TrainLog:
         updates_per_epoch: of the run.
         resumed_at: updates done before this start; later lines of an earlier start are dropped.
         to_evaluate: whether the evaluation at ``resumed_at`` is to be repeated; its lines are dropped too.
+        trackers: of ``tracking.TRACKERS``, that get the figures too.
+        settings: of the run, for them.
     """
 
     folder: Path | None
@@ -77,6 +80,9 @@ class TrainLog:
     updates_per_epoch: int
     resumed_at: int = 0
     to_evaluate: bool = False
+    trackers: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    _trackers: list[Tracker] = field(default_factory=list)
     _writers: list[Any] = field(default_factory=list)
     _bar: Any = None
 
@@ -88,6 +94,7 @@ class TrainLog:
         for name in TABLES:
             self._drop_later(self.folder / name, functools.partial(self._place_of_row, name))
         self._writers = _scalar_writers(self.folder, self.resumed_at)
+        self._trackers = open_trackers(self.trackers, self.folder, self.settings)
         if sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -213,13 +220,25 @@ class TrainLog:
         self.scalars(kind, update, figures)
 
     def scalars(self, kind: str, update: int, figures: dict[str, float]) -> None:
-        """Points for VisualDL and TensorBoard, under ``kind/name``."""
+        """Points for VisualDL, TensorBoard and the trackers, under ``kind/name``. A tracker that fails is given up."""
         with _writing(f"{self.folder}/{{{','.join(SCALARS)}}}"):
             for writer in self._writers:
                 for name, value in figures.items():
                     writer.add_scalar(f"{kind}/{name}", value, update)
 
+        for tracker in list(self._trackers):
+            try:
+                tracker.log({f"{kind}/{name}": value for name, value in figures.items()}, update)
+            except Exception as error:  # noqa: BLE001 - its server is gone, its disk full: the run matters more
+                self._trackers.remove(tracker)
+                self.line(f"{tracker.name} failed ({' '.join(str(error).split())[:200]}): the run goes on without it")
+
     def close(self) -> None:
+        for tracker in self._trackers:
+            try:
+                tracker.close(failing())
+            except Exception as error:  # noqa: BLE001 - what it has is kept, and so is the run
+                self.line(f"{tracker.name} failed at its end ({' '.join(str(error).split())[:200]})")
         for writer in self._writers:
             writer.close()
         if self._bar is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
 from mobilenetv3_common.run_lock import run_lock
 from mobilenetv3_common.sampling import RunPlan
+from mobilenetv3_common.tracking import require_installed, trackers_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
 
@@ -40,9 +42,13 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
     Raises:
         UserError: something given cannot be used, or the run diverged.
     """
+    require_installed(trackers_of(config.log_to))
     raise_file_limit()
     stop = StopRequest().listen()
-    with framework.started(config.device, config.rank_timeout) as ranks, run_lock(config.output_dir, ranks.first):
+    with (
+        framework.started(config.device, config.rank_timeout, config.deterministic) as ranks,
+        run_lock(config.output_dir, ranks.first),
+    ):
         run = build_run(framework, config, ranks, builder)
         if config.check_data:
             check_pictures((run.train_index, run.val_index), config, ranks)
@@ -80,7 +86,8 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
 def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:
     """The log of a run that begins, or goes on, where it stands."""
     where = None if folder is None else folder.folder
-    return TrainLog(where, run.config.epochs, run.updates_per_epoch, run.update, run.to_evaluate)
+    trackers, settings = trackers_of(run.config.log_to), dataclasses.asdict(run.config)
+    return TrainLog(where, run.config.epochs, run.updates_per_epoch, run.update, run.to_evaluate, trackers, settings)
 
 
 def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:

@@ -83,6 +83,7 @@ def test_functions_are_as_they_were_afterwards_whatever_they_raise(context):
         ({"warmup_epochs": 1, "epochs": 2}, "warm-up"),
         ({"auto_augment": "ra"}, "randaugment"),
         ({"freeze_bn": True}, "freezing"),
+        ({"grad_checkpointing": True}, "gradient checkpointing"),
         ({"bias_weight_decay": 0.0}, "bias weight decay"),
         ({"optimizer": "adamw"}, "adamw"),
         ({"lr_schedule": "step"}, "step schedule"),

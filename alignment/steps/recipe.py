@@ -40,7 +40,7 @@ REPLACED = (
     "framework", "num_classes", "pretrained", "reset_classifier", "data_path", "on_bad_image", "workers", "resize_size",
     "crop_size", "batch_size", "mix_group", "sync_bn", "device", "amp_level", "amp_dtype", "threads", "seed", "output_dir",
     "resume", "print_every", "save_every", "keep", "keep_best", "early_stop", "eval_raw", "eval_every", "check_every",
-    "roll_back",
+    "roll_back", "deterministic", "channels_last", "compile", "log_to",
 )  # fmt: skip
 BITS = 4  # ... and to how many significant bits its numbers are rounded, so that float32 holds what is computed from them
 MOST_BETA, LEAST_EPS = 0.96875, 2.0**-10  # as in ``RECIPE``: powers of beta, and gradients that are zero but for rounding
@@ -116,6 +116,7 @@ def topics(config: TrainConfig) -> list[str]:
         "moving average": config.ema_decay,
         "freezing": config.freeze_bn,
         "freezing by name": any(rule.frozen for rule in parse_rules(config.param_groups)),
+        "gradient checkpointing": config.grad_checkpointing,
         "label smoothing": config.label_smoothing,
         "dropout": config.dropout,
         "mixup": config.mixup_alpha,

@@ -49,12 +49,13 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
+def started(device: str = "auto", timeout: float = 1800.0, deterministic: bool = False) -> Iterator[Ranks]:
     """Choose the device, and join the other ranks where ``paddle.distributed.launch`` has started this process.
 
     Args:
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
         timeout: seconds that a rank waits for the others in a collective operation.
+        deterministic: whether a GPU computes by kernels that repeat to the last bit alone.
 
     Raises:
         UserError: ``device`` is gpu and there is none.
@@ -66,13 +67,25 @@ def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
     chosen = "gpu" if found and device != "cpu" else "cpu"
     os.environ["PADDLE_PG_TIMEOUT"] = str(int(timeout * 1000))  # NCCL's; for gloo see meet
     environment = dist.ParallelEnv()
-    with naming_lost_ranks(timeout):
+    with naming_lost_ranks(timeout), repeating(deterministic and chosen == "gpu"):
         if environment.world_size > 1:
             paddle.set_device(f"gpu:{environment.device_id}" if chosen == "gpu" else "cpu")
             dist.init_parallel_env()
         else:
             paddle.set_device(chosen)
         yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+
+
+@contextlib.contextmanager
+def repeating(deterministic: bool) -> Iterator[None]:
+    """Inside the block, where asked for, operations on a GPU repeat to the last bit."""
+    names = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic") if deterministic else ()
+    before = paddle.get_flags(list(names)) if names else {}  # a Paddle without CUDA does not know them
+    paddle.set_flags(dict.fromkeys(names, 1))
+    try:
+        yield
+    finally:
+        paddle.set_flags(before)
 
 
 _meetings = 0

@@ -7,9 +7,10 @@ import functools
 import paddle
 from paddle import nn
 
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
-from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.train_config import TrainConfig, flag_of
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D, share_dropout
@@ -19,6 +20,7 @@ from mobilenetv3_paddle.train.evaluate import count_right, judge_batch
 from mobilenetv3_paddle.train.guard import Guard, first_offender
 from mobilenetv3_paddle.train.optimizer import build_optimizer, scale_rates
 from mobilenetv3_paddle.train.precision import Precision
+from mobilenetv3_paddle.train.recompute import recompute_blocks
 from mobilenetv3_paddle.train.schedule import build_schedule, follow_rates, learning_rate, load_schedule_state, schedule_state
 from mobilenetv3_paddle.train.state import (
     load_model_arrays,
@@ -47,6 +49,7 @@ __all__ = [
     "build_optimizer",
     "build_schedule",
     "check_config",
+    "compiled",
     "count_right",
     "first_offender",
     "follow_rates",
@@ -68,7 +71,14 @@ __all__ = [
 
 
 def check_config(config: TrainConfig, ranks: Ranks) -> None:
-    """Paddle trains with every setting on every device, but for mixed precision, which ``Precision`` refuses."""
+    """Refuse what torch alone has; mixed precision is ``Precision``'s matter.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    for name in ("channels_last", "compile"):
+        if getattr(config, name):
+            raise UserError(f"{flag_of(name)} is for --framework ref alone: leave it out")
 
 
 def build_model(config: TrainConfig, num_classes: int, builder: Builder | None = None) -> nn.Layer:
@@ -101,6 +111,8 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     for name, parameter in model.named_parameters():
         if rule_of(name, rules).frozen:
             parameter.stop_gradient = True
+    if config.grad_checkpointing:
+        recompute_blocks(model)
     return model
 
 
@@ -115,6 +127,11 @@ def parallel(model: nn.Layer, ranks: Ranks) -> nn.Layer:
         return model
     meet()
     return paddle.DataParallel(model)
+
+
+def compiled(model: nn.Layer) -> nn.Layer:
+    """The model itself: Paddle's compilers gain nothing here, and ``check_config`` refuses ``--compile``."""
+    return model
 
 
 def train_mode(model: nn.Layer, freeze_bn: bool) -> None:

@@ -52,12 +52,13 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
+def started(device: str = "auto", timeout: float = 1800.0, deterministic: bool = False) -> Iterator[Ranks]:
     """Choose the device, and join the other ranks where ``torchrun`` has started this process.
 
     Args:
         device: ``"auto"``, ``"cpu"`` or ``"gpu"``.
         timeout: seconds that a rank waits for the others in a collective operation.
+        deterministic: whether a GPU computes by kernels that repeat to the last bit alone.
 
     Raises:
         UserError: ``device`` is gpu and there is none.
@@ -68,14 +69,30 @@ def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
         raise UserError("--device gpu: this torch finds no GPU; install a CUDA build on a GPU machine or use --device cpu")
     chosen = "gpu" if found and device != "cpu" else "cpu"
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Ranks(device=chosen)
+        with repeating(deterministic):
+            yield Ranks(device=chosen)
         return
     if chosen == "gpu":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    with naming_lost_ranks(timeout):
+    with naming_lost_ranks(timeout), repeating(deterministic):
         dist.init_process_group("nccl" if chosen == "gpu" else "gloo", timeout=datetime.timedelta(seconds=timeout))
         yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
         dist.barrier()  # nobody leaves before all are done; the command then ends without destructors (exit_on_user_error)
+
+
+@contextlib.contextmanager
+def repeating(deterministic: bool) -> Iterator[None]:
+    """Inside the block, where asked for, operations repeat to the last bit, and one that cannot raises an error."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first matrix is multiplied
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
 
 
 def average_statistics(model: torch.nn.Module, ranks: Ranks) -> None:

@@ -14,13 +14,14 @@ from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_ref.data import ImageDataset, build_loader
 from mobilenetv3_ref.loss import CrossEntropyLoss, DistillationLoss
-from mobilenetv3_ref.models import MODELS, share_dropout
+from mobilenetv3_ref.models import MODELS, SharedDropout, share_dropout
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
 from mobilenetv3_ref.train.evaluate import count_right, judge_batch
 from mobilenetv3_ref.train.guard import Guard, first_offender
 from mobilenetv3_ref.train.optimizer import build_optimizer, scale_rates
 from mobilenetv3_ref.train.precision import Precision
+from mobilenetv3_ref.train.recompute import recompute_blocks
 from mobilenetv3_ref.train.schedule import build_schedule, follow_rates, learning_rate, load_schedule_state, schedule_state
 from mobilenetv3_ref.train.state import (
     load_model_arrays,
@@ -49,6 +50,7 @@ __all__ = [
     "build_optimizer",
     "build_schedule",
     "check_config",
+    "compiled",
     "count_right",
     "first_offender",
     "follow_rates",
@@ -70,13 +72,15 @@ __all__ = [
 
 
 def check_config(config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse synchronised BatchNorm on a CPU; mixed precision is ``Precision``'s matter.
+    """Refuse synchronised BatchNorm on a CPU, and what cannot be compiled; mixed precision is ``Precision``'s matter.
 
     Raises:
         UserError: naming the setting.
     """
     if config.sync_bn and ranks.device == "cpu":
         raise UserError("--sync-bn: torch's SyncBatchNorm needs a GPU; use --freeze-bn, or leave it out")
+    if config.compile and config.grad_checkpointing:
+        raise UserError("--compile and --grad-checkpointing exclude each other (torch.compile plans memory itself): leave one out")
 
 
 def build_model(config: TrainConfig, num_classes: int, builder: Builder | None = None) -> nn.Module:
@@ -108,7 +112,17 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     for name, parameter in model.named_parameters():
         if rule_of(name, rules).frozen:
             parameter.requires_grad = False
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model) if config.sync_bn else model
+    if config.sync_bn:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    if config.grad_checkpointing:
+        recompute_blocks(model)
+    return in_channels_last(model) if config.channels_last else model
+
+
+def in_channels_last(model: nn.Module) -> nn.Module:
+    """The model itself, its weights and each batch that it is given with channels last in memory; values stay."""
+    model.register_forward_pre_hook(lambda layer, inputs: tuple(x.contiguous(memory_format=torch.channels_last) for x in inputs))
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def place_model(model: nn.Module, ranks: Ranks) -> nn.Module:
@@ -119,6 +133,14 @@ def place_model(model: nn.Module, ranks: Ranks) -> nn.Module:
 def parallel(model: nn.Module, ranks: Ranks) -> nn.Module:
     """The model as training calls it: with several ranks, wrapped so that the backward pass averages gradients over them."""
     return DistributedDataParallel(model, broadcast_buffers=False) if ranks.world_size > 1 else model
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """The model as training calls it with ``--compile``: the same weights; dropout's numbers are drawn outside of the graphs."""
+    for layer in model.modules():
+        if isinstance(layer, SharedDropout):
+            layer.forward = torch.compiler.disable(layer.forward)  # type: ignore[method-assign]
+    return torch.compile(model)
 
 
 def train_mode(model: nn.Module, freeze_bn: bool) -> None:

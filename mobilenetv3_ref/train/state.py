@@ -84,7 +84,8 @@ def load_optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer, pr
             with torch.no_grad():
                 parameter.copy_(value)
         else:
-            optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
+            own = value if kind == "step" else torch.empty_like(parameter, requires_grad=False).copy_(value)  # its memory format
+            optimizer.state[parameter][kind] = own
 
 
 def _first_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, str, tuple[int, ...]]]:
