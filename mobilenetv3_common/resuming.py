@@ -6,7 +6,9 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from mobilenetv3_common.checkpoint import checkpoint_classes
+import numpy as np
+
+from mobilenetv3_common.checkpoint import Checkpoint, checkpoint_classes
 from mobilenetv3_common.class_names import are_numbers, difference
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
@@ -19,6 +21,36 @@ _FREE_ON_RESUME = (
     "check_data", "rank_timeout", "picture_cache", "picture_cache_gb", "keep_best", "early_stop", "eval_raw",
     "teacher", "roll_back", "roll_back_factor", "grad_checkpointing", "deterministic", "log_to",
 )  # fmt: skip
+
+
+def refuse_damaged(checkpoint: Checkpoint, source: str) -> None:
+    """Refuse a checkpoint that holds what no run writes: tensors that are not finite numbers, and values of other kinds.
+
+    Raises:
+        UserError: naming the tensor or the value.
+    """
+    again = "resume from another one in its folder"
+    for name, array in checkpoint.arrays.items():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise UserError(f"checkpoint {source} is damaged: tensor {name} holds no finite numbers: {again}")
+    meta = checkpoint.meta
+    sound = {
+        **{key: _is_count(meta.get(key, 0)) for key in ("rollbacks", "stale")},
+        "rate_factor": _is_number(meta.get("rate_factor", 1.0)) and 0 < meta.get("rate_factor", 1.0) <= 1,
+        **{key: isinstance(meta.get(key, {}), dict) for key in ("config", "schedule", "scaler", "data")},
+        "classes": isinstance(meta.get("classes", []), list),
+    }
+    for key, holds in sound.items():
+        if not holds:
+            raise UserError(f"checkpoint {source} is damaged: its {key} is {str(meta[key])[:80]}: {again}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**9
 
 
 def refuse_other_run(meta: dict[str, Any], config: TrainConfig, framework: str, global_batch: int, source: str) -> None:

@@ -17,6 +17,7 @@ from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
 from mobilenetv3_common.resuming import (
+    refuse_damaged,
     refuse_impossible_place,
     refuse_other_classes,
     refuse_other_data,
@@ -255,6 +256,7 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
         UserError: it is another run's: of another framework, model, batch, optimizer or schedule.
     """
     framework, meta, config = run.framework, checkpoint.meta, run.config
+    refuse_damaged(checkpoint, source)
     refuse_other_run(meta, config, framework.NAME, run.global_batch, source)
     refuse_other_data(meta, config, run.train_index.classes, run.data_digests, source)
     refuse_other_teacher(meta, config.teacher, run.teacher_digest, source)

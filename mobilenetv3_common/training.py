@@ -13,6 +13,7 @@ from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, 
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.errors import Diverged
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
+from mobilenetv3_common.files import ensure_writable_dir
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
@@ -52,6 +53,8 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         run = build_run(framework, config, ranks, builder)
         if config.check_data:
             check_pictures((run.train_index, run.val_index), config, ranks)
+        if config.picture_cache is not None:
+            ensure_writable_dir(config.picture_cache)
         folder = CheckpointFolder(config.output_dir, config.keep, config.keep_best) if ranks.first else None
         earlier = folder.set_aside(run.source) if folder is not None else None
         if folder is not None:
