@@ -12,15 +12,15 @@ import paddle
 from paddle import nn
 from paddle.distributed.fleet.utils import recompute
 
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.blocks import blocks_of
 from mobilenetv3_common.weights import is_statistic
 
 
 def recompute_blocks(model: nn.Layer) -> int:
     """Make a model keep the inputs of its blocks alone in training, in place (Chen et al., 2016).
 
-    Blocks are the layers with layers inside in each ``Sequential`` at the top of the model. Gradients, running statistics and
-    random numbers are those of a model without it.
+    Blocks are those of ``mobilenetv3_common.blocks``. Gradients, running statistics and random numbers are those of a model
+    without it.
 
     Returns:
         The number of blocks.
@@ -28,10 +28,7 @@ def recompute_blocks(model: nn.Layer) -> int:
     Raises:
         UserError: the model has none.
     """
-    chains = [model] if isinstance(model, nn.Sequential) else [c for c in model.children() if isinstance(c, nn.Sequential)]
-    blocks = [block for chain in chains for block in chain.children() if list(block.children())]
-    if not blocks:
-        raise UserError("--grad-checkpointing: the network has no Sequential of blocks at its top; leave it out")
+    blocks = blocks_of(model, nn.Sequential)
     for block in blocks:
         block.forward = types.MethodType(_recomputed, block)
     return len(blocks)
