@@ -7,7 +7,7 @@ from typing import Any
 from mobilenetv3_common.errors import UserError
 
 
-def blocks_of(model: Any, sequential: type) -> list[Any]:
+def blocks_of(model: Any, sequential: Any) -> list[Any]:
     """The layers with layers inside in each sequence at the top of a model, or in the model itself where it is one.
 
     Args:
