@@ -23,8 +23,13 @@ _FREE_ON_RESUME = (
 )  # fmt: skip
 
 
-def refuse_damaged(checkpoint: Checkpoint, source: str) -> None:
+def refuse_damaged(checkpoint: Checkpoint, schedule: type, source: str) -> None:
     """Refuse a checkpoint that holds what no run writes: tensors that are not finite numbers, and values of other kinds.
+
+    Args:
+        checkpoint: as it was read.
+        schedule: what the framework's state of a schedule is.
+        source: names the checkpoint in the message.
 
     Raises:
         UserError: naming the tensor or the value.
@@ -37,7 +42,8 @@ def refuse_damaged(checkpoint: Checkpoint, source: str) -> None:
     sound = {
         **{key: _is_count(meta.get(key, 0)) for key in ("rollbacks", "stale")},
         "rate_factor": _is_number(meta.get("rate_factor", 1.0)) and 0 < meta.get("rate_factor", 1.0) <= 1,
-        **{key: isinstance(meta.get(key, {}), dict) for key in ("config", "schedule", "scaler", "data")},
+        **{key: isinstance(meta.get(key, {}), dict) for key in ("config", "scaler", "data")},
+        "schedule": "schedule" not in meta or isinstance(meta["schedule"], schedule),
         "classes": isinstance(meta.get("classes", []), list),
     }
     for key, holds in sound.items():

@@ -256,7 +256,7 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
         UserError: it is another run's: of another framework, model, batch, optimizer or schedule.
     """
     framework, meta, config = run.framework, checkpoint.meta, run.config
-    refuse_damaged(checkpoint, source)
+    refuse_damaged(checkpoint, type(framework.schedule_state(run.optimizer, run.schedule)["schedule"]), source)
     refuse_other_run(meta, config, framework.NAME, run.global_batch, source)
     refuse_other_data(meta, config, run.train_index.classes, run.data_digests, source)
     refuse_other_teacher(meta, config.teacher, run.teacher_digest, source)
