@@ -191,6 +191,8 @@ def test_it_prints(chromium, failed):
         assert printed.startswith(b"%PDF") and len(printed) > 20_000
         hidden = page.evaluate("getComputedStyle(document.querySelector('.skip')).display")
         assert hidden == "none"
+        keys = page.evaluate("[...document.querySelectorAll('.key')].map(key => getComputedStyle(key).printColorAdjust)")
+        assert keys and set(keys) == {"exact"}, "a legend without its colours"
 
 
 def test_the_checks_can_fail(chromium, tmp_path):

@@ -54,7 +54,7 @@ summary:focus-visible,a:focus-visible,.scroll:focus-visible{outline:3px solid va
 --c:#1a7f37;--d:#8250df}.skip{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}
 td,td.w{min-width:0}.only{display:none}.scroll{overflow:visible}table{font-size:.7rem}th,td{padding:.15rem .3rem}
 h2,summary{break-after:avoid}
-.verdict,td.good,td.bad,tr.wrong td{print-color-adjust:exact}@page{size:A4;margin:12mm}}
+.verdict,td.good,td.bad,tr.wrong td,.key{print-color-adjust:exact}@page{size:A4;margin:12mm}}
 """
 
 
