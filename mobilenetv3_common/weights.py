@@ -35,7 +35,7 @@ MINDSPORE_STATISTICS = {"moving_mean": "running_mean", "moving_variance": "runni
 
 def is_statistic(name: str) -> bool:
     """Whether a name, in either framework's naming, is that of a running mean or variance of BatchNorm."""
-    return name.rpartition(".")[2] in (*TORCH_STATISTICS, *PADDLE_STATISTICS)
+    return name.rpartition(".")[2] in (*TORCH_STATISTICS, *PADDLE_STATISTICS, *MINDSPORE_STATISTICS)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""ResNet in MindSpore against torchvision's, for pictures of 32 pixels or of ImageNet: models, metric, loss and updates.
+"""ResNet in MindSpore against torchvision's, for pictures of 32 pixels or of ImageNet: all six steps.
 
 ``projects/resnet50/project.py`` holds Paddle's port against the same reference. The extra is needed:
 ``pip install -c constraints.txt -e '.[mindspore]'``.
@@ -10,9 +10,11 @@ from pathlib import Path
 
 from alignment.frameworks.mindspore import MindSpore  # isort: skip  (before anything of Paddle)
 
+import mobilenetv3_ref.data
 import mobilenetv3_ref.loss
 import mobilenetv3_ref.metric
 import mobilenetv3_ref.train
+import projects.resnet50.in_mindspore.data
 import projects.resnet50.in_mindspore.loss
 import projects.resnet50.in_mindspore.metric
 import projects.resnet50.in_mindspore.train
@@ -39,12 +41,14 @@ PROJECT = Project(
     name="resnet50_mindspore",
     port=Side(
         MindSpore(),
+        data=projects.resnet50.in_mindspore.data,
         metric=projects.resnet50.in_mindspore.metric,
         loss=projects.resnet50.in_mindspore.loss,
         train=projects.resnet50.in_mindspore.train,
     ),
     reference=Side(
         Torch(),
+        data=mobilenetv3_ref.data,
         metric=mobilenetv3_ref.metric,
         loss=mobilenetv3_ref.loss,
         train=mobilenetv3_ref.train,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 
@@ -14,14 +17,17 @@ class CrossEntropyLoss(nn.Cell):
     Args:
         label_smoothing: share of the label spread over all classes, 0..1.
         ignore_index: samples with this hard label count for nothing.
+        weight: of each class, above 0. Hard labels: the mean is over the weights of the samples' labels, and smoothing
+            weighs each class by its own; soft labels: over the samples.
     """
 
-    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100) -> None:
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100, weight: Sequence[float] | None = None) -> None:
         super().__init__()
         if not 0.0 <= label_smoothing <= 1.0:
             raise ValueError(f"label_smoothing must lie between 0 and 1, found {label_smoothing}")
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
+        self.weight = None if weight is None else Tensor(np.asarray(weight, dtype=np.float64))
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss, a scalar.
@@ -31,20 +37,26 @@ class CrossEntropyLoss(nn.Cell):
             labels: int64 (N,) class numbers, or floating (N, classes) rows of class probabilities.
 
         Returns:
-            Mean over the samples (hard labels: over those not ignored; NaN where all are, as torch has it).
+            Mean over the samples (hard labels: over those not ignored, by their classes' weights; NaN where all are, as torch
+            has it).
         """
         smooth = self.label_smoothing
         shifted = logits - ops.stop_gradient(logits.max(axis=1, keepdims=True))
         log_sum = ops.log(ops.exp(shifted).sum(axis=1))
+        ones = ops.ones_like(ops.stop_gradient(shifted[0]))
+        weight = ones if self.weight is None else self.weight.astype(logits.dtype)
         if labels.ndim == 2:
+            labels = labels * weight
             loss = labels.sum(axis=1) * log_sum - (labels * shifted).sum(axis=1)
             kept = ops.ones_like(loss)
         else:
             counted = labels != self.ignore_index
-            index = ops.where(counted, labels, ops.zeros_like(labels)).expand_dims(1)
-            loss = log_sum - ops.gather_elements(shifted, 1, index).squeeze(1)
-            kept = counted.astype(loss.dtype)
+            index = ops.where(counted, labels, ops.zeros_like(labels))
+            counts = ops.gather(weight, index, 0)
+            loss = (log_sum - ops.gather_elements(shifted, 1, index.expand_dims(1)).squeeze(1)) * counts
+            kept = counted.astype(loss.dtype) * counts
         if smooth > 0.0:
-            loss = loss * (1.0 - smooth) + (log_sum - shifted.mean(axis=1)) * smooth
+            spread = log_sum * weight.mean() - (shifted * weight).mean(axis=1)
+            loss = loss * (1.0 - smooth) + spread * smooth
         loss = ops.where(kept > 0, loss, ops.zeros_like(loss))
         return loss.sum() / kept.sum()

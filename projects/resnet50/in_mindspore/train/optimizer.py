@@ -179,6 +179,13 @@ MOVES: dict[str, Callable[[Own, Tensor, float, OptimizerConfig], Tensor]] = {
 }
 
 
+def accumulators(config: OptimizerConfig) -> tuple[str, ...]:
+    """What an optimizer remembers of each parameter after an update."""
+    if config.name in ("sgd", "lion"):
+        return ("momentum",) if config.momentum or config.name == "lion" else ()
+    return {"rmsprop": ("mean_square", "velocity"), "adadelta": ("moved", "mean_square")}.get(config.name, ("first", "second"))
+
+
 def build_optimizer(model: nn.Cell, config: OptimizerConfig) -> Optimizer:
     """The optimizer for a model's trainable parameters.
 

@@ -8,6 +8,7 @@ import mindspore
 from mindspore import Tensor, nn, ops
 
 from projects.resnet50.in_mindspore.train.optimizer import Optimizer, times, trainable
+from projects.resnet50.in_mindspore.train.precision import Precision
 
 Batch = tuple[Tensor, Tensor]
 
@@ -16,6 +17,7 @@ def accumulate_gradients(
     model: nn.Cell,
     criterion: nn.Cell,
     batches: Sequence[Batch],
+    precision: Precision | None = None,
     begin: Callable[[int], None] = lambda number: None,
     watch: Callable[[Tensor, Tensor], None] = lambda logits, labels: None,
 ) -> Tensor:
@@ -25,6 +27,7 @@ def accumulate_gradients(
         model: in training or evaluation mode, as the caller set it.
         criterion: loss of (logits, labels), a mean over the samples.
         batches: (images, labels) a micro-batch, at least one.
+        precision: float32, the only one.
         begin: called with the number of each micro-batch before it.
         watch: called with the logits and labels of each micro-batch after it.
 
@@ -52,7 +55,9 @@ def accumulate_gradients(
     return total
 
 
-def apply_update(model: nn.Cell, optimizer: Optimizer, clip_norm: float | None = None) -> None:
+def apply_update(
+    model: nn.Cell, optimizer: Optimizer, clip_norm: float | None = None, precision: Precision | None = None
+) -> None:
     """Clip the gradients' global norm to ``clip_norm`` where given, add the L1 penalty, update the parameters, clear the
     gradients."""
     with mindspore._no_grad():
