@@ -1,4 +1,4 @@
-"""Which pictures a split has, in which order, with which labels: ImageNet folders, list files or tar shards."""
+"""Which pictures a split has, in which order, with which labels: ImageNet folders, list files, tar shards or CIFAR-10."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mobilenetv3_common.cifar import Rows, find_batches, read_batches, published_test
 from mobilenetv3_common.class_folders import pictures_of_classes
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.columns import Builder, Labels, Names
@@ -44,7 +45,7 @@ class DatasetIndex:
         classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
         source: the folder or list file that was read.
         named: whether ``classes`` are names; False where a list has numbers alone.
-        places: where in its shards each sample is; None for files.
+        places: where in its shards, or in the batches of CIFAR-10, each sample is; None for files.
     """
 
     root: Path
@@ -53,7 +54,7 @@ class DatasetIndex:
     classes: tuple[str, ...]
     source: Path = Path()
     named: bool = True
-    places: Places | None = field(default=None, compare=False, repr=False)
+    places: Places | Rows | None = field(default=None, compare=False, repr=False)
     _known: _Digest | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -107,7 +108,8 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     ``SPLIT_list.txt`` (lines of ``relative/path label``) is used where it exists, else the folder ``SPLIT/CLASS/*``
     with classes and files in sorted order, as torchvision's ``ImageFolder`` orders them. Beside list files, ``classes.txt``
     gives the classes' names, one a line; without it their numbers are their names. Where there is neither list nor folder,
-    the tar shards ``SPLIT-*.tar`` are read, in the order of their names, with ``classes.txt`` as beside list files.
+    the tar shards ``SPLIT-*.tar`` are read, in the order of their names, with ``classes.txt`` as beside list files; or CIFAR-10's
+    Python batches, in the data path or in its ``cifar-10-batches-py``. Folders of CIFAR-10 may be called ``train`` and ``test``.
 
     Args:
         data_path: a folder in ImageNet layout, with list files or with shards.
@@ -127,6 +129,8 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
         return _from_list(root, root / f"{split}_list.txt", num_classes)
     if not (root / split).is_dir() and (shards := find_shards(root, split)):
         return _from_shards(root, split, shards, num_classes)
+    if not (root / split).is_dir() and (batches := find_batches(root)):
+        return _from_cifar(root, split, batches, num_classes)
     return _from_folders(root, split, num_classes)
 
 
@@ -199,12 +203,19 @@ def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
     if _numbered(root, "train"):
         return _listed_classes(root / CLASSES_FILE, 1) if (root / CLASSES_FILE).is_file() else None
     if not (root / "train").is_dir():
-        return None
+        return index_dataset(root, "train").classes if find_batches(root) else None
     return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir()))
 
 
+def _from_cifar(root: Path, split: str, folder: Path, num_classes: int | None) -> DatasetIndex:
+    names, labels, classes, rows = read_batches(folder, split)
+    if num_classes is not None and len(classes) > num_classes:
+        raise UserError(f"{folder} has {len(classes)} classes, but the model has {num_classes}: give --num-classes {len(classes)}")
+    return DatasetIndex(root, tuple(names), tuple(labels), classes, folder, places=rows)
+
+
 def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
-    folder = root / split
+    folder = (published_test(root) if split == "val" else None) or root / split
     if not folder.is_dir():
         raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar")
     listed = cached(root, folder, "folders", functools.partial(_list_folders, root, folder))

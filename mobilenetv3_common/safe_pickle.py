@@ -57,18 +57,19 @@ class _ArrayUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to data outside the file")
 
 
-def load_arrays(file: IO[bytes], name: str) -> Any:
+def load_arrays(file: IO[bytes], name: str, encoding: str = "ASCII") -> Any:
     """Unpickle one object made of dicts, lists, tuples, strings, numbers and numpy arrays.
 
     Args:
         file: an open binary file, positioned at the pickle.
         name: what to call the file in an error.
+        encoding: of strings that Python 2 wrote.
 
     Raises:
         UserError: the pickle is damaged, or holds anything that could run code. Nothing in it has been run.
     """
     try:
-        return _ArrayUnpickler(file).load()
+        return _ArrayUnpickler(file, encoding=encoding).load()
     except (pickle.UnpicklingError, EOFError, MemoryError) as error:
         raise UserError(f"{name} is not read: {error or 'the file ends too early'}") from error
     except Exception as error:  # a damaged pickle can raise almost anything while objects are being rebuilt

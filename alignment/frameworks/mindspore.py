@@ -232,24 +232,12 @@ class MindSpore(Taped):
     # --- exact mode --------------------------------------------------------------------------------------------------------
 
     def in_float64(self, model: nn.Cell) -> nn.Cell:
-        made: dict[int, mindspore.Tensor] = {}
         for module in self.modules(model).values():
             for held in (module._params, module._buffers):
-                for name, tensor in held.items():
+                for tensor in held.values():
                     if tensor is not None and tensor.is_floating_point():
-                        held[name] = made.setdefault(id(tensor), self._widened(tensor))
-        for module in self.modules(model).values():
-            for holder in (module.__dict__, module._params_list):
-                for name, held in list(holder.items()):
-                    if isinstance(held, mindspore.ParameterTuple):
-                        holder[name] = mindspore.ParameterTuple([made.get(id(tensor), tensor) for tensor in held])
+                        tensor.assign_value(mindspore.Tensor(self.array(tensor).astype(np.float64)))  # an optimizer may hold it
         return model
-
-    def _widened(self, tensor: mindspore.Tensor) -> mindspore.Tensor:
-        wide = mindspore.Tensor(self.array(tensor).astype(np.float64))
-        if not isinstance(tensor, mindspore.Parameter):
-            return wide
-        return mindspore.Parameter(wide, name=tensor.name, requires_grad=tensor.requires_grad)
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
         return replacements(mindspore)

@@ -1,13 +1,17 @@
 """``mindspore_port.py`` and ``torch_reference.py`` with the metric, loss and training code of ``projects/resnet50``."""
 
+from pathlib import Path
+
 from alignment.frameworks.mindspore import MindSpore  # isort: skip  (before anything of Paddle)
 
 import mindspore.nn
 import torch.nn
 
+import mobilenetv3_ref.data
 import mobilenetv3_ref.loss
 import mobilenetv3_ref.metric
 import mobilenetv3_ref.train
+import projects.resnet50.in_mindspore.data
 import projects.resnet50.in_mindspore.loss
 import projects.resnet50.in_mindspore.metric
 import projects.resnet50.in_mindspore.train
@@ -17,13 +21,13 @@ from tests.pairs.mindspore_port import Port
 from tests.pairs.torch_reference import Reference
 
 
-def port(num_classes=10):
+def port(num_classes=32):
     model = Port()
     model.fc = mindspore.nn.Dense(8, num_classes)
     return model
 
 
-def reference(num_classes=10):
+def reference(num_classes=32):
     model = Reference()
     model.fc = torch.nn.Linear(8, num_classes)
     return model
@@ -32,7 +36,10 @@ def reference(num_classes=10):
 ours, theirs = projects.resnet50.in_mindspore, mobilenetv3_ref
 PROJECT = Project(
     name="small_mindspore",
-    port=Side(MindSpore(), metric=ours.metric, loss=ours.loss, train=ours.train),
-    reference=Side(Torch(), metric=theirs.metric, loss=theirs.loss, train=theirs.train),
+    port=Side(MindSpore(), data=ours.data, metric=ours.metric, loss=ours.loss, train=ours.train),
+    reference=Side(Torch(), data=theirs.data, metric=theirs.metric, loss=theirs.loss, train=theirs.train),
+    sample_data=Path(__file__).resolve().parents[2] / "lite_data",
+    train_plan={"iterations": 20, "draws": 3, "seeds": 1, "epochs": 4, "train_per_class": 40},
+    recipe={"lr": 2.0**-6},
     models={"small": ModelSpec(port, reference, input_shape=(3, 32, 32), last_layer="fc", updates=3)},
 )

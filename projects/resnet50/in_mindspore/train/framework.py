@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import mindspore
-import numpy as np
 from mindspore import nn, ops
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
-from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.train_config import TrainConfig, flag_of
 from projects.resnet50.in_mindspore.data import ImageDataset, build_loader
 from projects.resnet50.in_mindspore.loss import CrossEntropyLoss
 from projects.resnet50.in_mindspore.train.distributed import Ranks, average_statistics, started
+from projects.resnet50.in_mindspore.train.dropout import share_dropout
 from projects.resnet50.in_mindspore.train.ema import MovingAverage
 from projects.resnet50.in_mindspore.train.evaluate import count_right, judge_batch
 from projects.resnet50.in_mindspore.train.guard import Guard, first_offender
@@ -82,9 +81,9 @@ def check_config(config: TrainConfig, ranks: Ranks) -> None:
     Raises:
         UserError: naming the setting.
     """
-    for name, given in (("--sync-bn", config.sync_bn), ("--teacher", config.teacher), ("--reset-classifier", config.reset_classifier)):
-        if given:
-            raise UserError(f"{name} is not there in MindSpore: leave it out")
+    for name in ("sync_bn", "teacher", "reset_classifier"):
+        if getattr(config, name):
+            raise UserError(f"{flag_of(name)} is not there in MindSpore: leave it out")
 
 
 def DistillationLoss(criterion: nn.Cell, teacher: nn.Cell, temperature: float = 4.0, alpha: float = 0.5) -> Any:
@@ -150,14 +149,3 @@ def train_mode(model: nn.Cell, freeze_bn: bool) -> None:
     for _, cell in model.cells_and_names() if freeze_bn else ():
         if isinstance(cell, nn.BatchNorm2d):
             cell.set_train(False)
-
-
-def share_dropout(model: nn.Cell, uniform: Callable[[tuple[int, ...]], np.ndarray]) -> int:
-    """How many dropouts a model has: none, as ResNet has none.
-
-    Raises:
-        UserError: it has one, whose masks could not be those of the other frameworks.
-    """
-    if any(isinstance(cell, nn.Dropout) for _, cell in model.cells_and_names()):
-        raise UserError("a network with dropout is not trained in MindSpore: its masks would not be the other frameworks'")
-    return 0

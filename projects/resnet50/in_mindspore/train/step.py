@@ -55,9 +55,7 @@ def accumulate_gradients(
     return total
 
 
-def apply_update(
-    model: nn.Cell, optimizer: Optimizer, clip_norm: float | None = None, precision: Precision | None = None
-) -> None:
+def apply_update(model: nn.Cell, optimizer: Optimizer, clip_norm: float | None = None, precision: Precision | None = None) -> None:
     """Clip the gradients' global norm to ``clip_norm`` where given, add the L1 penalty, update the parameters, clear the
     gradients."""
     with mindspore._no_grad():
