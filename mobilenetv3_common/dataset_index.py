@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mobilenetv3_common.cifar import Rows, find_batches, read_batches, published_test
+from mobilenetv3_common.cifar import Rows, find_batches, published_test, read_batches
 from mobilenetv3_common.class_folders import pictures_of_classes
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.columns import Builder, Labels, Names
