@@ -79,17 +79,89 @@ NETWORK = {
     "maximum for mean": ("ops.mean(x, (2, 3))", "ops.amax(x, (2, 3))", "Port.forward", ""),
 }  # fmt: skip
 PARTS = {
-    "hard labels taken for rows": of_part("loss/cross_entropy.py", 4, "labels.ndim == 2:", "labels.ndim == 1:", ""),
-    "loss reduction sum": of_part("loss/cross_entropy.py", 4, "loss.sum() / kept.sum()", "loss.sum()", ""),
-    "ignored labels counted": of_part("loss/cross_entropy.py", 4, "loss.sum() / kept.sum()", "loss.mean()", ""),
-    "smoothing over the other classes": of_part(
-        "loss/cross_entropy.py", 4, "weight).mean(axis=1)", "weight).sum(axis=1) / 31.0", ""
+    "hard labels taken for rows": of_part(
+        "loss/cross_entropy.py", 4, "labels.ndim == 2:", "labels.ndim == 1:", "CrossEntropyLoss", "raises ValueError"
     ),
-    "loss without its logarithm": of_part("loss/cross_entropy.py", 4, "ops.log(", "ops.neg(", ""),
-    "ties count as right": of_part("metric/accuracy.py", 3, "ops.logical_and(logits == own, earlier)", "logits > own", ""),
-    "NaN counts as right": of_part("metric/accuracy.py", 3, ".sum(axis=1) == 0", ".sum(axis=1) >= 0", ""),
-    "padding counts": of_part("metric/accuracy.py", 3, "if mask is not None:", "if False:", ""),
-}  # fmt: skip
+    "loss reduction sum": of_part(
+        "loss/cross_entropy.py", 4, "loss.sum() / kept.sum()", "loss.sum()", "CrossEntropyLoss", "reduced by sum instead of mean"
+    ),
+    "reduction none by default": of_part(
+        "loss/cross_entropy.py", 4, "loss.sum() / kept.sum()", "loss", "CrossEntropyLoss", "shape (6,), expected ()"
+    ),
+    "ignored labels counted": of_part(
+        "loss/cross_entropy.py",
+        4,
+        "loss.sum() / kept.sum()",
+        "loss.mean()",
+        "CrossEntropyLoss",
+        "the mean is taken over ignored samples too",
+    ),
+    "smoothing over the other classes": of_part(
+        "loss/cross_entropy.py",
+        4,
+        "smooth = self.label_smoothing",
+        "smooth = self.label_smoothing * logits.shape[1] / (logits.shape[1] - 1)",  # as the recipes of MindSpore's models
+        "CrossEntropyLoss",
+        "label smoothing spreads over the other classes only",
+    ),
+    "loss without its logarithm": of_part("loss/cross_entropy.py", 4, "ops.log(", "ops.neg(", "CrossEntropyLoss"),
+    "class weights left out": of_part(
+        "loss/cross_entropy.py", 4, "self.weight is None else", "True else", "CrossEntropyLoss", "class weights are left out"
+    ),
+    "ties count as right": of_part(
+        "metric/accuracy.py",
+        3,
+        "ops.logical_and(logits == own, earlier)",
+        "logits > own",
+        "top_k_correct",
+        "equal logits count as right",
+    ),
+    "NaN counts as right": of_part(
+        "metric/accuracy.py", 3, ".sum(axis=1) == 0", ".sum(axis=1) >= 0", "top_k_correct", "a row with NaN counts as right"
+    ),
+    "padding counts": of_part(
+        "metric/accuracy.py", 3, "if mask is not None:", "if False:", "TopKAccuracy.update", "padding counts as right answers"
+    ),
+    "drop_remainder": of_part(
+        "data/loader.py",
+        2,
+        "list(self.plan)",
+        "[keys for keys in self.plan if len(keys) == self.plan.batch_size]",
+        "batches",
+        "the last, short batch is dropped",
+    ),
+    "shuffle by default": of_part(
+        "data/loader.py", 2, "COLUMNS, shuffle=False, ", "COLUMNS, ", "order", "another order with workers, the right one without"
+    ),
+    "resizing an array": of_part(
+        "data/transforms.py",
+        2,
+        SHRINK,
+        SHRINK.replace("(image)", "(np.asarray(image))").join(("Image.fromarray(", ")")),
+        "resize",
+        "not antialiased, interpolation, expected bilinear",
+    ),
+    "bicubic resizing": of_part(
+        "data/transforms.py", 2, SHRINK, SHRINK.replace("BILINEAR", "BICUBIC"), "resize", "bicubic interpolation, expected bilinear"
+    ),
+    "centre crop rounded down": of_part(
+        "data/transforms.py", 2, MIDDLE, MIDDLE.replace("round", "int"), "center_crop", "crop off by one"
+    ),
+    "means of 255": of_part(
+        "data/transforms.py", 2, "list(preset.mean)", "[255 * one for one in preset.mean]", "normalize", "wrong mean: (123.675"
+    ),
+    "solarize by a whole threshold": of_part(
+        "data/transforms.py", 2, "math.ceil(threshold)", "int(threshold)", "apply_op:Solarize", "Solarize by 7.5, expected 8.5"
+    ),
+    "brightness of an array": of_part(
+        "data/transforms.py",
+        2,
+        "vision.AdjustBrightness(1.0 + change)(image)",
+        "Image.fromarray(vision.AdjustBrightness(1.0 + change)(np.asarray(image)))",
+        "apply_op:Brightness",
+        "Brightness is computed otherwise",
+    ),
+}
 FAULTS = {name: Fault(*row) for name, row in NETWORK.items()} | PARTS
 
 

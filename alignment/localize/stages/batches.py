@@ -81,12 +81,12 @@ def _changed_parameter(
 
 
 def order(context: Context) -> Finding | None:
-    """Batches of a whole epoch: how many, and which pictures in which order."""
+    """Batches of a whole epoch, without workers and with them: how many, and which pictures in which order."""
     index = first_pictures(context.index("train"))
-    for preset in (EVAL, TRAIN):
+    for preset, workers in ((EVAL, 0), (TRAIN, 0), (EVAL, 2)):
         orders: dict[str, list[tuple[int, ...]]] = {}
         for role, side in context.sides.items():
-            runs = [list(loaded(side, context, index, preset, epoch)) for epoch in range(EPOCHS)]
+            runs = [list(loaded(side, context, index, preset, epoch, workers)) for epoch in range(1 if workers else EPOCHS)]
             orders[role] = [tuple(int(n) for batch in run for n in batch[2]) for run in runs]
         if orders["port"] == orders["reference"]:
             continue
@@ -95,8 +95,8 @@ def order(context: Context) -> Finding | None:
         if len(ours[0]) < len(theirs[0]):
             words = f"{len(ours[0])} of {len(theirs[0])} pictures: the last, short batch is dropped"
             return Finding("data", "batches", Kind.BATCH_DROPPED, words, measured)
-        kind, words = Kind.ORDER, "another order"
-        if len(set(ours)) == 1 and len(set(theirs)) > 1:
+        kind, words = Kind.ORDER, "another order with workers, the right one without" if workers else "another order"
+        if not workers and len(set(ours)) == 1 and len(set(theirs)) > 1:
             kind, words = Kind.NOT_RESHUFFLED, "every epoch has the same order: set_epoch is never called"
         if ours[0] == tuple(sorted(ours[0])) and ours[0] != theirs[0]:
             kind, words = Kind.NOT_SHUFFLED, "not shuffled"
