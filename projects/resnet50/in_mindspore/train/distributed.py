@@ -39,7 +39,7 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def started(device: str = "auto", timeout: float = 1800.0) -> Iterator[Ranks]:
+def started(device: str = "auto", timeout: float = 1800.0, deterministic: bool = False) -> Iterator[Ranks]:
     """Choose the device.
 
     Raises:

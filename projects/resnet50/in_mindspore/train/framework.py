@@ -19,7 +19,7 @@ from projects.resnet50.in_mindspore.train.dropout import share_dropout
 from projects.resnet50.in_mindspore.train.ema import MovingAverage
 from projects.resnet50.in_mindspore.train.evaluate import count_right, judge_batch
 from projects.resnet50.in_mindspore.train.guard import Guard, first_offender
-from projects.resnet50.in_mindspore.train.optimizer import build_optimizer, parameter_names
+from projects.resnet50.in_mindspore.train.optimizer import build_optimizer, parameter_names, scale_rates
 from projects.resnet50.in_mindspore.train.precision import Precision
 from projects.resnet50.in_mindspore.train.schedule import (
     build_schedule,
@@ -56,6 +56,7 @@ __all__ = [
     "build_optimizer",
     "build_schedule",
     "check_config",
+    "compiled",
     "count_right",
     "first_offender",
     "follow_rates",
@@ -68,6 +69,7 @@ __all__ = [
     "optimizer_arrays",
     "parallel",
     "place_model",
+    "scale_rates",
     "schedule_state",
     "share_dropout",
     "started",
@@ -81,7 +83,7 @@ def check_config(config: TrainConfig, ranks: Ranks) -> None:
     Raises:
         UserError: naming the setting.
     """
-    for name in ("sync_bn", "teacher", "reset_classifier"):
+    for name in ("sync_bn", "teacher", "reset_classifier", "grad_checkpointing", "channels_last", "compile"):
         if getattr(config, name):
             raise UserError(f"{flag_of(name)} is not there in MindSpore: leave it out")
 
@@ -140,6 +142,11 @@ def place_model(model: nn.Cell, ranks: Ranks) -> nn.Cell:
 
 def parallel(model: nn.Cell, ranks: Ranks) -> nn.Cell:
     """The model as training calls it: itself, on one rank."""
+    return model
+
+
+def compiled(model: nn.Cell) -> nn.Cell:
+    """The model itself: ``check_config`` refuses ``--compile``."""
     return model
 
 

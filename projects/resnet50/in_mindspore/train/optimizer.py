@@ -179,6 +179,12 @@ MOVES: dict[str, Callable[[Own, Tensor, float, OptimizerConfig], Tensor]] = {
 }
 
 
+def scale_rates(optimizer: Optimizer, factor: float) -> None:
+    """Multiply the rates of all parameters from now on; the schedule does not show it."""
+    for group in optimizer.groups:
+        group.lr_factor *= factor
+
+
 def accumulators(config: OptimizerConfig) -> tuple[str, ...]:
     """What an optimizer remembers of each parameter after an update."""
     if config.name in ("sgd", "lion"):
