@@ -45,7 +45,8 @@ class DatasetIndex:
         classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
         source: the folder or list file that was read.
         named: whether ``classes`` are names; False where a list has numbers alone.
-        places: where in its shards, or in the batches of CIFAR-10, each sample is; None for files.
+        places: where in its shards each sample is; None for files.
+        rows: where in the batches of CIFAR-10 each sample is; None for others.
     """
 
     root: Path
@@ -54,7 +55,8 @@ class DatasetIndex:
     classes: tuple[str, ...]
     source: Path = Path()
     named: bool = True
-    places: Places | Rows | None = field(default=None, compare=False, repr=False)
+    places: Places | None = field(default=None, compare=False, repr=False)
+    rows: Rows | None = field(default=None, compare=False, repr=False)
     _known: _Digest | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -79,7 +81,8 @@ class DatasetIndex:
     def take(self, chosen: Sequence[int]) -> DatasetIndex:
         """Some of the pictures, by their numbers."""
         names, labels = tuple(self.names[i] for i in chosen), tuple(self.labels[i] for i in chosen)
-        return replace(self, names=names, labels=labels, places=self.places and self.places.take(chosen))
+        places, rows = self.places and self.places.take(chosen), self.rows and self.rows.take(chosen)
+        return replace(self, names=names, labels=labels, places=places, rows=rows)
 
     def digest(self) -> str:
         """SHA-256 over every picture's name and label, in order: equal for equal splits, wherever the data path is."""
@@ -91,7 +94,8 @@ class DatasetIndex:
     def path(self, index: int) -> os.PathLike:
         """What ``image.decode_image`` decodes: a file, or a member of a shard."""
         name = self.names[index]
-        return self.root / name if self.places is None else self.places.member(index, name)
+        held = self.places or self.rows
+        return self.root / name if held is None else held.member(index, name)
 
 
 def _digest(names: Sequence[str], labels: Sequence[int]) -> str:
@@ -211,7 +215,7 @@ def _from_cifar(root: Path, split: str, folder: Path, num_classes: int | None) -
     names, labels, classes, rows = read_batches(folder, split)
     if num_classes is not None and len(classes) > num_classes:
         raise UserError(f"{folder} has {len(classes)} classes, but the model has {num_classes}: give --num-classes {len(classes)}")
-    return DatasetIndex(root, tuple(names), tuple(labels), classes, folder, places=rows)
+    return DatasetIndex(root, tuple(names), tuple(labels), classes, folder, rows=rows)
 
 
 def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
@@ -249,7 +253,7 @@ def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
 
 def _of_listed(root: Path, listed: Listed, classes: tuple[str, ...], source: Path, named: bool) -> DatasetIndex:
     names, labels = Names(listed.arrays["text"], listed.arrays["ends"]), Labels(listed.arrays["labels"])
-    return DatasetIndex(root, names, labels, classes, source, named, None, _Digest(names, labels, listed.meta["digest"]))
+    return DatasetIndex(root, names, labels, classes, source, named, None, None, _Digest(names, labels, listed.meta["digest"]))
 
 
 def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:

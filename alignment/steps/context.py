@@ -27,7 +27,6 @@ from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.shards import Places
 from mobilenetv3_common.terminal import Progress
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State, canonical_state, own_state, read_state
@@ -461,16 +460,9 @@ class Context:
         if self.data_path is None:
             raise UserError(f"the project {self.project.name} has no pictures of its own: give --data-path")
         index = index_dataset(self.data_path, split, self.num_classes)
-        if isinstance(index.places, Places):
+        if index.places is not None:
             raise UserError(f"{self.data_path} holds tar shards, which the steps do not read: give their folder")
-        if index.places is not None and self.project.independent is not None:
-            other = self.project.independent.name
-            raise UserError(f"{self.data_path} holds CIFAR-10's batches, which {other} does not read: give folders of pictures")
         return index
-
-    def eval_preset(self, size: int) -> EvalPreset:
-        """How pictures are prepared for a network that takes ``size`` pixels; at 224 the published preset."""
-        return EvalPreset(resize_size=size * 8 // 7, crop_size=size)
 
     def photographs(self, count: int, size: int = 224) -> tuple[np.ndarray, np.ndarray]:
         """The first ``count`` validation pictures (repeated where there are fewer), preprocessed by the reference.
@@ -480,7 +472,7 @@ class Context:
         """
         assert self.reference.data is not None
         index = self.index("val")
-        preset = self.eval_preset(size)
+        preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)
         chosen = [i * len(index) // count if len(index) >= count else i % len(index) for i in range(count)]
         transform = self.reference.data.eval_transform
         pictures = {i: np.asarray(transform(decode_image(index.path(i), self.image_backend), preset)) for i in set(chosen)}

@@ -12,6 +12,7 @@ from alignment.steps.context import Context
 from alignment.steps.loading import Batch, batches, compare_batches, first_pictures
 from alignment.steps.result import StepResult
 from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
@@ -144,5 +145,8 @@ def check_pictures(context: Context, splits: tuple[str, ...]) -> None:
     """
     for split in splits:
         index = first_pictures(context.index(split))
+        if index.rows is not None and context.project.independent is not None:
+            other = context.project.independent.name
+            raise UserError(f"{context.data_path} holds CIFAR-10's batches, which {other} does not read: give folders of pictures")
         for number in range(len(index)):
             decode_image(index.path(number), context.image_backend)

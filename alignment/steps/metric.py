@@ -9,6 +9,7 @@ from alignment.project import MetricPart, Side
 from alignment.steps.context import Context, Lane
 from alignment.steps.loading import batches, first_pictures
 from alignment.steps.result import StepResult
+from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.sampling import BatchPlan
 
 KS = (1, 5)
@@ -75,7 +76,9 @@ def _evaluated(context: Context) -> tuple[dict[str, np.ndarray], np.ndarray]:
         lane = Lane(context, f"{role}32", share_dropout=False)
         if context.has_pictures and lane.side.data is not None:
             index = first_pictures(context.index("val"))
-            made = list(batches(lane.side, context, index, context.eval_preset(context.shape()[-1]), epoch=0))
+            size = context.shape()[-1]
+            preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)  # at 224 the published one
+            made = list(batches(lane.side, context, index, preset, epoch=0))
             logits[role] = np.concatenate([lane.outputs((images,))[0] for images, _, _ in made])
             labels = np.concatenate([numbers for _, numbers, _ in made])
         else:
