@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module, Piece
+from alignment.frameworks.base import Framework, Module, Piece, left_out
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 
@@ -69,6 +69,8 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
         UserError: the file cannot be read, is of a framework that neither side has, or does not fit.
     """
     state = read_state(path)
+    second = () if sides[0][1] is None else second_names(*sides[0])
+    state = {name: array for name, array in state.items() if name not in second}
     suffix = os.path.splitext(path)[1]
     fitting = [side for side in sides if suffix in side[0].suffixes]
     if not fitting and suffix != ANY_FRAMEWORK:
@@ -83,6 +85,11 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
             problem = problem or error
     assert problem is not None
     raise problem
+
+
+def second_names(framework: Framework, model: Module) -> set[str]:
+    """Own names of tensors that the engine does not know, since another name has them, too (``leave_out``)."""
+    return {f"{path}.{name}" if path else name for path, module in framework.modules(model).items() for name in left_out(module)}
 
 
 def entries_of(framework: Framework, model: Module | None, other: Framework, reference: Module | None) -> list[Entry]:

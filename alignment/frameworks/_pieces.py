@@ -61,6 +61,16 @@ def pieces_of(model: Module) -> Pieces:
     return getattr(model, "tensors_in_reference", {})
 
 
+def leave_out(model: Module, names: Sequence[str]) -> None:
+    """From now on the engine does not know these own tensors of a module, which are those of another module under a second name."""
+    model.tensors_left_out = tuple(names)
+
+
+def left_out(model: Module) -> Sequence[str]:
+    """Names of a module's own tensors that the engine does not know."""
+    return getattr(model, "tensors_left_out", ())
+
+
 def call_tensors(model: Module, pieces: Pieces) -> None:
     """From now on the engine knows tensors of a model in pieces: own name -> pieces."""
     model.tensors_in_reference = {name: tuple(parts) for name, parts in pieces.items()}

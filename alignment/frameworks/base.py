@@ -24,14 +24,14 @@ from alignment.frameworks._exact import Replaced, exact_first, hold_to_original,
 from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
-from alignment.frameworks._pieces import Piece, call_tensors, pieces_of
+from alignment.frameworks._pieces import Piece, call_tensors, leave_out, left_out, pieces_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
     "Attended", "Attention", "Call", "Change", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation",
     "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision",
-    "leaves", "mapped", "paths_of", "pieces_of",
+    "leave_out", "leaves", "left_out", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
@@ -189,6 +189,10 @@ class Framework(abc.ABC):
     def own_tensors(self, module: Module) -> dict[str, Tensor]:
         """A module's parameters, then its persistent buffers, those of its children left out, by the framework's own names."""
 
+    def unsaved(self, module: Module) -> dict[str, Tensor]:
+        """A module's own buffers that its state does not hold, those of its children left out, by the framework's own names."""
+        return {}
+
     def canonical_shape(self, module: Module, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a tensor of ``own_tensors`` in the canonical form, a matrix not yet turned round.
 
@@ -337,7 +341,7 @@ class Framework(abc.ABC):
             normalises = bool(layout.statistics) and all(name in own for name in layout.statistics)
             names = {**(layout.statistics if normalises else {}), **layout.renamed.get(kind, {})}
             for name, tensor in own.items():
-                if name in layout.counters:
+                if name in layout.counters or name in left_out(module):
                     continue
                 if parts := pieces.get(prefix + name):
                     found.extend((part, tensor) for part in parts)

@@ -143,6 +143,10 @@ class Paddle(Taped):
         }
         return own | kept
 
+    def unsaved(self, module: nn.Layer) -> dict[str, paddle.Tensor]:
+        names = module._non_persistable_buffer_names_set
+        return {name: tensor for name, tensor in module._buffers.items() if tensor is not None and name in names}
+
     def canonical_shape(self, module: nn.Layer, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(module._normalized_shape) if isinstance(module, nn.LayerNorm) and name in ("weight", "bias") else shape
 

@@ -145,6 +145,10 @@ class Torch(Taped):
         kept = {name: tensor for name, tensor in buffers if tensor is not None and name not in module._non_persistent_buffers_set}
         return own | kept
 
+    def unsaved(self, module: nn.Module) -> dict[str, torch.Tensor]:
+        buffers = module._buffers.items()
+        return {name: tensor for name, tensor in buffers if tensor is not None and name in module._non_persistent_buffers_set}
+
     def is_parameter(self, tensor: torch.Tensor) -> bool:
         return isinstance(tensor, nn.Parameter)
 

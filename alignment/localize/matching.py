@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module, call_modules, call_tensors
+from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
 from alignment.links import Forms, Link, covered, forms_of
 from alignment.localize import values
 from alignment.localize.pairing import Part, joined, paired, part_of
@@ -23,6 +23,7 @@ from mobilenetv3_common.weights import Entry
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
 Sides = tuple[Framework, Framework]
+Tied = dict[str, tuple[str, ...]]
 CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
 
 
@@ -82,6 +83,7 @@ class Matched:
         links: tensors that the sides hold otherwise.
         forms: pieces in which the engine knows the tensors of the port and of the reference (``call_tensors``).
         paired: own paths of modules of the port -> paths in the reference, for those that are called or nested otherwise.
+        tied: second names of the reference's tensors that the port, which calls a function with the first, has not.
     """
 
     matching: Matching
@@ -89,9 +91,12 @@ class Matched:
     links: list[Link] = field(default_factory=list)
     forms: tuple[Forms, Forms] = field(default_factory=lambda: ({}, {}))
     paired: dict[str, str] = field(default_factory=dict)
+    tied: Tied = field(default_factory=dict)
 
     def name(self, model: Module, number: int) -> None:
         """Let the engine know a model of the port (0) or of the reference (1) by the paths and in the pieces of this matching."""
+        if number == 1 and self.tied:
+            _leave_out(framework_of(model), model, self.tied)
         if number == 0 and self.shown:
             call_modules(model, self.shown)
         if self.forms[number]:
@@ -121,20 +126,49 @@ def matched(
         UserError: a link of these does not hold.
     """
     matching, found, fits = _match((port, reference), dict(names), sides, inputs, list(links), linked)
+    tied = {} if fits else _tied(sides[1], reference)
+    if tied:
+        left = lacking(matching, found, sides[0].entries(port), sides[1].entries(reference))
+        _leave_out(sides[1], reference, tied)
+        other = _match((port, reference), dict(names), sides, inputs, list(links), linked)
+        if lacking(other[0], other[1], sides[0].entries(port), sides[1].entries(reference)) < left:
+            matching, found, fits = other
+        else:
+            _leave_out(sides[1], reference, dict.fromkeys(tied, ()))
+            tied = {}
     forms = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
     back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
     paired = {own: path for own, path in back.items() if own != path}
     if not fits:
-        return Matched(matching, {}, found, forms, paired)
+        return Matched(matching, {}, found, forms, paired, tied)
     shown = {}
     for own in sides[0].modules(port, every_path=True):
         path = translated(own, back)
         shown[own] = path if own in back or path not in paths else f"({own})"
     if all(own == path for own, path in shown.items()):
-        return Matched(matching, {}, found, forms, paired)
+        return Matched(matching, {}, found, forms, paired, tied)
     unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
     known = Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes)
-    return Matched(known, shown, found, forms, paired)
+    return Matched(known, shown, found, forms, paired, tied)
+
+
+def _tied(framework: Framework, reference: Module) -> dict[str, tuple[str, ...]]:
+    """Own names, by module, under which parameters of other modules go a second time (a head that has the embedding's weight)."""
+    found: dict[str, tuple[str, ...]] = {}
+    seen: set[int] = set()
+    for entry, tensor in framework.described(reference):
+        path, _, name = entry.own.rpartition(".")
+        if id(tensor) in seen and entry.role == "parameter":
+            found[path] = (*found.get(path, ()), name)
+        seen.add(id(tensor))
+    alone = framework.modules(reference)  # a module that has two paths is one
+    return {path: names for path, names in found.items() if path in alone}
+
+
+def _leave_out(framework: Framework, model: Module, tied: Tied) -> None:
+    modules = framework.modules(model)
+    for path, names in tied.items():
+        leave_out(modules[path], names)
 
 
 def _match(

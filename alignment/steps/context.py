@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment import calibration, observe, rounding
+from alignment import calibration, observe, rounding, unsaved
 from alignment.compare import distance, norm, relative, without_masked
 from alignment.frameworks._low import BITS, rounded_at_random
 from alignment.frameworks.base import STATISTICS, Framework, Low, Module, in_precision, leaves, mapped
@@ -297,10 +297,21 @@ class Context:
 
     def exact(self, role: str, network: Module) -> Module:
         """A model of one side in exact mode, in place, with the roundings of eps under which the two sides can agree."""
+        network = self._exactly(role, network)
+        rounding.apply(self.sides[role].framework, network, self.roundings[role])
+        return network
+
+    def _exactly(self, role: str, network: Module) -> Module:
         framework = self.sides[role].framework
         network = framework.make_exact(network)
-        rounding.apply(framework, network, self.roundings[role])
+        if role == "port" and self.tables and self._port_matches:
+            unsaved.share(framework, network, self.matched.matching.paths, self.tables)
         return network
+
+    @functools.cached_property
+    def tables(self) -> unsaved.Tables:
+        """Of the reference: see ``alignment.unsaved``."""
+        return unsaved.tables_of(self.reference.framework, self.fresh("reference"))
 
     @functools.cached_property
     def roundings(self) -> Mapping[str, rounding.Choice]:
@@ -308,7 +319,7 @@ class Context:
         pairs = []
         try:
             for role, side in self.sides.items():
-                network = side.framework.place(side.framework.make_exact(self.fresh(role)))
+                network = side.framework.place(self._exactly(role, self.fresh(role)))
                 self.load(role, network, self.start(role))
                 pairs.append((side.framework, network))
             paths = self.matched.matching.paths
@@ -366,13 +377,20 @@ class Context:
 
     def _regrouped(self, state: State, options: Mapping[str, Any], whole: bool = False) -> State:
         """The reference's state in the pieces by which the engine knows its tensors, from whole tensors; or the other way round."""
-        if not (self._port_matches and self.matched.forms[1]):
+        if not (self._port_matches and (self.matched.forms[1] or self.matched.tied)):
             return state
         network = self._made("reference", options)
-        plain = self.reference.framework.entries(network)
+        described = self.reference.framework.described(network)
+        plain = [entry for entry, _ in described]
         pieces = self.reference.framework.entries(self.named("reference", network))
-        given, wanted = (pieces, plain) if whole else (plain, pieces)
-        return canonical_state(own_state(state, given, "the weights"), wanted, "the weights")
+        first = {id(tensor): entry.own for entry, tensor in reversed(described)}
+        known = {entry.own for entry in pieces}
+        second = {entry.own: first[id(tensor)] for entry, tensor in described if entry.own not in known}  # of tied tensors
+        if whole:
+            own = own_state(state, pieces, "the weights")
+            return canonical_state(own | {name: own[other] for name, other in second.items()}, plain, "the weights")
+        own = own_state(state, plain, "the weights")
+        return canonical_state({n: array for n, array in own.items() if n not in second}, pieces, "the weights")
 
     def _weights_file(self, weights: str) -> Path:
         if weights in self.spec.published:

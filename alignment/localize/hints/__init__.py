@@ -14,11 +14,12 @@ from alignment.localize.hints.general import general, random
 from alignment.localize.hints.layers import layers
 from alignment.localize.hints.outputs import another_output, detached_outputs, exchanged
 from alignment.localize.hints.statistics import statistics
+from alignment.localize.hints.tables import tables
 
 
 def hint(subject: Subject) -> Hint:
     """Kind and words of the likeliest mistake; ``NO_HINT`` where none fits."""
-    backwards, forwards = (detached_outputs, backward), (statistics, layers, random, exchanged, another_output, general)
+    backwards, forwards = (detached_outputs, backward), (statistics, layers, tables, random, exchanged, another_output, general)
     for hypotheses in backwards if subject.phase == "backward" else forwards:
         for found in hypotheses(subject):
             return found

@@ -1,0 +1,61 @@
+"""A decoder as language models have it: a head tied to the embedding, tables of rotary positions outside the weights, masks.
+
+The port calls a function where the reference has the tied head, names its layers otherwise, and computes its tables in its own
+framework's float32. Sound it passes, and what is wrong in it is located.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignment.cli import main
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "tests/forms"
+# What is changed in the port's source -> kind, first place, words that name it.
+MISTAKES = {
+    "base of the positions": ("1 / 10000 **", "1 / 1000 **", "constant", "blocks.0.attn", "blocks.0.attn.cos at ["),
+    "the head's weight": ("self.tok.weight, transp", "self.tok.weight * 2, transp", "scaled", "GPT.forward", "* 2 is too much"),
+    "scale": ("math.sqrt(d // h)", "math.sqrt(d)", "call_argument", "blocks.0.attn", "expected 2.82843"),
+    "mask": ('float("-inf")), 1)', 'float("-inf")), 2)', "constant", "blocks.0.attn.mask", "at [0, 1] 0, expected -inf"),
+}
+
+
+def audited(source, folder, *flags):
+    (folder / "ours.py").write_text(source)
+    sides = ["--port", f"{folder}/ours.py:GPT", "--reference", f"{FOLDER}/decoder_theirs.py:GPT"]
+    given = ["--input", f"{FOLDER}/decoder_theirs.py:tokens", "--report", str(folder / "report")]
+    status = main(["audit", *sides, *given, *flags])
+    return status, json.loads((folder / "report" / "alignment.json").read_text())
+
+
+def test_a_sound_decoder_passes(tmp_path):
+    status, found = audited((FOLDER / "decoder_ours.py").read_text(), tmp_path, "--training", "--accept", "initialisation")
+    assert status == 0
+    exact = [row["float64_diff"] for step in found["steps"] for row in step["quantities"] if row["float64_diff"] is not None]
+    assert max(exact) < 1e-13
+    names = {row["name"] for step in found["steps"] for row in step["quantities"]}
+    assert "eval.iter0.gradients.emb.weight" in names and not any("head" in name for name in names if "gradients" in name)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_decoder_is_located(name, tmp_path):
+    before, after, kind, place, words = MISTAKES[name]
+    source = (FOLDER / "decoder_ours.py").read_text()
+    assert before in source
+    status, found = audited(source.replace(before, after), tmp_path)
+    first = found["localization"]["first"]
+    assert status == 1 and (first["kind"], first["location"]) == (kind, place) and words in first["hint"], first
+
+
+def test_a_head_of_its_own_is_no_tied_one(tmp_path):
+    """The port has a weight more than the reference: the head's gradient no longer reaches the embedding."""
+    source = (FOLDER / "decoder_ours.py").read_text()
+    source = source.replace("self.norm = RMS(d)\n", "self.norm = RMS(d); self.head = nn.Linear(d, v, bias_attr=False)\n", 1)
+    source = source.replace(
+        "return paddle.matmul(self.norm(x), self.tok.weight, transpose_y=True)", "return self.head(self.norm(x))"
+    )
+    status, found = audited(source, tmp_path)
+    assert status == 1 and found["localization"]["first"]["stage"] in ("structure", "weights", "backward")
