@@ -1,4 +1,5 @@
-"""Ports whose modules have another form than the reference's: containers that cannot be called, blocks with other arguments.
+"""Ports whose modules have another form than the reference's: containers that cannot be called, blocks with other arguments,
+activations inside a normalisation or behind it, parallel branches in another order, blocks that are wrapped once more.
 
 The form is never called a mistake, in the sound port nor beside one; mistakes inside and around such modules are located.
 """
@@ -7,9 +8,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from alignment.cli import main
+from alignment.frameworks import framework, framework_of
+from alignment.localize import localize
+from alignment.localize.matching import matched
+from alignment.project import import_file
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"
@@ -105,3 +111,100 @@ def test_a_function_in_place_of_a_layer_is_no_missing_layer(lacks, tmp_path, cap
     assert main(["audit", *sides, "--input", "2x3x8x8", "--report", str(tmp_path / "report")]) == 1
     found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["first"]
     assert found["location"] == "Net.forward" and ("does it call the function" in found["hint"]) == lacks, capsys.readouterr().out
+
+
+# --- normalisations that carry their activation, branches in another order, wrapped blocks ------------------------------------
+
+# What is changed in the port's source -> the words that name it.
+CARRIED = {
+    "the slope of a function": (
+        "(self.conv0(x)), 0.1)",
+        "(self.conv0(x)), 0.01)",
+        "Net.forward: ours.py:68: leaky_relu slope 0.01, expected",
+    ),
+    "no activation": (
+        "F.leaky_relu(self.bn0(self.conv0(x)), 0.1)",
+        "self.bn0(self.conv0(x))",
+        "norm.act: LeakyReLU: the port lacks it",
+    ),
+    "another layer": (
+        "nn.Silu()",
+        "nn.Hardswish()",
+        "down.bn.act: activation swapped: it computes Hardswish, expected SiLU",
+    ),
+    "eps before a function": (
+        "bn0 = nn.BatchNorm2D(8)",
+        "bn0 = nn.BatchNorm2D(8, epsilon=1e-3)",
+        "norm: wrong eps: 0.001",
+    ),
+    "eps in a branch": (
+        "skip = nn.BatchNorm2D(8)",
+        "skip = nn.BatchNorm2D(8, epsilon=1e-3)",
+        "stages.1.identity: wrong eps: 0.001",
+    ),
+    "inside a wrapped block": (
+        "self.proj(weights @ x)",
+        "self.proj(0.5 * (weights @ x))",
+        "mix1: ours.py:53: * 0.5 is too much",
+    ),
+    "around a wrapped block": (
+        "return x + self.m(x)",
+        "return 0.5 * x + self.m(x)",
+        "Net.forward: ours.py:37: * 0.5 is too much",
+    ),
+    "elsewhere": (
+        "x.mean(1)",
+        "x.max(1)",
+        "Net.forward: ours.py:72: max(axis=1), expected mean",
+    ),
+}
+
+
+def carried(source: str, folder):
+    """The two models, and an input of theirs."""
+    (folder / "ours.py").write_text(source)
+    ours, theirs = import_file(folder / "ours.py"), import_file(FOLDER / "carried_theirs.py")
+    framework("paddle").seed(0), framework("torch").seed(0)
+    return ours.Net(), theirs.Net(), np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype(np.float32)
+
+
+def test_carried_activations_branches_and_wrapped_blocks_are_paired(tmp_path):
+    """By data where shapes leave it open; a table of indices that the port alone keeps is no weight."""
+    ours, theirs, images = carried((FOLDER / "carried_ours.py").read_text(), tmp_path)
+    found = matched(ours, theirs, {}, (framework_of(ours), framework_of(theirs)), lambda: (images,))
+    assert not any(other.parameters for other in found.matching.unmatched)
+    wanted = {"blocks.0.m": "mix1", "features.1.skip": "stages.1.identity", "features.2.point": "stages.2.conv_1x1", "bn0": "norm"}
+    assert wanted.items() <= found.paired.items() and "blocks.0" not in found.paired
+    assert not any("still differ" in note for note in found.matching.notes)
+
+
+@pytest.mark.parametrize("case", [None, *CARRIED])
+def test_a_mistake_beside_them_is_found_and_the_form_is_not_blamed(case, tmp_path):
+    source = (FOLDER / "carried_ours.py").read_text()
+    before, after, said = CARRIED[case] if case else ("", "", "")
+    assert before in source
+    first = localize(*carried(source.replace(before, after), tmp_path), weights=False).first
+    assert (first is None) == (case is None) and (first is None or said in first.line()), first and first.line()
+
+
+@pytest.mark.slow  # make test-slow
+def test_one_mistake_before_a_carried_activation_is_one_finding(tmp_path, capsys):
+    """What is put in the place of the normalisation does not activate once more."""
+    before, after, _ = CARRIED["eps before a function"]
+    (tmp_path / "ours.py").write_text((FOLDER / "carried_ours.py").read_text().replace(before, after))
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{FOLDER}/carried_theirs.py:Net"]
+    assert main(["audit", *sides, "--input", "2x3x16x16", "--report", str(tmp_path / "report")]) == 1
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"]
+    assert (mistake["kind"], mistake["location"]) == ("batch_norm_eps", "norm")
+
+
+def test_a_port_that_can_be_built_but_once_is_a_finding(tmp_path, capsys):
+    (tmp_path / "ours.py").write_text(
+        "from paddle import nn\nMADE = []\ndef Net():\n    if MADE:\n        raise ValueError('built before')\n"
+        "    MADE.append(1)\n    return nn.Sequential(nn.Linear(4, 3))\n"
+    )
+    (tmp_path / "theirs.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Sequential(nn.Linear(4, 3))\n")
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net"]
+    assert main(["audit", *sides, "--input", "2x4", "--report", str(tmp_path / "report")]) == 1
+    assert "the model cannot be built (ValueError: built before)" in capsys.readouterr().out
+    assert (tmp_path / "report" / "report.md").is_file() and not (tmp_path / "report" / "map.yaml").exists()

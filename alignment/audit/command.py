@@ -96,6 +96,14 @@ def _input(pair: Pair) -> str:
     return pair.inputs.words + (f"; {'x'.join(map(str, small))} where many passes are made" if small else "")
 
 
+def _names(context: Context) -> NameMap:
+    """The port's own names; none where it cannot be built, which the steps have said."""
+    try:
+        return name_map(context.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
+    except Exception:  # whatever a port raises that can be built but once
+        return NameMap()
+
+
 def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: Sequence[str]) -> str:
     """The Markdown block, and the map of names where the port's own are others; returns what was written."""
     about = {
@@ -113,7 +121,7 @@ def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: 
     with atomic_open(folder / "alignment.json", "w") as file:
         json.dump(summary | {"audit": {"command": command, **about}}, file, indent=1)
         file.write("\n")
-    names = name_map(context.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
+    names = _names(context)
     if not (names.modules or names.links):
         (folder / "map.yaml").unlink(missing_ok=True)  # of an earlier audit
         return shown(folder / "report.md")

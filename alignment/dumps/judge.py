@@ -22,7 +22,7 @@ from alignment.localize.matching import Matching, matched
 from alignment.localize.search import search
 from alignment.localize.stages import quantity_finding
 from alignment.localize.structure import structure_finding
-from alignment.localize.tracing import Answer, Cotangents, Limits, Network
+from alignment.localize.tracing import Answer, Cotangents, Limits, Network, carrying
 from alignment.project import ModelSpec, Project, Side
 from alignment.steps import backward, forward
 from alignment.steps.context import Context, Weights
@@ -230,6 +230,9 @@ class RecordedPair(Pair):
     """Two dumps in one mode: a module is to blame by the same bounds as in ``Pair``."""
 
     floors: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+
+    def takes(self, key: str) -> bool:
+        return super().takes(key) and carrying(self.port, self.reference, key.partition("#")[0]) is None  # it holds no part of one
 
     def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
         path, call = key.partition("#")[0], self.calls[key]

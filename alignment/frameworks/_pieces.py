@@ -72,5 +72,5 @@ def left_out(model: Module) -> Sequence[str]:
 
 
 def call_tensors(model: Module, pieces: Pieces) -> None:
-    """From now on the engine knows tensors of a model in pieces: own name -> pieces."""
+    """From now on the engine knows tensors of a model in pieces: own name -> pieces; none of one that it leaves as it is."""
     model.tensors_in_reference = {name: tuple(parts) for name, parts in pieces.items()}

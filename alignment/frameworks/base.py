@@ -343,7 +343,7 @@ class Framework(abc.ABC):
             for name, tensor in own.items():
                 if name in layout.counters or name in left_out(module):
                     continue
-                if parts := pieces.get(prefix + name):
+                if (parts := pieces.get(prefix + name)) is not None:
                     found.extend((part, tensor) for part in parts)
                     continue
                 new = names.get(name, name)
@@ -394,7 +394,9 @@ class Framework(abc.ABC):
         Raises:
             UserError: as ``load``.
         """
-        return canonical_state(state, self.entries(model), source, self.layout.counters)
+        constants = {name for name, parts in pieces_of(model).items() if not parts}
+        given = {name: array for name, array in state.items() if name not in constants}
+        return canonical_state(given, self.entries(model), source, self.layout.counters)
 
     # --- gradients ---------------------------------------------------------------------------------------------------------
 

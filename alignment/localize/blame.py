@@ -17,7 +17,7 @@ from alignment.compare import distance, norm, relative, strict_problem, without_
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.matching import Matching
 from alignment.localize.mending import mend
-from alignment.localize.tracing import Answer, Network
+from alignment.localize.tracing import Answer, Network, apart, carrying
 
 GRADIENT_OF = "gradient of "
 Named = dict[str, "np.ndarray | None"]
@@ -103,8 +103,34 @@ class Pair:
         ``whole`` runs it to its end.
         """
         if (key, phase) not in self.blames or (whole and self.blames[key, phase].oversized):
-            self.blames[key, phase] = self._blame(key, phase, None if whole else self.limits())
+            limits, path = None if whole else self.limits(), key.partition("#")[0]
+            blame = self._blame(key, phase, limits)
+            side = carrying(self.port, self.reference, path) if blame.guilty else None
+            if side is not None and path not in side.bare:
+                blame = self._bare_blame(key, phase, limits, side, blame)
+            self.blames[key, phase] = blame
         return self.blames[key, phase]
+
+    def _bare_blame(self, key: str, phase: str, limits: dict[str, int] | None, side: Network, whole: Blame) -> Blame:
+        """From now on compare a module without what it carries on one side alone, where that lies elsewhere on the other.
+
+        That is so where a layer of its own is paired with one of them, or where the module fits better without them.
+        """
+        path = key.partition("#")[0]
+        same = [self.port] if side is self.port else [one for one in self.networks if one is not self.port]
+        for network in same:
+            network.bare.add(path)
+        bare = self._blame(key, phase, limits)
+        if not bare.guilty or bare.own < whole.own or apart(self.port, self.reference, path) is not None:
+            self.matching.bare.add(path)
+            return bare
+        for network in same:
+            network.bare.remove(path)
+        return whole
+
+    def bare(self, path: str) -> bool:
+        """Whether a module is compared without layers that it carries in the reference: these are looked at by themselves."""
+        return path in self.reference.bare
 
     def takes(self, key: str) -> bool:
         """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""

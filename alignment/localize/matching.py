@@ -8,18 +8,18 @@ layers in the same order of use, the layers are paired in that order, whatever t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
-from alignment.links import Forms, Link, covered, forms_of
+from alignment.links import Forms, Link, covered, forms_of, plain
 from alignment.localize import values
 from alignment.localize.pairing import Part, joined, paired, part_of
 from alignment.localize.sequence import Sequencer, Use, units_of, use_of
 from alignment.weights import translated
-from mobilenetv3_common.weights import Entry
+from mobilenetv3_common.weights import Entry, is_statistic
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
 Sides = tuple[Framework, Framework]
@@ -61,11 +61,13 @@ class Matching:
         paths: as said.
         unmatched: in the order of definition.
         notes: what is called or nested otherwise in the port, and paired all the same.
+        bare: modules that are compared without the layers that they carry on one side alone, as the search has found out.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
     unmatched: list[Unmatched] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    bare: set[str] = field(default_factory=set)
 
     def renaming(self) -> dict[str, str]:
         """Port path -> reference path."""
@@ -125,6 +127,10 @@ def matched(
     Raises:
         UserError: a link of these does not hold.
     """
+    alone = _constants((port, reference), sides)
+    for model, constants in zip((port, reference), alone, strict=True):
+        if constants:
+            call_tensors(model, constants)
     matching, found, fits = _match((port, reference), dict(names), sides, inputs, list(links), linked)
     tied = {} if fits else _tied(sides[1], reference)
     if tied:
@@ -136,7 +142,8 @@ def matched(
         else:
             _leave_out(sides[1], reference, dict.fromkeys(tied, ()))
             tied = {}
-    forms = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
+    made = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
+    forms = {**made[0], **alone[0]}, {**made[1], **alone[1]}
     back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
     paired = {own: path for own, path in back.items() if own != path}
     if not fits:
@@ -169,6 +176,20 @@ def _leave_out(framework: Framework, model: Module, tied: Tied) -> None:
     modules = framework.modules(model)
     for path, names in tied.items():
         leave_out(modules[path], names)
+
+
+def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
+    """Buffers that one side alone keeps, under their own names: index tables and masks, which the other side computes.
+
+    They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it.
+    """
+    entries = [side.entries(model) for side, model in zip(sides, models, strict=True)]
+    shapes = [{plain(entry.shape) for entry in one} for one in entries]
+    first, second = (
+        {e.own: () for e in one if e.role == "buffer" and not is_statistic(e.canonical) and plain(e.shape) not in others}
+        for one, others in zip(entries, reversed(shapes), strict=True)
+    )
+    return first, second
 
 
 def _match(
@@ -206,11 +227,17 @@ def _match(
         return matching, links, False  # every name is there: what differs is no name
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
+    if lacks:
+        again, more = _by_layers(models, names, sides, used(), links, branches=True)
+        if (fewer := lacking(again, more, *entries)) < lacks:
+            other, found, lacks = again, more, fewer
     same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
     if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not linked):
         return matching, links, False
     if not lacks and linked:
         other, found = _confirmed(models, other, found, names, links, sides, inputs())
+    if linked:
+        _pair_wrapped(models, other, found, sides, inputs())
     return other, found, not lacks
 
 
@@ -224,7 +251,8 @@ def _confirmed(
     inputs: tuple,
 ) -> tuple[Matching, list[Link]]:
     """The matching and the links under which the two models give the same from random weights, where there are such."""
-    parents = {path for path, module in sides[1].modules(models[1]).items() if sides[1].children(module)}
+    modules = sides[1].modules(models[1])
+    parents = {path for path, module in modules.items() if sides[1].children(module) and not sides[1].own_tensors(module)}
     layers = {other: own for other, own in matching.paths.items() if other not in parents}
     found = values.confirmed(models, layers, matching.paths, links, (names, fixed), sides, inputs)
     if found.paths != layers:
@@ -299,10 +327,20 @@ def _by_path(port: Module, reference: Module, names: Mapping[str, str], sides: S
 
 
 def _by_layers(
-    models: tuple[Module, Module], names: Mapping[str, str], sides: Sides, uses: tuple[Use, Use], links: Sequence[Link]
-) -> tuple[Matching, list[Link]]:
-    """Layers paired in the order of use, whatever they lie in, and links between tensors that a side packs or calls otherwise."""
-    own, other = (units_of(side, model, use) for side, model, use in zip(sides, models, uses, strict=True))
+    models: tuple[Module, Module], names: Mapping[str, str], sides: Sides, uses: tuple[Use, Use], links: Sequence[Link],
+    branches: bool = False,
+) -> tuple[Matching, list[Link]]:  # fmt: skip
+    """Layers paired in the order of use, whatever they lie in, and links between tensors that a side packs or calls otherwise.
+
+    Args:
+        models: port and reference.
+        names: port path -> reference path, as a person gave them.
+        sides: frameworks of the two.
+        uses: how they use their modules.
+        links: between tensors that a person wrote.
+        branches: whether parallel branches are taken in the order of their layers, not in that of use.
+    """
+    own, other = (units_of(side, model, use, branches) for side, model, use in zip(sides, models, uses, strict=True))
     known = {unit.path: unit for unit in other}
     given = [(unit, known[path]) for unit in own if (path := translated(unit.path, names)) != unit.path and path in known]
     taken = [{unit.path for unit in side} for side in zip(*given, strict=True)] or [set(), set()]
@@ -343,16 +381,51 @@ def _note_rest(matching: Matching, kind: UnmatchedKind, parts: Sequence[Part]) -
 
 def _pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching) -> None:
     """Containers that hold the same paired layers on both sides, the outermost first."""
-    leaves = dict(matching.paths)
+    known = [side.modules(model) for side, model in zip(sides, (port, reference), strict=True)]
+
+    def title(number: int, path: str) -> str:
+        return sides[number].layer(known[number][path]).title
+
+    for own, others in list(_chains((port, reference), sides, matching.paths)):
+        if len(own) == len(others):
+            matching.paths |= zip(others, own, strict=True)
+            continue
+        for other in others:  # one is wrapped once more: in what, and whether that computes something, is not said by what it holds
+            same = [path for path in own if title(0, path) == title(1, other)]
+            if len(same) == 1 and same[0] not in matching.paths.values():
+                matching.paths[other] = same[0]
+
+
+def _chains(models: tuple[Module, Module], sides: Sides, paired: Mapping[str, str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first."""
     holding: list[dict[frozenset[str], list[str]]] = [{}, {}]
-    for number, (side, model) in enumerate(zip(sides, (port, reference), strict=True)):
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        known = (set(paired.values()), set(paired))[number]
         for path, module in side.modules(model).items():
-            if path and side.children(module):
-                inside = frozenset(other for other, own in leaves.items() if (own, other)[number].startswith(f"{path}."))
+            if path not in known and side.children(module):
+                inside = frozenset(other for other, own in paired.items() if (own, other)[number].startswith(f"{path}."))
                 holding[number].setdefault(inside, []).append(path)
     for inside, others in holding[1].items():
-        if inside:
-            matching.paths |= {o: own for o, own in zip(others, holding[0].get(inside, []), strict=False) if o not in leaves}
+        if inside and inside in holding[0]:
+            yield holding[0][inside], others
+
+
+def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple) -> None:
+    """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
+    chains = [one for one in _chains(models, sides, matching.paths) if len(one[0]) != len(one[1])]
+    if not chains:
+        return
+    try:
+        trial = values.Trial(models, sides, inputs)
+    except Exception:  # a reference that does not run is somebody else's to report
+        return
+    trial.load(matching.paths, links)
+    for own, others in chains:
+        for other in others:
+            given = [path for path in own if path not in matching.paths.values()] if other in trial.calls else []
+            same = next((path for path in given if trial.error(path, other) <= values.AGREE), None)
+            if same is not None:
+                matching.paths[other] = same
 
 
 def _as_used(parts: list[Part], rank: Mapping[str, int]) -> list[Part]:

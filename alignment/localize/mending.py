@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks.base import Attended, Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
-from alignment.localize.tracing import Network, turn
+from alignment.localize.tracing import Network, apart, give_back, turn
 from mobilenetv3_common.weights import Entry
 
 Held = dict[str, tuple[Entry, Tensor]]
@@ -35,7 +35,12 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     if path not in port.modules or path not in reference.modules:
         return False
     ours, theirs = port.framework, reference.framework
+    side = apart(port, reference, path)
+    if side is port:
+        return False  # what it carries besides is another layer in the reference
     module, right = port.modules[path], theirs.copy(reference.modules[path])
+    if side is reference or path in reference.bare:
+        give_back(theirs, [layer for _, layer in theirs.children(right)])
     call_tensors(right, _pieces_within(reference, path))
     mine, its = port.held(path), _held(theirs, right)
     tied = _tied_by_mistake(port, reference, path)

@@ -112,7 +112,7 @@ def _descend(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
     """The findings in a guilty call; none where it is right after all when it runs to its end."""
     path = key.split("#")[0]
     takes = pair.takes(key)
-    if takes and path not in pair.mended and not pair.blame(key, phase).guilty:
+    if takes and path not in pair.mended and not pair.blame(key, phase).guilty and not pair.bare(path):
         return
     children = _children(pair, path)
     for child in reversed(children) if phase == "backward" else children:
@@ -150,7 +150,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         return Finding(stage, path, Kind.CALL_ORDER, words, blame.measured)
     unmatched = [u for u in inside if u.kind in ("missing", "extra") and not _idle(pair, u)]
     for other in unmatched:
-        if other.parameters or _explains(pair, other, key, blame):
+        if other.parameters or (phase == "forward" and _explains(pair, other, key, blame)):
             side = "the port lacks it" if other.kind == "missing" else "the reference has no such layer"
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
@@ -214,15 +214,16 @@ def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
     """Whether both sides agree where the layer without parameters that one of them has gives its input back."""
     network, wanted = (pair.reference, blame.ours) if other.kind == "missing" else (pair.port, blame.theirs)
     answer = network.answer_without(key.partition("#")[0], pair.calls[key], other.path)
-    pairs = zip(answer.outputs, wanted.outputs, strict=False)
-    return bool(answer.outputs) and all(close(ours, theirs, 1e-9) for ours, theirs in pairs)
+    if not wanted.outputs or len(answer.outputs) < len(wanted.outputs):
+        return False  # it raises, for a reason of its own
+    return all(close(ours, theirs, 1e-9) for ours, theirs in zip(answer.outputs, wanted.outputs, strict=False))
 
 
 def _caller(pair: Pair, path: str) -> str:
     """The nearest module above a path that the reference's pass called and the port has."""
     while path:
         path = path.rpartition(".")[0]
-        if path in pair.called:
+        if path in pair.called and not pair.bare(path):
             break
     return path
 
@@ -242,7 +243,7 @@ def table(pair: Pair) -> list[LayerRow]:
         for key in keys:
             path = key.split("#")[0]
             truth = _first(theirs[key], phase)
-            if truth is None or truth.dtype.kind != "f":
+            if truth is None or truth.dtype.kind != "f" or path in pair.port.bare | pair.reference.bare:
                 continue
             mine = _first(ours[key], phase) if key in ours else None
             noise = _first(shaken[key], phase) if key in shaken else None

@@ -79,9 +79,16 @@ class Unit:
         return self.part.path
 
 
-def units_of(framework: Framework, model: Module, use: Use) -> list[Unit]:
-    """What computes by itself or has tensors of its own, in the order of use."""
-    rank = {path: number for number, path in enumerate(use.order)}
+def units_of(framework: Framework, model: Module, use: Use, branches: bool = False) -> list[Unit]:
+    """What computes by itself or has tensors of its own, in the order of use.
+
+    Args:
+        framework: of the model.
+        model: whose units these are.
+        use: how it uses its modules.
+        branches: whether parallel branches stand in an order of their own (``in_branches``), not in that of use.
+    """
+    rank = {path: number for number, path in enumerate(in_branches(framework, model, use) if branches else use.order)}
     own = by_module(framework.entries(model))
     placed: list[tuple[float, Unit]] = []
     for path, module in framework.modules(model).items():
@@ -108,6 +115,29 @@ def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
     while above and above not in rank:
         above = above.rpartition(".")[0]
     return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
+
+
+def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
+    """The order of use, but for parallel branches: siblings that are given the same array stand by the layers in them.
+
+    Which of them a forward calls first says nothing, as their outputs are added up or concatenated by other calls.
+    """
+    modules = framework.modules(model)
+    groups: dict[str, list[list[str]]] = {}
+    for path in (one for one in use.order if one in use.inputs):
+        siblings = groups.setdefault(path.rpartition(".")[0], [])
+        same = next((group for group in siblings if np.array_equal(use.inputs[group[0]], use.inputs[path])), None)
+        siblings.append([path]) if same is None else same.append(path)
+    order = list(use.order)
+    for group in (group for siblings in groups.values() for group in siblings if len(group) > 1):
+        inside = [[path for path in order if f"{path}.".startswith(f"{branch}.")] for branch in group]
+        if any(len(part_of(framework, branch, modules[branch]).shapes) == 0 for branch in group):
+            continue  # an activation in front of a branch is none
+        ranked = sorted(zip(group, inside, strict=True), key=lambda one: part_of(framework, one[0], modules[one[0]]).forms)
+        taken = iter([path for _, paths in ranked for path in paths])
+        moved = {path for paths in inside for path in paths}
+        order = [next(taken) if path in moved else path for path in order]
+    return order
 
 
 @dataclass
@@ -320,8 +350,10 @@ class Sequencer:
         gaps = self._gaps(own, other)
         for unit in own_left:
             for other_unit in other_left:
-                here = gaps[id(unit)] == gaps[id(other_unit)] and unit.leaf and other_unit.leaf
-                if here and unit.part.kind == other_unit.part.kind:
+                whole = (
+                    unit.leaf and other_unit.leaf
+                ) or unit.tensors == other_unit.tensors  # a normalisation may hold its activation
+                if gaps[id(unit)] == gaps[id(other_unit)] and whole and unit.part.kind == other_unit.part.kind:
                     self.found.pairs.append((unit, other_unit))
                     other_left.remove(other_unit)
                     break
@@ -353,6 +385,10 @@ class Sequencer:
             for unit in units:
                 if not unit.entries:
                     between[side].setdefault(gaps[id(unit)], []).append(unit)
+        for gap in between[1]:
+            if len(between[0].get(gap, [])) != len(between[1][gap]):  # what gives its input back stands for nothing
+                for side in between:
+                    side[gap] = [unit for unit in side.get(gap, []) if unit.part.kind != "identity"]
         for gap, theirs in between[1].items():
             mine = between[0].get(gap, [])
             if len(mine) == len(theirs) and all(_family(a) == _family(b) for a, b in zip(mine, theirs, strict=True)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment.frameworks.base import Call, Change, Framework, Module, Tensor, Trace, Wanted, leaves, mapped
+from alignment.frameworks.base import Call, Change, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
 from alignment.raised import place_of, words_of
 from alignment.weights import renamed
 from mobilenetv3_common.weights import Entry, State
@@ -62,6 +62,7 @@ class Network:
     Attributes:
         modules: by the reference's path, each once.
         start: the floating buffers as they are now, by name.
+        bare: modules that answer without the layers that they carry (``carried``).
     """
 
     def __init__(self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None) -> None:
@@ -78,6 +79,7 @@ class Network:
         self._buffers: dict[str, tuple[Entry, Tensor]] = {}
         self.buffers: dict[str, Tensor] = {}
         self.start: State = {}
+        self.bare: set[str] = set()
         for entry, tensor in framework.described(model):
             name = renamed(entry, names)
             if entry.role == "parameter":
@@ -107,6 +109,23 @@ class Network:
 
         walk(path, self.modules[path])
         return found
+
+    def carried(self, path: str) -> dict[str, Module]:
+        """By name: the layers without tensors that a module with tensors holds, where it holds no others (an activation)."""
+        children, framework = dict(self.framework.children(self.modules[path])), self.framework
+        mere = all(not framework.children(child) and not framework.own_tensors(child) for child in children.values())
+        return children if mere and framework.own_tensors(self.modules[path]) else {}
+
+    @contextlib.contextmanager
+    def _alone(self, path: str) -> Iterator[None]:
+        """Inside the block the layers that a bare module carries give their input back."""
+        layers = self.carried(path).values() if path in self.bare else ()
+        handles = give_back(self.framework, layers)
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def below(self, path: str) -> dict[str, str]:
         """Names of the floating buffers below a module: name within it -> name."""
@@ -249,13 +268,14 @@ class Network:
         inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
         try:
             if cotangents is None:
-                with self._limited(inside, limits or {}):
+                with self._alone(path), self._limited(inside, limits or {}):
                     made = framework.call(module, *self.given(path, call))
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
                 args, kwargs = self.given(path, call)
                 turned = turn(cotangents) if self._turned(path, call) else cotangents
-                made = framework.vjp(module, args, turned, wanted, kwargs)
+                with self._alone(path):
+                    made = framework.vjp(module, args, turned, wanted, kwargs)
             if call.attended is not None:  # what a mask's gradient would be, and the weights of the attention, one side alone has
                 made.outputs, made.inputs = made.outputs[:1], made.inputs[: len(call.attended.inputs)]
             if self._turned(path, call):
@@ -287,7 +307,8 @@ class Network:
         self.put_back(path)
         try:
             args, kwargs = self.given(path, call)
-            return self.framework.traced(self.modules[path], args, kwargs, inside, changes)
+            with self._alone(path):
+                return self.framework.traced(self.modules[path], args, kwargs, inside, changes)
         finally:
             self.put_back(path)
 
@@ -311,7 +332,8 @@ class Network:
         """What a layer gives for the input of a call, without gradients, with other settings than its own; nothing where it cannot
         have them."""
         framework = self.framework
-        module = framework.copy(self.modules[path])
+        with self._alone(path):  # a copy keeps what its layers are hooked to
+            module = framework.copy(self.modules[path])
         if not framework.set_settings(module, changes):
             return Answer()
         try:
@@ -340,6 +362,37 @@ class Network:
             return self.answer(path, call)
         finally:
             handle.remove()
+
+
+def give_back(framework: Framework, layers: Iterable[Module]) -> list[Handle]:
+    """Let layers give their input back, until the handles are removed."""
+    return [framework.hook(layer, after=lambda module, args, kwargs, output: args[0] if args else None) for layer in layers]
+
+
+def carrying(port: Network, reference: Network, path: str) -> Network | None:
+    """The side whose module carries layers where the other's is a single one: an activation in a normalisation. None for neither.
+
+    Args:
+        port, reference: the two sides.
+        path: of a module that both have.
+    """
+    if path not in port.modules or path not in reference.modules:
+        return None
+    for one, other in ((reference, port), (port, reference)):
+        layers = [] if other.framework.children(other.modules[path]) else one.carried(path).values()
+        if any(one.framework.layer(layer).kind != "identity" for layer in layers):
+            return one
+    return None
+
+
+def apart(port: Network, reference: Network, path: str) -> Network | None:
+    """``carrying``, where what is carried is a layer of its own on the other side, so that the two are compared one by one."""
+    side = carrying(port, reference, path)
+    if side is None:
+        return None
+    known = {id(side.modules[name]) for name in side.modules if name in port.modules and name in reference.modules}
+    layers = [layer for layer in side.carried(path).values() if side.framework.layer(layer).kind != "identity"]
+    return side if any(id(layer) in known for layer in layers) else None
 
 
 @contextlib.contextmanager

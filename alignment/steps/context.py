@@ -596,7 +596,9 @@ class Lane:
         network = self.context.build("reference", exact=self.exact)
         if share_dropout:
             observe.share_dropout(framework, network, self._uniform)
-        return Network(framework, network)
+        found = Network(framework, network)
+        found.bare |= self.context.matched.matching.bare
+        return found
 
     def as_network(self) -> Network:
         """The model as functions of arrays."""

@@ -82,7 +82,9 @@ class _Search:
 
     def __init__(self, s: Subject) -> None:
         self.s = s
-        other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
+        other_form = (
+            {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)} | s.pair.port.bare | s.pair.reference.bare
+        )
         self.among = (set(s.pair.port.modules) & set(s.pair.reference.modules)) - other_form
         self.expected = s.blame.theirs.outputs
         try:
