@@ -127,10 +127,8 @@ def matched(
     Raises:
         UserError: a link of these does not hold.
     """
-    alone = _constants((port, reference), sides)
-    for model, constants in zip((port, reference), alone, strict=True):
-        if constants:
-            call_tensors(model, constants)
+    if constants := _constants((port, reference), sides):
+        call_tensors(port, constants)
     matching, found, fits = _match((port, reference), dict(names), sides, inputs, list(links), linked)
     tied = {} if fits else _tied(sides[1], reference)
     if tied:
@@ -143,7 +141,7 @@ def matched(
             _leave_out(sides[1], reference, dict.fromkeys(tied, ()))
             tied = {}
     made = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
-    forms = {**made[0], **alone[0]}, {**made[1], **alone[1]}
+    forms = {**made[0], **constants}, made[1]
     back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
     paired = {own: path for own, path in back.items() if own != path}
     if not fits:
@@ -178,18 +176,14 @@ def _leave_out(framework: Framework, model: Module, tied: Tied) -> None:
         leave_out(modules[path], names)
 
 
-def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
-    """Buffers that one side alone keeps, under their own names: index tables and masks, which the other side computes.
+def _constants(models: tuple[Module, Module], sides: Sides) -> Forms:
+    """Buffers that the port alone keeps, under their own names: index tables and masks, which the reference computes.
 
     They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it.
     """
-    entries = [side.entries(model) for side, model in zip(sides, models, strict=True)]
-    shapes = [{plain(entry.shape) for entry in one} for one in entries]
-    first, second = (
-        {e.own: () for e in one if e.role == "buffer" and not is_statistic(e.canonical) and plain(e.shape) not in others}
-        for one, others in zip(entries, reversed(shapes), strict=True)
-    )
-    return first, second
+    ours, theirs = (side.entries(model) for side, model in zip(sides, models, strict=True))
+    shapes = {plain(entry.shape) for entry in theirs}
+    return {e.own: [] for e in ours if e.role == "buffer" and not is_statistic(e.canonical) and plain(e.shape) not in shapes}
 
 
 def _match(
@@ -426,6 +420,8 @@ def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequ
             same = next((path for path in given if trial.error(path, other) <= values.AGREE), None)
             if same is not None:
                 matching.paths[other] = same
+        if len(own) == 1 and own[0] not in matching.paths.values() and trial.same_calls(others):
+            matching.paths[others[0]] = own[0]
 
 
 def _as_used(parts: list[Part], rank: Mapping[str, int]) -> list[Part]:

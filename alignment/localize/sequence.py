@@ -387,8 +387,8 @@ class Sequencer:
                     between[side].setdefault(gaps[id(unit)], []).append(unit)
         for gap in between[1]:
             if len(between[0].get(gap, [])) != len(between[1][gap]):  # what gives its input back stands for nothing
-                for side in between:
-                    side[gap] = [unit for unit in side.get(gap, []) if unit.part.kind != "identity"]
+                for units_between in between:
+                    units_between[gap] = [unit for unit in units_between.get(gap, []) if unit.part.kind != "identity"]
         for gap, theirs in between[1].items():
             mine = between[0].get(gap, [])
             if len(mine) == len(theirs) and all(_family(a) == _family(b) for a, b in zip(mine, theirs, strict=True)):
