@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module, Piece, left_out
+from alignment.frameworks.base import Framework, Module, Piece, pieces_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 
@@ -69,8 +69,8 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
         UserError: the file cannot be read, is of a framework that neither side has, or does not fit.
     """
     state = read_state(path)
-    second = () if sides[0][1] is None else second_names(*sides[0])
-    state = {name: array for name, array in state.items() if name not in second}
+    unknown = {name for _, model in sides if model is not None for name, parts in pieces_of(model).items() if not parts}
+    state = {name: array for name, array in state.items() if name not in unknown}
     suffix = os.path.splitext(path)[1]
     fitting = [side for side in sides if suffix in side[0].suffixes]
     if not fitting and suffix != ANY_FRAMEWORK:
@@ -85,11 +85,6 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
             problem = problem or error
     assert problem is not None
     raise problem
-
-
-def second_names(framework: Framework, model: Module) -> set[str]:
-    """Own names of tensors that the engine does not know, since another name has them, too (``leave_out``)."""
-    return {f"{path}.{name}" if path else name for path, module in framework.modules(model).items() for name in left_out(module)}
 
 
 def entries_of(framework: Framework, model: Module | None, other: Framework, reference: Module | None) -> list[Entry]:

@@ -23,9 +23,9 @@ MISTAKES = {
 }
 
 
-def audited(source, folder, *flags):
+def audited(source, folder, *flags, name="GPT"):
     (folder / "ours.py").write_text(source)
-    sides = ["--port", f"{folder}/ours.py:GPT", "--reference", f"{FOLDER}/decoder_theirs.py:GPT"]
+    sides = ["--port", f"{folder}/ours.py:{name}", "--reference", f"{FOLDER}/decoder_theirs.py:{name}"]
     given = ["--input", f"{FOLDER}/decoder_theirs.py:tokens", "--report", str(folder / "report")]
     status = main(["audit", *sides, *given, *flags])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
@@ -40,6 +40,16 @@ def test_a_sound_decoder_passes(tmp_path):
     assert "eval.iter0.gradients.emb.weight" in names and not any("head" in name for name in names if "gradients" in name)
 
 
+@pytest.mark.parametrize("name", ["Bert", "Seq"])
+def test_other_ways_to_tie_pass(name, tmp_path):
+    """A head with a bias of its own, which the port's own model holds, and positions that the reference alone keeps; one module
+    at three paths, and tied to the head, too."""
+    status, found = audited((FOLDER / "decoder_ours.py").read_text(), tmp_path, name=name)
+    assert status == 0, found["localization"]
+    rows = {row["name"]: row["passed"] for row in found["steps"][1]["quantities"]}
+    assert rows["eval.iter0.gradients." + {"Bert": "head.bias", "Seq": "shared.weight"}[name]]
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_a_decoder_is_located(name, tmp_path):
     before, after, kind, place, words = MISTAKES[name]
@@ -48,6 +58,22 @@ def test_a_mistake_in_a_decoder_is_located(name, tmp_path):
     status, found = audited(source.replace(before, after), tmp_path)
     first = found["localization"]["first"]
     assert status == 1 and (first["kind"], first["location"]) == (kind, place) and words in first["hint"], first
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "words"),
+    [
+        ("Bert", "F.gelu(self.transform(x))", "F.relu(self.transform(x))", "relu, expected gelu"),
+        ("Bert", "self.norm = nn.LayerNorm(d, epsilon=1e-12)", "self.norm = nn.LayerNorm(d, epsilon=1e-3)", "eps"),
+        ("Seq", "transpose_y=True) / 4", "transpose_y=True) / 2", "/ 2, expected 4"),
+        ("Seq", "self.dec(self.emb(paddle.flip(a, [1])), h)", "self.dec(self.emb(paddle.flip(a, [1])))", ""),
+    ],
+)
+def test_a_mistake_beside_tied_tensors_is_located(name, before, after, words, tmp_path):
+    source = (FOLDER / "decoder_ours.py").read_text()
+    assert before in source
+    status, found = audited(source.replace(before, after), tmp_path, name=name)
+    assert status == 1 and words in found["localization"]["first"]["hint"], found["localization"]["first"]
 
 
 def test_a_head_of_its_own_is_no_tied_one(tmp_path):

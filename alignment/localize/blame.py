@@ -85,6 +85,7 @@ class Pair:
     known: set[str] = field(default_factory=set)
     stopped: str = ""
     _limits: dict[str, int] = field(default_factory=dict)
+    _larger: dict[str, bool] = field(default_factory=dict)
 
     @property
     def networks(self) -> list[Network]:
@@ -135,7 +136,17 @@ class Pair:
     def takes(self, key: str) -> bool:
         """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""
         path = key.partition("#")[0]
-        return path not in self.matching.paths or self.port.takes(path, self.calls[key])
+        paths = self.matching.paths
+        return path not in paths or (not self._holds_more(path) and self.port.takes(path, self.calls[key]))
+
+    def _holds_more(self, path: str) -> bool:
+        """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
+        if path not in self._larger:
+            paths = self.matching.paths
+            own = f"{paths[path]}." if paths[path] else ""
+            outside = (mine for other, mine in paths.items() if mine and not f"{other}.".startswith(f"{path}."))
+            self._larger[path] = bool(path) and any(mine.startswith(own) for mine in outside)
+        return self._larger[path]
 
     def mend(self, path: str) -> bool:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
@@ -162,7 +173,7 @@ class Pair:
 
     def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
         path, call = key.split("#")[0], self.calls[key]
-        if path not in self.matching.paths or not self.port.takes(path, call):
+        if path not in self.matching.paths or not self.takes(key):
             return Blame(False)
         cotangents: list[np.ndarray | None] | None = None
         if phase == "backward":

@@ -17,13 +17,13 @@ from alignment.frameworks.base import Framework, Module, call_modules, call_tens
 from alignment.links import Forms, Link, covered, forms_of, plain
 from alignment.localize import values
 from alignment.localize.pairing import Part, joined, paired, part_of
-from alignment.localize.sequence import Sequencer, Use, units_of, use_of
+from alignment.localize.sequence import Sequencer, Unit, Use, units_of, use_of
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
 Sides = tuple[Framework, Framework]
-Tied = dict[str, tuple[str, ...]]
+Tied = tuple[Sequence[str], Sequence[str]]
 CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
 
 
@@ -85,7 +85,8 @@ class Matched:
         links: tensors that the sides hold otherwise.
         forms: pieces in which the engine knows the tensors of the port and of the reference (``call_tensors``).
         paired: own paths of modules of the port -> paths in the reference, for those that are called or nested otherwise.
-        tied: second names of the reference's tensors that the port, which calls a function with the first, has not.
+        tied: second names of tensors of the port and of the reference, by which the engine does not know them: the other side may
+            call a function with the first in place of a layer.
     """
 
     matching: Matching
@@ -93,12 +94,12 @@ class Matched:
     links: list[Link] = field(default_factory=list)
     forms: tuple[Forms, Forms] = field(default_factory=lambda: ({}, {}))
     paired: dict[str, str] = field(default_factory=dict)
-    tied: Tied = field(default_factory=dict)
+    tied: Tied = ((), ())
 
     def name(self, model: Module, number: int) -> None:
         """Let the engine know a model of the port (0) or of the reference (1) by the paths and in the pieces of this matching."""
-        if number == 1 and self.tied:
-            _leave_out(framework_of(model), model, self.tied)
+        if self.tied[number]:
+            _leave_out(framework_of(model), model, self.tied[number])
         if number == 0 and self.shown:
             call_modules(model, self.shown)
         if self.forms[number]:
@@ -127,21 +128,22 @@ def matched(
     Raises:
         UserError: a link of these does not hold.
     """
-    if constants := _constants((port, reference), sides):
-        call_tensors(port, constants)
-    matching, found, fits = _match((port, reference), dict(names), sides, inputs, list(links), linked)
-    tied = {} if fits else _tied(sides[1], reference)
-    if tied:
+    models, unknown = (port, reference), _constants((port, reference), sides)
+    _hide(models, sides, unknown)
+    matching, found, fits = _match(models, dict(names), sides, inputs, list(links), linked)
+    second = _second_names(sides[0], port), _second_names(sides[1], reference)
+    tied: Tied = ((), ())
+    if not fits and any(second):
         left = lacking(matching, found, sides[0].entries(port), sides[1].entries(reference))
-        _leave_out(sides[1], reference, tied)
-        other = _match((port, reference), dict(names), sides, inputs, list(links), linked)
+        more = unknown[0] | {name: [] for name in second[0]}, unknown[1] | {name: [] for name in second[1]}
+        _hide(models, sides, more, second)
+        other = _match(models, dict(names), sides, inputs, list(links), linked)
         if lacking(other[0], other[1], sides[0].entries(port), sides[1].entries(reference)) < left:
-            matching, found, fits = other
+            (matching, found, fits), unknown, tied = other, more, second
         else:
-            _leave_out(sides[1], reference, dict.fromkeys(tied, ()))
-            tied = {}
+            _hide(models, sides, unknown)
     made = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
-    forms = {**made[0], **constants}, made[1]
+    forms = made[0] | unknown[0], made[1] | unknown[1]
     back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
     paired = {own: path for own, path in back.items() if own != path}
     if not fits:
@@ -157,33 +159,44 @@ def matched(
     return Matched(known, shown, found, forms, paired, tied)
 
 
-def _tied(framework: Framework, reference: Module) -> dict[str, tuple[str, ...]]:
-    """Own names, by module, under which parameters of other modules go a second time (a head that has the embedding's weight)."""
-    found: dict[str, tuple[str, ...]] = {}
-    seen: set[int] = set()
-    for entry, tensor in framework.described(reference):
-        path, _, name = entry.own.rpartition(".")
+def _second_names(framework: Framework, model: Module) -> tuple[str, ...]:
+    """Own names under which parameters go that another name has already: a head tied to the embedding, one module at two paths."""
+    found, seen = [], set()
+    for entry, tensor in framework.described(model):
         if id(tensor) in seen and entry.role == "parameter":
-            found[path] = (*found.get(path, ()), name)
+            found.append(entry.own)
         seen.add(id(tensor))
-    alone = framework.modules(reference)  # a module that has two paths is one
-    return {path: names for path, names in found.items() if path in alone}
+    return tuple(found)
 
 
-def _leave_out(framework: Framework, model: Module, tied: Tied) -> None:
-    modules = framework.modules(model)
-    for path, names in tied.items():
-        leave_out(modules[path], names)
+def _hide(models: tuple[Module, Module], sides: Sides, unknown: tuple[Forms, Forms], tied: Tied = ((), ())) -> None:
+    """From now on the engine does not know these tensors of the two models."""
+    for number, model in enumerate(models):
+        call_tensors(model, unknown[number])
+        _leave_out(sides[number], model, tied[number])
 
 
-def _constants(models: tuple[Module, Module], sides: Sides) -> Forms:
-    """Buffers that the port alone keeps, under their own names: index tables and masks, which the reference computes.
+def _leave_out(framework: Framework, model: Module, names: Sequence[str]) -> None:
+    """The modules that hold tensors under these names do not know them either; one at two paths holds them under its first."""
+    for path, module in framework.modules(model).items():
+        leave_out(module, [name for name in framework.own_tensors(module) if path and f"{path}.{name}" in names])
+
+
+def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
+    """Buffers that one side alone keeps, under their own names: index tables, masks, numbers of positions.
 
     They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it.
     """
-    ours, theirs = (side.entries(model) for side, model in zip(sides, models, strict=True))
-    shapes = {plain(entry.shape) for entry in theirs}
-    return {e.own: [] for e in ours if e.role == "buffer" and not is_statistic(e.canonical) and plain(e.shape) not in shapes}
+    kinds: list[set[tuple]] = [set(), set()]
+    kept: list[dict[str, tuple]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        for entry, tensor in side.described(model):
+            kind = plain(entry.shape), entry.role == "buffer" and side.array(tensor).dtype.kind != "f"
+            kinds[number].add(kind)
+            if entry.role == "buffer" and not is_statistic(entry.canonical):
+                kept[number][entry.own] = kind
+    ours: Forms = {own: [] for own, kind in kept[0].items() if kind not in kinds[1]}
+    return ours, {own: [] for own, kind in kept[1].items() if kind not in kinds[0]}
 
 
 def _match(
@@ -344,6 +357,9 @@ def _by_layers(
         for n, units in enumerate((own, other))
     ]
     found = Sequencer(rest[0], rest[1], uses).paired()
+    whole = [(mine, theirs) for mine, theirs in found.pairs if bool(mine.path) != bool(theirs.path)]
+    found.pairs = [pair for pair in found.pairs if pair not in whole]
+    found.links += [link for mine, theirs in whole for link in _own_tensors(mine, theirs)]
     every = [*links, *found.links]
     named = covered(every)
     matching = Matching({"": ""} | {theirs.path: mine.path for mine, theirs in [*given, *found.pairs]})
@@ -366,6 +382,14 @@ def _by_layers(
             f"{sum(len(link.reference) for link in found.links)} tensors are held otherwise in the port, first {first.words()}"
         )
     return matching, every
+
+
+def _own_tensors(mine: Unit, theirs: Unit) -> Iterator[Link]:
+    """A model's own tensors are those of a module of the other: the tensors are paired, and not what computes with them."""
+    names = {entry.canonical.rpartition(".")[2]: entry.canonical for entry in mine.entries}
+    for entry in theirs.entries:
+        if own := names.get(entry.canonical.rpartition(".")[2]):
+            yield Link((own,), (entry.canonical,))
 
 
 def _note_rest(matching: Matching, kind: UnmatchedKind, parts: Sequence[Part]) -> None:

@@ -377,7 +377,7 @@ class Context:
 
     def _regrouped(self, state: State, options: Mapping[str, Any], whole: bool = False) -> State:
         """The reference's state in the pieces by which the engine knows its tensors, from whole tensors; or the other way round."""
-        if not (self._port_matches and (self.matched.forms[1] or self.matched.tied)):
+        if not (self._port_matches and self.matched.forms[1]):
             return state
         network = self._made("reference", options)
         described = self.reference.framework.described(network)
@@ -385,12 +385,15 @@ class Context:
         pieces = self.reference.framework.entries(self.named("reference", network))
         first = {id(tensor): entry.own for entry, tensor in reversed(described)}
         known = {entry.own for entry in pieces}
-        second = {entry.own: first[id(tensor)] for entry, tensor in described if entry.own not in known}  # of tied tensors
+        unknown = {entry.own: tensor for entry, tensor in described if entry.own not in known}  # second names, and constants
         if whole:
             own = own_state(state, pieces, "the weights")
-            return canonical_state(own | {name: own[other] for name, other in second.items()}, plain, "the weights")
+            for name, tensor in unknown.items():
+                other = first[id(tensor)]
+                own[name] = own[other] if other in own else self.reference.framework.array(tensor)
+            return canonical_state(own, plain, "the weights")
         own = own_state(state, plain, "the weights")
-        return canonical_state({n: array for n, array in own.items() if n not in second}, pieces, "the weights")
+        return canonical_state({n: array for n, array in own.items() if n not in unknown}, pieces, "the weights")
 
     def _weights_file(self, weights: str) -> Path:
         if weights in self.spec.published:

@@ -74,3 +74,38 @@ class GPT(nn.Layer):
         for b in self.layers:
             x = b(x)
         return paddle.matmul(self.norm(x), self.tok.weight, transpose_y=True)
+
+
+class Bert(nn.Layer):
+    def __init__(self, v=30, d=16):
+        super().__init__()
+        self.word = nn.Embedding(v, d, padding_idx=0)
+        self.pos = nn.Embedding(16, d)
+        self.segment = nn.Embedding(2, d)
+        self.ln = nn.LayerNorm(d, epsilon=1e-12)
+        self.drop = nn.Dropout(0.1)
+        self.layer = nn.TransformerEncoderLayer(d, 2, 32, 0.1, "gelu")
+        self.transform = nn.Linear(d, d)
+        self.norm = nn.LayerNorm(d, epsilon=1e-12)
+        self.bias = self.create_parameter([v], is_bias=True)
+
+    def forward(self, ids):
+        x = self.word(ids) + self.pos(paddle.arange(ids.shape[1]).unsqueeze(0)) + self.segment(paddle.zeros_like(ids))
+        x = self.drop(self.ln(x))
+        x = self.layer(x, (ids != 0).unsqueeze([1, 2]))
+        y = self.norm(F.gelu(self.transform(x)))
+        return {"logits": paddle.matmul(y, self.word.weight, transpose_y=True) + self.bias, "hidden": x}
+
+
+class Seq(nn.Layer):
+    def __init__(self, v=30, d=16):
+        super().__init__()
+        self.emb = nn.Embedding(v, d)
+        self.enc = nn.LSTM(d, d, 2)
+        self.dec = nn.LSTM(d, d, 2)
+
+    def forward(self, a):
+        y, h = self.enc(self.emb(a))
+        z, _ = self.dec(self.emb(paddle.flip(a, [1])), h)
+        w = paddle.matmul(F.softmax(paddle.matmul(z, y, transpose_y=True) / 4, -1), y)
+        return paddle.matmul(z + w, self.emb.weight, transpose_y=True)

@@ -77,5 +77,74 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
 
+class MLMHead(nn.Module):
+    def __init__(self, d, v):
+        super().__init__()
+        self.dense = nn.Linear(d, d)
+        self.ln = nn.LayerNorm(d, eps=1e-12)
+        self.decoder = nn.Linear(d, v)
+        self.bias = nn.Parameter(torch.zeros(v))
+        self.decoder.bias = self.bias
+
+    def forward(self, x):
+        return self.decoder(self.ln(F.gelu(self.dense(x))))
+
+
+class Bert(nn.Module):
+    def __init__(self, v=30, d=16):
+        super().__init__()
+        self.word = nn.Embedding(v, d, padding_idx=0)
+        self.pos = nn.Embedding(16, d)
+        self.segment = nn.Embedding(2, d)
+        self.ln = nn.LayerNorm(d, eps=1e-12)
+        self.drop = nn.Dropout(0.1)
+        self.layer = nn.TransformerEncoderLayer(d, 2, 32, 0.1, "gelu", batch_first=True)
+        self.head = MLMHead(d, v)
+        self.head.decoder.weight = self.word.weight
+        self.register_buffer("position_ids", torch.arange(16)[None])
+
+    def forward(self, ids):
+        x = self.word(ids) + self.pos(self.position_ids[:, : ids.shape[1]]) + self.segment(torch.zeros_like(ids))
+        x = self.drop(self.ln(x))
+        x = self.layer(x, src_key_padding_mask=ids == 0)
+        return {"logits": self.head(x), "hidden": x}
+
+
+class Enc(nn.Module):
+    def __init__(self, emb):
+        super().__init__()
+        self.embed_tokens = emb
+        self.rnn = nn.LSTM(16, 16, 2, batch_first=True)
+
+    def forward(self, i):
+        return self.rnn(self.embed_tokens(i))
+
+
+class Dec(nn.Module):
+    def __init__(self, emb):
+        super().__init__()
+        self.embed_tokens = emb
+        self.rnn = nn.LSTM(16, 16, 2, batch_first=True)
+
+    def forward(self, i, h):
+        return self.rnn(self.embed_tokens(i), h)[0]
+
+
+class Seq(nn.Module):
+    def __init__(self, v=30, d=16):
+        super().__init__()
+        self.shared = nn.Embedding(v, d)
+        self.encoder = Enc(self.shared)
+        self.decoder = Dec(self.shared)
+        self.lm_head = nn.Linear(d, v, bias=False)
+        self.lm_head.weight = self.shared.weight
+
+    def forward(self, a):
+        y, h = self.encoder(a)
+        z = self.decoder(a.flip(1), h)
+        w = torch.softmax(z @ y.transpose(1, 2) / 4, -1) @ y
+        return self.lm_head(z + w)
+
+
 def tokens(n, rng):
-    return rng.integers(0, 40, (n, 12))
+    return rng.integers(0, 30, (n, 12))
