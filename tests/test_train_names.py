@@ -149,7 +149,7 @@ def test_a_run_goes_on_on_its_own_pictures_only(saved, folders, package):
         ({"best": "high"}, "best 'high'"),
         ({"skipped": None}, "skipped None"),
         ({"scaler": 3, "schedule": 3}, "is damaged: its scaler is 3"),
-        ({"config": [1]}, "is damaged: its config is \[1\]"),
+        ({"config": [1]}, r"is damaged: its config is \[1\]"),
         ({"classes": ["a"]}, "lacks class"),
     ],
     ids=lambda value: str(value)[:24],
