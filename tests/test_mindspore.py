@@ -423,6 +423,42 @@ def test_optimizers_in_mindspore_update_as_torchs(number, trained):
 
 
 @installed
+def test_an_optimizer_in_mindspore_goes_on_from_its_arrays(trained):
+    """What a checkpoint takes is float and finite, the number of updates too; the next update is bit-identical."""
+    from projects.resnet50.in_mindspore.train import state
+
+    (sides, start), config = trained, GROUPS[0].in_float32()
+    side, network, train = next(one for one in sides if one[0].name == "mindspore")
+    gradient = {name: np.ones_like(array) / 64 for name, array in start.items() if name.endswith(("weight", "bias"))}
+    side.load(network, start)
+    optimizer, found = train.build_optimizer(network, config), []
+
+    def update():
+        side.clear_gradients(network)
+        side.add_gradients(network, gradient)
+        train.apply_update(network, optimizer, 0.05)
+
+    with side.precision("float64"):
+        update()
+        arrays, weights = state.optimizer_arrays(network, optimizer, None), side.state(network)
+        assert all(array.dtype.kind == "f" and np.isfinite(array).all() for array in arrays.values())
+        for _ in range(2):
+            side.load(network, weights)
+            optimizer = train.build_optimizer(network, config)
+            state.load_optimizer_arrays(network, optimizer, None, arrays)
+            update()
+            found.append((optimizer.count, side.state(network)))
+    assert [count for count, _ in found] == [2, 2]
+    assert all(np.array_equal(found[0][1][name], found[1][1][name]) for name in start)
+    side.load(network, start)
+    optimizer = train.build_optimizer(network, config)
+    with side.precision("float64"):
+        update()
+        update()
+    assert all(np.array_equal(side.state(network)[name], found[0][1][name]) for name in start)
+
+
+@installed
 def test_a_parameter_tuple_is_widened_with_its_parameters():
     """A Cell may compute with the tuple's parameters: those of exact mode, not the float32 ones that they replace."""
     import mindspore
