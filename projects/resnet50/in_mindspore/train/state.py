@@ -58,7 +58,7 @@ def torch_names(model: nn.Cell) -> dict[str, str]:
 
 
 def optimizer_arrays(model: nn.Cell, optimizer: Optimizer, precision: Precision) -> Arrays:
-    """The optimizer's state as ``accumulator/parameter``, and the number of updates as ``count``, in float64 as checkpoints want it."""
+    """The optimizer's state as ``accumulator/parameter``, and the number of updates, in float64, as ``count``."""
     own = {id(parameter): name for name, parameter in model.parameters_and_names()}
     found = {f"{kind}/{own[key]}": one.asnumpy().copy() for key, state in optimizer.state.items() for kind, one in state.items()}
     return found | {"count": np.array([optimizer.count], dtype=np.float64)}
