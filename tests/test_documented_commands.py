@@ -179,7 +179,7 @@ EXPECTED: dict[str, Run] = {
         (r"^first divergence: initialisation: patches\.weight",), status=1
     ),
     r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--accept initialisation.*": Run(
-        (r"^Passed, apart from the differences that were accepted, as far as",)
+        (r"^The Paddle VisionTransformer is the PyTorch VisionTransformer, apart from the differences that were accepted\.",)
     ),
     r"python tools/convert_weights\.py --port docs/examples/vit_port\.py.*--list": Run((r"^pos_embed <-> position",)),
     r"python -m alignment audit --port docs/examples/own_project(?!.*--accept).*": Run(
