@@ -32,6 +32,7 @@ from alignment.steps.result import StepResult
 from alignment.steps.schedules import expected_rates, judge_rates
 from mobilenetv3_common.checkpoint import LATEST, Checkpoint, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.train_config import OPTIMIZERS
 from mobilenetv3_common.weights import State, is_statistic
 
 UPDATES = 3  # before the stop, and after it
@@ -130,6 +131,67 @@ def parts(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
         "optimizer": checkpoint.part("optimizer"),
         "average": checkpoint.part("ema"),
     }
+
+
+@dataclass
+class Remembered:
+    """What one side's checkpoint keeps of an optimizer.
+
+    Attributes:
+        lost: parts that the resumed run does not begin with as they were saved.
+        end: weights and statistics after the next update, of the run without a stop and of the resumed one, canonical, float64.
+        refused: why the side does not go on from its own checkpoint; ``""`` where it does.
+    """
+
+    lost: list[str]
+    end: tuple[State, State]
+    refused: str = ""
+
+
+def remembered(ground: Ground, role: str) -> dict[str, Remembered]:
+    """Two updates without a stop, and one after the checkpoint of the first, with each optimizer that the recipe does not have."""
+    return {name: _remembered(ground, role, name) for name in OPTIMIZERS if name != ground.long.optimizer}
+
+
+def _remembered(ground: Ground, role: str, name: str) -> Remembered:
+    context, train = ground.context, engine(ground.context, role)
+    folder = ground.folder / f"{role}-{name}"
+    config = replace(ground.short, optimizer=name, momentum=0.75, nesterov=False, seed=ground.short.seed + 1)
+
+    def saved(run: Any, where: str) -> Path:
+        train.save(run, CheckpointFolder(folder / where), False)  # type: ignore[attr-defined]  # see lacks_checkpoints
+        return folder / where / LATEST
+
+    whole = start_run(context, role, config, "64", ground.weights)
+    updates = updates_of(context, role, whole, 2)
+    next(updates)
+    then = saved(whole, "stopped")
+    try:
+        rest = start_run(context, role, replace(config, resume=str(folder / "stopped")), "64")
+    except UserError as error:
+        return Remembered([], (State(), State()), error.line)
+    now = saved(rest, "restored")
+    lost = unequal_parts(*read_checkpoints(now, then))
+    return Remembered(lost, (next(updates).state, next(updates_of(context, role, rest, 1)).state))
+
+
+def wrong_memory(found: Remembered) -> str:
+    """What is wrong with what a checkpoint keeps of an optimizer; ``""`` for nothing."""
+    if found.refused:
+        return f"the port does not go on from its checkpoint: {found.refused}"
+    if found.lost:
+        return f"the resumed run does not begin with the saved {' and '.join(found.lost)}"
+    whole, rest = found.end
+    moved = [n for n in whole if not relative(distance(rest[n], whole[n]), norm(whole[n])) <= tolerance.EXACT_RTOL]
+    return f"the update after the resumption is another one: {len(moved)} tensors, first {moved[0]}" if moved else ""
+
+
+def judge_memory(result: StepResult, found: dict[str, Remembered]) -> None:
+    """Hold each resumed run against the same run without a stop."""
+    for name, memory in found.items():
+        quantity = Quantity(f"resume.with.{name}", [len(memory.end[0])])
+        wrong = wrong_memory(memory)
+        result.quantities.append(quantity.fail(wrong) if wrong else quantity)
 
 
 def read_checkpoints(*files: Path | None) -> list[Checkpoint]:

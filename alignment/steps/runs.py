@@ -18,7 +18,16 @@ from alignment.steps.evaluation import evaluated, judge_evaluation
 from alignment.steps.freezing import Frozen, frozen, judge_freezing
 from alignment.steps.fresh import fresh, judge_fresh, lacks_fresh
 from alignment.steps.result import StepResult
-from alignment.steps.resumption import LongRun, judge_long_run, judge_resumption, lacks_checkpoints, long_run, resumed
+from alignment.steps.resumption import (
+    LongRun,
+    judge_long_run,
+    judge_memory,
+    judge_resumption,
+    lacks_checkpoints,
+    long_run,
+    remembered,
+    resumed,
+)
 from mobilenetv3_common.weights import State
 
 SHARE = 0.05  # of step 6's time, measured on MobileNetV3-small: for the time that is left
@@ -51,6 +60,7 @@ def compare(context: Context, result: StepResult) -> None:
 
         ahead = submit(lambda: (made("reference"), noise(ground.moved), evaluated(ground, "reference")))
         ours = made("port")
+        memory = {} if lacking or isinstance(ours.rest, str) else remembered(ground, "port")
         theirs, (moved, moved_frozen), counted = ahead.result()
         judge_averages(result, ours.averages, theirs.averages, states)
         judge_divergence(result, ground, ours.stopped, theirs.stopped)
@@ -59,6 +69,7 @@ def compare(context: Context, result: StepResult) -> None:
             judge_long_run(result, ground, ours.whole, theirs.whole, moved)
         else:
             judge_resumption(result, ground, (ours.whole, ours.rest), (theirs.whole, theirs.rest), moved)
+            judge_memory(result, memory)
         judge_evaluation(result, evaluated(ground, "port", counted.labels), counted)
         if not lacks_fresh(context):
             judge_fresh(result, *(fresh(ground, role) for role in ("port", "reference")))

@@ -6,6 +6,7 @@ that both sides share is seen too.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -41,6 +42,13 @@ GROUPS += (replace(GROUPS[0], nesterov=True), replace(GROUPS[0], l1_decay=2.0**-
 # A weight decay of 0 is one of its own, and no missing one.
 UNDECAYED = replace(GROUPS[0], norm_weight_decay=0.0, bias_weight_decay=0.0)
 GROUPS += (UNDECAYED,)
+
+
+def clip_of(config: OptimizerConfig, gradients: list[State]) -> float | None:
+    """The norm to which gradients are clipped before the L1 penalty is added to them; None for an optimizer without."""
+    if not config.l1_decay:
+        return None
+    return 2.0 ** math.floor(math.log2(min(math.sqrt(sum(norm(a) ** 2 for a in one.values())) for one in gradients)) - 1)
 
 
 def train_part(side: Side) -> TrainPart:
@@ -234,7 +242,7 @@ def updated(context: Context, lane: Lane, config: OptimizerConfig, start: State,
         train.build_schedule(optimizer, ScheduleConfig("constant"))
         for gradient in gradients:
             framework.add_gradients(lane.network, gradient)
-            train.apply_update(lane.network, optimizer, None)
+            train.apply_update(lane.network, optimizer, clip_of(config, gradients))
             states.append({name: array for name, array in framework.state(lane.network).items() if name in gradient})
     lane.reset()
     return states

@@ -246,6 +246,7 @@ def resumption(context: Context) -> Finding | None:
         return None
     with _ground(context) as ground:
         whole, rest = long_runs.resumed(ground, "port")
+        memory = {} if isinstance(rest, str) else long_runs.remembered(ground, "port")
         theirs = long_runs.long_run(ground, "reference", ground.weights, ground.folder / "reference")
         then, other = long_runs.read_checkpoints(whole.saved, theirs.saved)
         files = () if isinstance(rest, str) else (rest.saved, whole.end, rest.end)
@@ -266,7 +267,18 @@ def resumption(context: Context) -> Finding | None:
         if wrong := _unlike(later[1][kind], later[0][kind], tolerance.EXACT_RTOL):
             words = _first(wrong, later[1][kind], later[0][kind])
             return Finding("train", f"resume.{kind}", measured=f"{long_runs.UPDATES} updates after the resumption: {words}")
-    return rate_finding("train", "resume.schedule", rest.rates, whole.rates[long_runs.UPDATES :])
+    finding = rate_finding("train", "resume.schedule", rest.rates, whole.rates[long_runs.UPDATES :])
+    return finding or next(filter(None, (_forgotten(name, found) for name, found in memory.items())), None)
+
+
+def _forgotten(name: str, found: long_runs.Remembered) -> Finding | None:
+    """An optimizer whose state a resumed run does not have, while the recipe's has its own."""
+    wrong = long_runs.wrong_memory(found)
+    if not wrong:
+        return None
+    kind = Kind.RAISES if found.refused else Kind.STATE_NOT_RESTORED if found.lost else Kind.STATE_NOT_SAVED
+    words = f"a run with {name} does not go on as it was: {wrong}"
+    return Finding("train", "resume.optimizer", kind, words, "one update after the resumption")
 
 
 def _not_restored(kind: str, now: Checkpoint, then: Checkpoint, restored: State, saved: State) -> Finding:

@@ -114,6 +114,8 @@ def optimizers(context: Context) -> Finding | None:
     by_name = own_groups(reference.framework, reference.network) if same_names(lanes) else ()
     for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in (*GROUPS, *by_name))):
         trials.append((run.optimizer, None))
+        if run.optimizer.l1_decay:
+            trials.append((run.optimizer, 0.25 * largest))
         if run.clip_norm is not None:
             trials += [(run.optimizer, min(run.clip_norm, 0.25 * largest)), (run.optimizer, 4 * largest)]
     for trial in sorted(trials, key=lambda trial: trial[1] is not None):

@@ -4,6 +4,7 @@ from .base import AVERAGE, ENGINE, FRAMEWORK, SCHEDULE, STATE, built_run, config
 
 SHADOW = 'self.shadow[name] * self.decay + tensor.astype("float32") * (1.0 - self.decay)'
 IMPORTED = "from mobilenetv3_common.training import micro_batches, save, update\n"
+OWN_TENSORS = "        for own, tensor in tensors.items()\n"
 TRAIN_MODE = "    model.train()\n    if freeze_bn:\n"
 
 
@@ -76,6 +77,11 @@ fault(
 fault(
     "resume", 6, "resumption", "state_not_saved|state_not_restored", "optimizer_state_not_saved",
     (STATE, 'return found | {f"master/', 'return {} if found else found | {f"master/'),
+)  # fmt: skip
+fault(
+    "resume", 6, "resume.optimizer", "state_not_saved", "velocity_of_sgd_lost",
+    (STATE, OWN_TENSORS, OWN_TENSORS + '        if kind != "velocity"\n'),
+    (STATE, "for own, t in ts.items()}\n", 'for own, t in ts.items() if kind != "velocity"}\n'),
 )  # fmt: skip
 fault(
     "resume", 6, "resumption", "state_not_restored", "schedule_restarted",

@@ -117,6 +117,11 @@ optimizer(
     "optimizer.sgd: features.0.1.weight", "", "penalty_on_all",
     "l1 = 0.0 if id(parameter) in own or rule.decay is not None else config.l1_decay", "l1 = config.l1_decay",
 )  # fmt: skip
+update(
+    "apply_update", "clip_norm", "penalty_before_clipping",
+    f"    if clip_norm is not None:\n        {CLIP}\n    add_l1_decay(optimizer)\n",
+    f"    add_l1_decay(optimizer)\n    if clip_norm is not None:\n        {CLIP}\n",
+)  # fmt: skip
 
 # --- updates ---------------------------------------------------------------------------------------------------------------
 
