@@ -195,6 +195,28 @@ def test_it_prints(chromium, failed):
         assert keys and set(keys) == {"exact"}, "a legend without its colours"
 
 
+def test_names_on_axes_do_not_touch_and_numbers_stand_under_their_heading(chromium, failed):
+    with opened(chromium, failed) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        boxes = page.evaluate(
+            """[...document.querySelectorAll('svg')].map(svg => [...svg.querySelectorAll('text:not(.culprit)')]
+                .map(t => t.getBoundingClientRect()).map(b => [b.left, b.right, b.top, b.bottom]))"""
+        )
+        for names in filter(None, boxes):
+            for i, one in enumerate(names):
+                for other in names[:i]:
+                    assert one[0] >= other[1] or other[0] >= one[1] or one[2] >= other[3] or other[2] >= one[3]
+        sides = page.evaluate(
+            """[...document.querySelectorAll('table')].map(table => {
+                const cells = table.querySelectorAll('tbody tr:first-child td');
+                const side = cell => cell && getComputedStyle(cell).textAlign;
+                return [...table.querySelectorAll('th')].map((head, i) => [side(head), side(cells[i])]);
+            })"""
+        )
+        assert any(side == ["right", "right"] for table in sides for side in table)
+        assert all(head == cell for table in sides for head, cell in table if cell)
+
+
 def test_the_checks_can_fail(chromium, tmp_path):
     """A page with an error in its console, one that loads from elsewhere, grey on grey, and one too wide for a phone."""
     bad = tmp_path / "bad.html"

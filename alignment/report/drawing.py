@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
+_LETTER = 6.5  # width of a letter of an axis, about
 _COLOURS = ("--a", "--b", "--c", "--d")
 # One colour a meaning in every picture of an alignment; red is for mistakes alone.
 PORT, REFERENCE, EXACT, MISTAKE, SOUND = "--a", "--b", "--d", "--bad", "--soft"
@@ -42,7 +43,7 @@ pre{background:var(--card);border:1px solid var(--line);padding:.6rem;white-spac
 .only{margin:.5rem 0;display:block}body:has(#only:checked) .fine{display:none}
 td{overflow-wrap:anywhere;min-width:6rem}td.w{min-width:14rem}
 td.n,td.good,td.bad{min-width:0}
-td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th.n{text-align:right}td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 figure{margin:1rem 0}figcaption{font-size:.875rem;color:var(--soft)}
 svg{width:100%;height:auto;display:block;background:var(--card)}
 svg text{fill:var(--soft);font:11px system-ui,sans-serif}
@@ -93,7 +94,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str, classe
         label: what a screen reader says of it.
         classes: of each row; ``wrong`` is marked in red, ``fine`` is left out where failures alone are wanted.
     """
-    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    numbers = {i for i, cell in enumerate(rows[0] if rows else ()) if cell.startswith('<td class="n">')}
+    heads = "".join(f'<th scope="col"{" class=n" * (i in numbers)}>{escape(cell)}</th>' for i, cell in enumerate(head))
     kinds = [f' class="{kind}"' if kind else "" for kind in classes] or [""] * len(rows)
     body = "".join(f"<tr{kind}>{''.join(row)}</tr>" for kind, row in zip(kinds, rows, strict=True))
     return (
@@ -104,6 +106,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], label: str, classe
 
 def _colour(series: Series, position: int) -> str:
     return series.colour or _COLOURS[position % len(_COLOURS)]
+
+
+def _labels(names: Sequence[str], x: Callable[[int], float]) -> list[tuple[int, str]]:
+    """Which of the places are named along an axis, and how each name is anchored: five at most, none of which touches another."""
+    last = len(names) - 1
+    wanted = {last: "end"} | {0: "start"}
+    for part in (2, 1, 3):
+        wanted.setdefault(len(names) * part // 4, "middle")
+    taken: list[tuple[float, float]] = []
+    found = []
+    for i, anchor in wanted.items():
+        wide = _LETTER * len(names[i])
+        left = x(i) - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
+        if all(left > end + _LETTER or left + wide < start - _LETTER for start, end in taken):
+            taken.append((left, left + wide))
+            found.append((i, anchor))
+    return found
 
 
 def chart(
@@ -159,10 +178,9 @@ def chart(
         lines.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--soft)" stroke-dasharray="4 4"/>'
         )
-    for i in sorted({0, len(places) // 4, len(places) // 2, 3 * len(places) // 4, len(places) - 1}):
-        anchor = "start" if i == 0 else "end" if i == len(places) - 1 else "middle"
-        place = escape(f"{across} {places[i]}" if across else places[i])
-        lines.append(f'<text x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{place}</text>')
+    names = [f"{across} {place}" if across else place for place in places]
+    for i, anchor in _labels(names, x):
+        lines.append(f'<text x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{escape(names[i])}</text>')
     for position, one in enumerate(series):
         known = [(x(i), y(v), places[i], v) for i, v in enumerate(one.values) if v is not None]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in known)

@@ -185,8 +185,8 @@ def _layers(localization: Localization) -> str:
     wrong = _culprits(localization)
     rows = [
         [
-            f"<td>{row.phase}</td><td>{escape(row.name or '(model)')}</td><td>{escape(row.kind)}</td>",
-            *[f'<td class="n">{number(value)}</td>' for value in (row.difference,)],
+            *[f"<td>{escape(words)}</td>" for words in (row.phase, row.name or "(model)", row.kind)],
+            f'<td class="n">{number(row.difference)}</td>',
             f'<td class="n">{row.cosine:.7f}</td>',
             *[f'<td class="n">{number(value)}</td>' for value in (row.max_abs, row.floor, row.own)],
         ]
