@@ -195,6 +195,18 @@ def test_it_prints(chromium, failed):
         assert keys and set(keys) == {"exact"}, "a legend without its colours"
 
 
+def test_functions_that_no_step_ran_are_folded_by_file(chromium, failed):
+    with opened(chromium, failed) as page:
+        folded = page.locator("details", has_text="public functions of the port were run by no step")
+        optimizer = folded.locator("p", has=page.locator("strong", has_text="mobilenetv3_paddle.train.optimizer"))
+        assert not optimizer.is_visible()
+        folded.locator("summary").click()
+        assert optimizer.is_visible()
+        words = optimizer.inner_text()
+        assert words.startswith("mobilenetv3_paddle.train.optimizer: build_optimizer, ") and "RMSProp.move" in words
+        assert "mobilenetv3_paddle.train.optimizer." not in words
+
+
 def test_names_on_axes_do_not_touch_and_numbers_stand_under_their_heading(chromium, failed):
     with opened(chromium, failed) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")

@@ -32,7 +32,7 @@ h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem}
 .verdict.good{border-color:var(--good)}.verdict.bad{border-color:var(--bad)}
 td.good,strong.good{color:var(--good)}td.bad,strong.bad{color:var(--bad);font-weight:600}
 .place{background:var(--card);border:1px solid var(--line);padding:.2rem 1rem;overflow-wrap:anywhere}
-.place dt{color:var(--soft)}.place dd{margin:0 0 .5rem;font-weight:600}
+.place dt{color:var(--soft)}.place dd{margin:0 0 .5rem;font-weight:600}.list dd{font-weight:400}.names p{overflow-wrap:anywhere}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}

@@ -93,14 +93,24 @@ def _place(localization: Localization) -> str:
 
 
 def _coverage(covered: Coverage) -> str:
-    """What the verdict rests on, and what nothing is known of."""
-    lists = [
-        ("Covered", covered.covered),
-        ("Not covered", [*covered.not_covered, *covered.elsewhere, *covered.packages]),
-        ("Public functions of the port that no step ran", covered.not_run),
-    ]
+    """What the verdict rests on, and what nothing is known of; a long list of functions is folded, a line for each file."""
+    lists = [("Covered", covered.covered), ("Not covered", [*covered.not_covered, *covered.elsewhere, *covered.packages])]
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(', '.join(words))}</dd>" for name, words in lists if words)
-    return f'<h2>What the verdict rests on</h2><dl class="place">{items}</dl>' if items else ""
+    total = len(covered.run) + len(covered.not_run)
+    folded = f"{len(covered.not_run)} of {total} public functions of the port were run by no step"
+    lines = [f"<p><strong>{escape(module)}</strong>: {escape(names)}</p>" for module, names in _by_module(covered.not_run)]
+    functions = f'<details class="names"><summary>{folded}</summary>{"".join(lines)}</details>' if lines else ""
+    return f'<h2>What the verdict rests on</h2><dl class="place list">{items}</dl>{functions}' if items or functions else ""
+
+
+def _by_module(functions: Sequence[str]) -> list[tuple[str, str]]:
+    """Names of functions by the module in which they are, which are all in lower case; the rest of a name is a class's."""
+    found: dict[str, list[str]] = {}
+    for function in functions:
+        parts = function.split(".")
+        end = next((i for i, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
+        found.setdefault(".".join(parts[:end]), []).append(".".join(parts[end:]))
+    return [(module, ", ".join(names)) for module, names in found.items()]
 
 
 def _verdict(words: str) -> str:
