@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
 from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.param_groups import parse_rules, rule_of
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.train_config import TrainConfig
@@ -22,6 +25,7 @@ Arrays = dict[str, np.ndarray]
 UPDATES = 30  # on one and the same batch; three times as many where the loss falls slowly
 LEARNT = 0.5  # of the loss above its floor, after those updates
 LOOKED_AT = 3  # updates whose gradients and movement are looked at
+OTHERS = 4  # further batches that are asked where a gradient was zero
 
 
 @dataclass
@@ -38,7 +42,10 @@ class RunSubject:
         losses: of each update on that batch, by the run's own criterion.
         before, after: weights and statistics before and after the first ``LOOKED_AT`` updates.
         trainable: names of the parameters that are not frozen.
-        gradients: largest absolute gradient of each parameter that had one.
+        gradients: largest absolute gradient of each parameter that had one, in the first ``LOOKED_AT`` updates.
+        late: the same of parameters whose gradient was zero until then, in the updates after them, in other batches, and with
+            their weights of the other sign; ``others`` batches were asked.
+        unmeant: names of the frozen parameters that no setting freezes.
         wrong_modes: modules in the wrong mode, with what they were to do.
         apart: relative difference of a picture's output in evaluation, alone and in its batch.
         rates: learning rate of each unit of the schedule over the whole run.
@@ -56,6 +63,9 @@ class RunSubject:
     after: Arrays = field(default_factory=dict)
     trainable: list[str] = field(default_factory=list)
     gradients: dict[str, float] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
+    others: int = 0
+    unmeant: list[str] = field(default_factory=list)
     wrong_modes: list[str] = field(default_factory=list)
     apart: float = 0.0
     rates: list[float] = field(default_factory=list)
@@ -101,6 +111,11 @@ class RunSubject:
         return min(self.losses[-5:]) - self.floor < 0.9 * (self.losses[0] - self.floor)
 
     @property
+    def silent(self) -> list[str]:
+        """Parameters that are to be trained and had a gradient of zero, or none, in all that was computed so far."""
+        return [name for name in self.trainable if not self.gradients.get(name) and not self.late.get(name)]
+
+    @property
     def floor(self) -> float:
         """The smallest loss that the first batch can have; above 0 where its labels are soft."""
         weighed = self.targets * self.class_weights
@@ -131,11 +146,21 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     subject.before = engine.state(run.model)
     parameters = engine.parameters(run.model)
     subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
+    subject.unmeant = [name for name in parameters if name not in subject.trainable and not _meant_frozen(subject, name)]
     if not _labels_fit(subject):
         return subject  # a loss would be of nothing
     _evaluate(subject)
     _update(subject, gathered)
+    if subject.silent and np.isfinite(subject.losses[-1]):
+        _look_again(subject)
     return subject
+
+
+def _meant_frozen(subject: RunSubject, name: str) -> bool:
+    """Whether a setting freezes a parameter."""
+    config, layer = subject.config, name.rpartition(".")[0]
+    normalises = f"{layer}.running_mean" in subject.before
+    return rule_of(name, parse_rules(config.param_groups)).frozen or (config.freeze_bn and normalises)
 
 
 def _labels_fit(subject: RunSubject) -> bool:
@@ -187,11 +212,6 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
     run.precision.prepare(run.model, optimizer)
     run.train_mode()
 
-    def begin(number: int) -> None:
-        run.dropout.at(0, number * config.batch_size)
-        if config.teacher is not None:
-            run.criterion.look(gathered[number][0])
-
     def watch(logits: Any, _labels: Any) -> None:
         if subject.logits.size == 0:
             subject.logits = engine.array(logits).astype(np.float64)
@@ -199,14 +219,54 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
     for number in range(3 * UPDATES):
         if number >= UPDATES and (subject.learnt or not subject.falls):
             break
-        loss = framework.accumulate_gradients(run.parallel, run.criterion, gathered, run.precision, begin, watch)
-        subject.losses.append(float(loss))
+        subject.losses.append(_backward(subject, gathered, watch))
         if number < LOOKED_AT:
-            for name, gradient in engine.gradients(run.model).items():
-                largest = float(np.abs(gradient).max()) if gradient.size else 0.0
-                subject.gradients[name] = max(subject.gradients.get(name, 0.0), largest)
+            _keep_largest(subject, subject.gradients)
+        elif subject.silent:
+            _keep_largest(subject, subject.late)
         framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
         if number == LOOKED_AT - 1:
             subject.after = engine.state(run.model)
         if not np.isfinite(subject.losses[-1]):
             break
+
+
+def _backward(subject: RunSubject, batches: list[Any], watch: Callable[[Any, Any], None] = lambda logits, labels: None) -> float:
+    """The loss of an update; its gradients are left in the model."""
+    config, run = subject.config, subject.run
+
+    def begin(number: int) -> None:
+        run.dropout.at(0, number * config.batch_size)
+        if config.teacher is not None:
+            run.criterion.look(batches[number][0])
+
+    return float(subject.framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch))
+
+
+def _keep_largest(subject: RunSubject, kept: dict[str, float]) -> None:
+    for name, gradient in subject.engine.gradients(subject.run.model).items():
+        largest = float(np.abs(gradient).max()) if gradient.size else 0.0
+        kept[name] = max(kept.get(name, 0.0), largest)
+
+
+def _look_again(subject: RunSubject) -> None:
+    """Gradients of zero once more, in other batches, and there with the weights of the other sign.
+
+    A ReLU that gives zero for a whole batch stops every gradient before it, and one behind a mean over each picture may do so
+    for all pictures of fresh weights: no connection is cut. A weight of the other sign wakes it; what is cut stays cut.
+    """
+    run, engine = subject.run, subject.engine
+    longer = replace(subject.config, epochs=OTHERS + 1)  # an epoch may have one batch
+    batches = micro_batches(replace(run, config=longer))
+    asked = [[batch for batch, _ in itertools.islice(batches, subject.config.accumulate)] for _ in range(OTHERS + 1)][1:]
+    subject.others = len(asked)
+    silent = set(subject.silent)
+    turned = {name: -array if name in silent and array.ndim > 1 else array for name, array in subject.before.items()}
+    for start in (subject.before, turned):
+        engine.load(run.model, start)
+        for batch in asked:
+            if not subject.silent:
+                return
+            engine.clear_gradients(run.model)
+            _backward(subject, batch)
+            _keep_largest(subject, subject.late)

@@ -1,8 +1,8 @@
 """Sound runs, which ``check`` and ``watch`` must pass in silence: python -m tests.mistakes.sound [--seeds N ...] [--json FILE].
 
 Two data sets, both frameworks, several seeds, and the recipes below; every run is examined before it begins, and watched while
-it trains for two epochs with an evaluation after each. With ``--ranks`` every recipe also runs once on two ranks by the real
-launchers.
+it trains for two epochs with an evaluation after each. With ``--ranks`` every recipe also trains on two ranks by the real
+launchers, on the digits.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _flag(name: str, value: Any) -> list[str]:
 
 def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str]) -> Iterator[Sound]:
     """Every sound run, one after the other."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as made_here:
+        folder = Path(made_here)
         data = data_sets(folder)
         for seed, name, recipe, framework in itertools.product(seeds, names, only or RECIPES, FRAMEWORKS):
             for by in ("check", "watch"):
@@ -159,12 +159,11 @@ def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str]) -> It
                     ),
                 )
                 yield _timed(by, name, framework, recipe, seed, checked if by == "check" else watched, config)
-        for recipe, framework in itertools.product(only or RECIPES, FRAMEWORKS) if ranks else ():
-            config = settings(
-                recipe, data["digits"], framework=framework, seed=0, output_dir=str(folder / f"ranks{recipe}{framework}")
-            )
+        for seed, recipe, framework in itertools.product(seeds, only or RECIPES, FRAMEWORKS) if ranks else ():
+            place = str(folder / f"ranks{seed}{recipe}{framework}")
+            config = settings(recipe, data["digits"], framework=framework, seed=seed, output_dir=place)
             yield _timed(
-                "ranks", "digits", framework, recipe, 0, lambda given: over_ranks(given, given["framework"], folder), config
+                "ranks", "digits", framework, recipe, seed, lambda given: over_ranks(given, given["framework"], folder), config
             )
 
 
@@ -181,8 +180,8 @@ def _timed(by: str, name: str, framework: str, recipe: str, seed: int, examined:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
-    parser.add_argument("--data", nargs="+", default=["lite_data", "digits"], choices=["lite_data", "digits"])
-    parser.add_argument("--ranks", action="store_true", help="each recipe on two ranks too")
+    parser.add_argument("--data", nargs="*", default=["lite_data", "digits"], choices=["lite_data", "digits"])
+    parser.add_argument("--ranks", action="store_true", help="each recipe on two ranks too; these alone with an empty --data")
     parser.add_argument("--recipes", nargs="+", default=[], choices=RECIPES)
     parser.add_argument("--json", metavar="FILE")
     flags = parser.parse_args()

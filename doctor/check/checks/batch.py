@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -13,6 +14,7 @@ from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.sampling import SampleKey
 
 COMPARED = 4  # pictures
+CHANCE = math.log(1e5)  # the same order by chance once in so many runs
 SAME_PIXEL = 0.02  # of a deviation: less than one level of 255
 HINTS = {
     "blue and red are exchanged": lambda pixels: pixels[::-1],
@@ -69,25 +71,31 @@ def labels(subject: RunSubject) -> Outcome:
 @check(
     "check.order",
     "002 dp.03",
-    measures="the order of the pictures in the first two epochs",
+    measures="the order of the pictures in the first two epochs; in more where few pictures repeat an order by chance",
     fix="shuffle, and tell the sampler the epoch (set_epoch): otherwise every epoch has the same order",
 )
 def order(subject: RunSubject) -> Outcome:
-    orders = []
-    for epoch in (0, 1):
-        subject.run.plan.set_epoch(epoch)
-        orders.append([key.sample for keys in subject.run.plan for key in keys])
-    subject.run.plan.set_epoch(0)
-    first, second = orders
+    first = _order(subject, 0)
     if len(first) < 4:
         return not_applicable(f"an epoch has {len(first)} pictures")
-    if first == second:
-        return found("both epochs have the same order", ["epochs 0 and 1"])
-    if first == sorted(first):
+    epochs = 1 + math.ceil(CHANCE / math.log(math.factorial(min(len(set(first)), 20))))
+    others = [_order(subject, epoch) for epoch in range(1, max(2, epochs))]
+    if all(first == other for other in others):
+        return found(f"{'both' if len(others) == 1 else f'{epochs}'} epochs have the same order", [f"epochs 0 and {len(others)}"])
+    if len(others) == 1 and first == sorted(first):
         return found("the pictures come in the order of their files", ["epoch 0"])
     meant = subject.config.repeat_augment
     often = [f"picture {sample}: {count} times" for sample, count in Counter(first).items() if count > meant]
     return judged(often, f"{len(often)} pictures come more than {meant} time(s) in an epoch", "another order in each epoch")
+
+
+def _order(subject: RunSubject, epoch: int) -> list[int]:
+    """The pictures of an epoch."""
+    plan = subject.run.plan
+    plan.set_epoch(epoch)
+    made = [key.sample for keys in plan for key in keys]
+    plan.set_epoch(0)
+    return made
 
 
 @check(

@@ -110,16 +110,21 @@ def probabilities(subject: RunSubject) -> Outcome:
     "check.gradients",
     "002 cg.02",
     "004 model",
-    measures=f"gradients of all parameters that are not frozen, in {LOOKED_AT} updates",
-    fix="look for a detach or stop_gradient on the way to the parameter, or a layer that forward does not use",
+    measures=f"gradients of all parameters in {LOOKED_AT} updates; of zeros also in other batches",
+    fix="look for a detach or stop_gradient on the way to the parameter, or a layer that forward does not use or multiplies by 0",
 )
 def gradients(subject: RunSubject) -> Outcome:
     if (reason := _ran(subject)) is not None:
         return reason
-    seen = subject.gradients
-    where = [f"{name}: {'0 everywhere' if name in seen else 'none'}" for name in subject.trainable if not seen.get(name)]
+    seen = subject.gradients | subject.late
+    zero = f"0 everywhere, in {1 + subject.others} batches"
+    where = [f"{name}: {zero if name in seen else 'none'}" for name in subject.silent]
+    where += [f"{name}: frozen by no setting" for name in subject.unmeant]
     frozen = len(subject.engine.parameters(subject.run.model)) - len(subject.trainable)
-    return judged(where, f"{len(where)} parameters get none", f"{len(subject.trainable)} parameters have one; {frozen} are frozen")
+    late = sum(not subject.gradients.get(name) for name in subject.trainable)
+    asleep = f"; {late} of them not in the first batch, where an activation gives zero alone" if late else ""
+    said = f"{len(subject.trainable)} parameters have one{asleep}; {frozen} are frozen"
+    return judged(where, f"{len(where)} parameters get none", said)
 
 
 @check(
