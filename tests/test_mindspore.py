@@ -480,6 +480,48 @@ def test_a_parameter_tuple_is_widened_with_its_parameters():
 
 
 @installed
+@pytest.mark.parametrize("spoilt", ["0.weight", "0.bias", "0.running_mean", "0.running_var", "2.weight", "2.bias"])
+def test_a_number_that_is_not_finite_is_found_behind_relu(spoilt):
+    """MindSpore's ReLU makes 0 of NaN, torch's does not: logits and gradients of a frozen BatchNorm are finite all the same."""
+    import mindspore
+    import torch
+
+    from projects.resnet50.in_mindspore.train.distributed import Ranks
+    from projects.resnet50.in_mindspore.train.evaluate import judge_batch
+    from projects.resnet50.in_mindspore.train.guard import Guard, first_offender
+    from projects.resnet50.in_mindspore.train.precision import Precision
+    from projects.resnet50.in_mindspore.train.step import accumulate_gradients
+
+    nan = np.full(19, np.nan, np.float32)
+    assert (mindspore.ops.relu(mindspore.Tensor(nan)).asnumpy() == 0).all() and torch.relu(torch.tensor(nan)).isnan().all()
+    side = framework("mindspore")
+    layers = mindspore.nn.BatchNorm2d(4), mindspore.nn.ReLU(), mindspore.nn.Conv2d(4, 3, 1, has_bias=True), mindspore.nn.Flatten()
+    model = mindspore.nn.SequentialCell(*layers)
+    criterion = lambda logits, labels: (logits * labels).sum()  # noqa: E731
+    images, labels = (mindspore.Tensor(np.ones(shape, np.float32)) for shape in ((2, 4, 1, 1), (2, 3)))
+
+    def loss():
+        numbers = mindspore.Tensor(np.array([0, 1]))
+        return judge_batch(model, images, numbers, np.ones(2, bool), Ranks(), Precision()).loss
+
+    def healthy():
+        guard = Guard()
+        side.clear_gradients(model)
+        accumulate_gradients(model, criterion, [(images, labels)], watch=lambda logits, _: guard.watch(logits))
+        return guard.healthy(model)
+
+    model.set_train(False)
+    assert healthy() and np.isfinite(loss())
+    state = side.state(model)
+    state[spoilt].flat[0] = np.nan
+    side.load(model, state)
+    assert not healthy() and np.isnan(loss())
+    stock = {"0.weight": "0.gamma", "0.bias": "0.beta", "2.weight": "2.weight", "2.bias": "2.bias"}
+    said = first_offender(model, lambda: model(images))
+    assert said == ("output of layer 0 (BatchNorm2d)" if "running" in spoilt else f"weight {stock[spoilt]}")
+
+
+@installed
 def test_gradient_descent_in_mindspore_is_torchs(trained):
     step = lambda network, optimizer, train: optimizer.step()  # noqa: E731
     assert updated(trained, lambda side, network, train: side.descent(network, 0.125), step) < 1e-15

@@ -39,7 +39,7 @@ PROJECT = Project(
     port=Side(MindSpore(), data=ours.data, metric=ours.metric, loss=ours.loss, train=ours.train),
     reference=Side(Torch(), data=theirs.data, metric=theirs.metric, loss=theirs.loss, train=theirs.train),
     sample_data=Path(__file__).resolve().parents[2] / "lite_data",
-    train_plan={"iterations": 8, "draws": 3, "seeds": 1, "epochs": 6, "train_per_class": 40, "val_per_class": 8},
+    train_plan={"iterations": 8, "draws": 3, "seeds": 3, "epochs": 6, "train_per_class": 40, "val_per_class": 8},
     recipe={"lr": 2.0**-5, "random_erase": 0.0, "label_smoothing": 0.0},
     models={"small": ModelSpec(port, reference, input_shape=(3, 32, 32), last_layer="fc", updates=3)},
 )

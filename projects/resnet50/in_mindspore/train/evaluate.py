@@ -12,6 +12,7 @@ from mobilenetv3_common.parts import Judgement
 from projects.resnet50.in_mindspore.loss import CrossEntropyLoss
 from projects.resnet50.in_mindspore.metric import top_k_correct
 from projects.resnet50.in_mindspore.train.distributed import Ranks
+from projects.resnet50.in_mindspore.train.guard import all_finite, is_finite
 from projects.resnet50.in_mindspore.train.optimizer import plus
 from projects.resnet50.in_mindspore.train.precision import Precision
 
@@ -55,7 +56,7 @@ def judge_batch(
     with mindspore._no_grad():
         logits = averaged(model, images)
         kept = Tensor(np.where(counted, labels.asnumpy(), -1))
-        finite = bool(np.isfinite(logits.asnumpy()).all())
+        finite = is_finite(logits) and all_finite(model)  # ReLU hides NaN
         loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept).asnumpy()) if finite else math.nan
         right = top_k_correct(logits, labels, (1, 5)).asnumpy()
     return Judgement(right, labels.asnumpy(), logits.asnumpy().argmax(1), loss)
