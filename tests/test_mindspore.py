@@ -522,6 +522,25 @@ def test_a_number_that_is_not_finite_is_found_behind_relu(spoilt):
 
 
 @installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_a_run_that_diverges_stops_in_mindspore_as_in_torch(tmp_path, monkeypatch):
+    """What step 6 compares; and a guard that looks at logits and gradients alone does not pass."""
+    from alignment.steps.context import Context
+    from alignment.steps.divergence import stopped, wrong_stops
+    from alignment.steps.engine import Ground
+    from projects.resnet50.in_mindspore.train import guard
+    from tests.pairs.mindspore_project import PROJECT
+
+    ground = Ground.of(Context(PROJECT), tmp_path)
+    theirs = stopped(ground, "reference")
+    assert wrong_stops(ground, stopped(ground, "port"), theirs) == {"weight": "", "picture": ""}
+    monkeypatch.setattr(guard, "all_finite", lambda model: True)
+    wrong = {"weight": "the port goes on with a weight that is not finite, the reference stops", "picture": ""}
+    assert wrong_stops(ground, stopped(ground, "port"), theirs) == wrong
+
+
+@installed
 def test_gradient_descent_in_mindspore_is_torchs(trained):
     step = lambda network, optimizer, train: optimizer.step()  # noqa: E731
     assert updated(trained, lambda side, network, train: side.descent(network, 0.125), step) < 1e-15
