@@ -156,6 +156,35 @@ def beside_the_classes(folder):
     shutil.copy(folder / PICTURE, folder / "train/loose.JPEG")
 
 
+def not_a_class(folder):
+    (folder / "train/.ipynb_checkpoints").mkdir()
+    shutil.copy(folder / PICTURE, folder / "train/.ipynb_checkpoints/cat_0-checkpoint.JPEG")
+
+
+def two_spellings(folder):
+    (folder / "train/Cat").mkdir()
+    shutil.move(folder / "train/cat/cat_1.JPEG", folder / "train/Cat/cat_1.JPEG")
+
+
+def mirrored_in_both(folder):
+    with Image.open(folder / PICTURE) as picture:
+        picture.convert("RGB").transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(folder / "val/cat/new.png")
+
+
+def turned_by_a_tag(folder):
+    with Image.open(folder / PICTURE) as picture:
+        tags = picture.getexif()
+        tags[274] = 6
+        picture.convert("RGB").save(folder / PICTURE, exif=tags)
+
+
+def other_labels_in_validation(folder):
+    lines = [line.rsplit(" ", 1) for line in (LITE_DATA / "val_list.txt").read_text().splitlines()]
+    (folder / "val_list.txt").write_text("".join(f"{name} {(int(label) + 1) % 8}\n" for name, label in lines))
+    shutil.copy(LITE_DATA / "train_list.txt", folder)
+
+
+NOT_SEEN = (turned_by_a_tag, other_labels_in_validation)  # mistakes of the planted list that no check of the data finds
 CAT = (PICTURE,)
 PLANTED = [
     (not_a_picture, "data.unreadable", CAT),
@@ -172,6 +201,9 @@ PLANTED = [
     (in_both_coded_again, "data.leak", (PICTURE, "val/cat/new.JPEG")),
     (two_labels, "data.contradictory", (PICTURE, "train/coffee/new.JPEG")),
     (two_labels_coded_again, "data.contradictory", (PICTURE, "train/coffee/new.jpg")),
+    (not_a_class, "data.folders", ("train: .ipynb_checkpoints is no class",)),
+    (two_spellings, "data.folders", ("train: Cat and cat are one class",)),
+    (mirrored_in_both, "data.leak", (PICTURE, "val/cat/new.png", "mirrored")),
     (class_gone, "data.class_numbers", ("cat: 1 in train, 0 in val",)),
     (class_added, "data.class_numbers", ("zebra",)),
     (gap_in_labels, "data.empty_classes", ("train: class flower",)),
@@ -182,6 +214,8 @@ PLANTED = [
 ALSO = {  # what else is true of the planted thing
     not_finite: {"data.depth"},
     class_added: {"data.empty_classes"},
+    not_a_class: {"data.class_numbers", "data.duplicates", "data.contradictory"},
+    two_spellings: {"data.class_numbers"},
     two_labels: {"data.duplicates"},
     two_labels_coded_again: {"data.near_duplicates"},
 }

@@ -48,6 +48,9 @@ PLANTED = {
     "dead": ("watch.dead", 2, "1 activations are dead", "features.5"),
     "summed": ("watch.step_size", 1, "of their size", None),
     "softmax_twice": ("watch.probabilities", 1, "the loss takes their softmax again", "the model's output"),
+    "sigmoid_twice": ("watch.probabilities", 1, "the loss takes their sigmoid again", "the model's output"),
+    "likelihood_of_logits": ("watch.likelihood", 1, "the model gives numbers that are none", "the model's output"),
+    "broadcast": ("watch.one_target", 2, "to the mean of their targets, not to their own", "the loss"),
     "written_back": ("watch.stands_still", 2, "its steps are undone", "features.0.weight"),
     "constant_start": ("watch.equal_units", 2, "the units of 1 layers are equal and stay equal", "features.0.weight"),
     "rate_zero": ("watch.rate", 2, "the learning rate is 0", "update 2"),
@@ -105,6 +108,14 @@ def test_a_sound_loop_has_no_event(framework, kind):
                 evaluate=mistake != "probabilities",
             )
             assert (told.lines, told.events) == ([], {}), (mistake, seed)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_losses_of_one_column_and_of_probabilities_have_no_event(framework):
+    """Log-probabilities, a regression, a discriminator whose targets are all 1, and a binary cross-entropy of probabilities."""
+    for loss in ("likelihood", "regression", "discriminator", "binary"):
+        told = loop(framework, loss, updates=6, lr=0.005, every=1)
+        assert (told.lines, told.events) == ([], {}), loss
 
 
 def test_layers_that_begin_with_one_value_and_learn_have_no_event():

@@ -13,6 +13,8 @@ from doctor.watch import Watch
 
 Mistakes = frozenset[str]
 CLASSES, BATCH = 4, 8
+ONE_COLUMN = ("broadcast", "regression", "discriminator")  # the second and third are sound
+SQUASHED = ("sigmoid_twice", "binary")  # the second is sound
 PROBABILITIES = ("softmax_twice", "probabilities")  # the second has a loss of probabilities and is sound
 
 
@@ -47,7 +49,10 @@ class TorchNet(torch.nn.Module):
             made = made.detach()
         pooled = made.mean((2, 3))
         always = torch.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
-        return self.head(always).softmax(-1) if self.mistake in PROBABILITIES else self.head(always)
+        made = self.head(always)
+        if self.mistake in (*ONE_COLUMN, *SQUASHED):
+            return made[:, :1] if self.mistake in ONE_COLUMN else made.sigmoid()
+        return made.log_softmax(-1) if self.mistake == "likelihood" else made.softmax(-1) if self.mistake in PROBABILITIES else made
 
 
 class PaddleNet(paddle.nn.Layer):
@@ -71,6 +76,10 @@ class PaddleNet(paddle.nn.Layer):
         pooled = made.mean([2, 3])
         always = paddle.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
         made = self.head(always)
+        if self.mistake in (*ONE_COLUMN, *SQUASHED):
+            return made[:, :1] if self.mistake in ONE_COLUMN else paddle.nn.functional.sigmoid(made)
+        if self.mistake == "likelihood":
+            return paddle.nn.functional.log_softmax(made, -1)
         return paddle.nn.functional.softmax(made, -1) if self.mistake in PROBABILITIES else made
 
 
@@ -80,6 +89,7 @@ class OnTorch:
     Net = TorchNet
     tensor = staticmethod(torch.tensor)
     cross_entropy = staticmethod(torch.nn.functional.cross_entropy)
+    binary_of_logits = staticmethod(torch.nn.functional.binary_cross_entropy_with_logits)
     no_grad = staticmethod(torch.no_grad)
 
     @staticmethod
@@ -122,6 +132,7 @@ class OnPaddle:
     Net = PaddleNet
     tensor = staticmethod(paddle.to_tensor)
     cross_entropy = staticmethod(paddle.nn.functional.cross_entropy)
+    binary_of_logits = staticmethod(paddle.nn.functional.binary_cross_entropy_with_logits)
     no_grad = staticmethod(paddle.no_grad)
 
     @staticmethod
@@ -161,6 +172,29 @@ class OnPaddle:
         return paddle.amp.GradScaler(init_loss_scaling=1.9 * 2.0**127, decr_ratio=0.99)
 
 
+def likelihood(side: Any, made: Any, labels: np.ndarray) -> Any:
+    """The loss of log-probabilities."""
+    return -(made * side.tensor(np.eye(CLASSES, dtype=np.float32)[labels])).sum(-1).mean()
+
+
+def distance(side: Any, made: Any, targets: np.ndarray) -> Any:
+    return ((made - side.tensor(targets.astype(np.float32))) ** 2).mean()
+
+
+def binary(side: Any, made: Any, labels: np.ndarray) -> Any:
+    wanted = side.tensor(np.eye(CLASSES, dtype=np.float32)[labels])
+    return -(wanted * made.log() + (1 - wanted) * (1 - made).log()).mean()
+
+
+ODD_LOSSES: dict[str, Any] = {
+    "likelihood": likelihood,
+    "likelihood_of_logits": likelihood,
+    "broadcast": distance,
+    "regression": lambda side, made, labels: distance(side, made, labels[:, None]),
+    "discriminator": lambda side, made, labels: distance(side, made, np.ones((len(labels), 1))),
+    "binary": binary,
+    "sigmoid_twice": lambda side, made, labels: side.binary_of_logits(made, side.tensor(np.eye(CLASSES, dtype=np.float32)[labels])),
+}
 SIDES = {"torch": OnTorch, "paddle": OnPaddle}
 
 
@@ -243,6 +277,8 @@ def loop(
         made = model(side.tensor(pictures))
         if mistake == "probabilities":
             loss = -(made * side.tensor(np.eye(CLASSES, dtype=np.float32)[labels])).sum(-1).log().mean() / accumulate
+        elif mistake in ODD_LOSSES:
+            loss = ODD_LOSSES[mistake](side, made, labels)
         else:
             loss = side.cross_entropy(made, side.tensor(labels)) / accumulate
         if mistake == "memory":
@@ -288,7 +324,10 @@ def loop(
         if mistake != "stays_in_evaluation":
             model.train()
         for pictures, labels in batches(accumulate, seed + 50):
-            loss = side.cross_entropy(model(side.tensor(pictures)), side.tensor(labels))
+            made = model(side.tensor(pictures))
+            loss = (
+                ODD_LOSSES[mistake](side, made, labels) if mistake in ODD_LOSSES else side.cross_entropy(made, side.tensor(labels))
+            )
             (scaler.scale(loss) if scaler else loss).backward()
         watch.before_update(loss)
         if mistake not in ("no_step",):

@@ -43,8 +43,9 @@ class RunSubject:
         before, after: weights and statistics before and after the first ``LOOKED_AT`` updates.
         trainable: names of the parameters that are not frozen.
         gradients: largest absolute gradient of each parameter that had one, in the first ``LOOKED_AT`` updates.
-        late: the same of parameters whose gradient was zero until then, in the updates after them, in other batches, and with
-            their weights of the other sign; ``others`` batches were asked.
+        norms: of all gradients together, before clipping, in those updates.
+        late: the same as ``gradients`` of parameters whose gradient was zero until then, in the updates after them, in
+            other batches, and with their weights of the other sign; ``others`` batches were asked.
         unmeant: names of the frozen parameters that no setting freezes.
         wrong_modes: modules in the wrong mode, with what they were to do.
         apart: relative difference of a picture's output in evaluation, alone and in its batch.
@@ -63,6 +64,7 @@ class RunSubject:
     after: Arrays = field(default_factory=dict)
     trainable: list[str] = field(default_factory=list)
     gradients: dict[str, float] = field(default_factory=dict)
+    norms: list[float] = field(default_factory=list)
     late: dict[str, float] = field(default_factory=dict)
     others: int = 0
     unmeant: list[str] = field(default_factory=list)
@@ -221,7 +223,7 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
             break
         subject.losses.append(_backward(subject, gathered, watch))
         if number < LOOKED_AT:
-            _keep_largest(subject, subject.gradients)
+            subject.norms.append(_keep_largest(subject, subject.gradients))
         elif subject.silent:
             _keep_largest(subject, subject.late)
         framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
@@ -243,10 +245,14 @@ def _backward(subject: RunSubject, batches: list[Any], watch: Callable[[Any, Any
     return float(subject.framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch))
 
 
-def _keep_largest(subject: RunSubject, kept: dict[str, float]) -> None:
+def _keep_largest(subject: RunSubject, kept: dict[str, float]) -> float:
+    """Take the gradients in; returns the norm of all of them."""
+    squares = 0.0
     for name, gradient in subject.engine.gradients(subject.run.model).items():
+        squares += float(np.square(gradient.astype(np.float64)).sum())
         largest = float(np.abs(gradient).max()) if gradient.size else 0.0
         kept[name] = max(kept.get(name, 0.0), largest)
+    return squares**0.5
 
 
 def _look_again(subject: RunSubject) -> None:

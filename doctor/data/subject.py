@@ -92,10 +92,23 @@ class DataSubject:
     @functools.cached_property
     def near(self) -> near.Pairs:
         """Pairs of good samples that show the same picture in different files."""
-        chosen = np.flatnonzero(self.good)
+        return near.pairs(self.rows, self._once(), self.expected.near)
+
+    def _once(self) -> np.ndarray:
+        """Good samples, of equal files the first alone, int64."""
         repeated = {sample for group in self.same_files for sample in group[1:]}
-        chosen = np.array([sample for sample in chosen if int(sample) not in repeated], dtype=np.int64)
-        return near.pairs(self.rows, chosen, self.expected.near)
+        return np.array([sample for sample in np.flatnonzero(self.good) if int(sample) not in repeated], dtype=np.int64)
+
+    @functools.cached_property
+    def mirrored(self) -> list[tuple[int, int, float]]:
+        """Pairs of a training picture and one of validation that is the same from right to left, with their difference."""
+        held_out = np.array([split == "val" for split in self.splits])
+        rows = self.rows.copy()
+        rows["thumb"][held_out] = rows["thumb"][held_out][:, :, ::-1]
+        made = near.pairs(rows, self._once(), self.expected.near)
+        known = {*zip(self.near.first.tolist(), self.near.second.tolist(), strict=True)}  # symmetric ones
+        pairs = zip(made.first.tolist(), made.second.tolist(), made.difference.tolist(), strict=True)
+        return [(a, b, apart) for a, b, apart in pairs if held_out[a] != held_out[b] and (a, b) not in known]
 
     def same_pictures(self) -> list[tuple[int, int, str]]:
         """Pairs of samples with the same picture, and how they are the same: the second of each with the first of its group."""

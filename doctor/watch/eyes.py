@@ -9,6 +9,7 @@ import numpy as np
 
 from alignment.frameworks.base import Framework, leaves, mapped
 from doctor.frameworks.base import Probe
+from doctor.watch import losses
 from doctor.watch.look import Evaluation, Look, Samples
 
 OTHERWISE = ("batch_norm", "dropout")  # kinds of layers that compute otherwise in evaluation
@@ -157,14 +158,17 @@ class Eyes:
         modes, forwards = self._modes(), self._forwards
         for tensor in leaves(output, self.engine.tensor_type):
             if self.engine.trainable(tensor):
-                tensor.register_hook(self._returning(modes, forwards, tensor.detach()))  # the tensor itself would keep its graph
+                back = self._returning(
+                    modes, forwards, tensor.detach(), _by_sigmoid(tensor)
+                )  # the tensor itself would keep its graph
+                tensor.register_hook(back)
 
-    def _returning(self, modes: dict[str, bool], forwards: int, output: Any) -> Callable[[Any], None]:
+    def _returning(self, modes: dict[str, bool], forwards: int, output: Any, squashed: bool) -> Callable[[Any], None]:
         def back(gradient: Any) -> None:
             self._goes_back(modes, forwards, gradient)
-            if self.look is not None and not self.look.softmax_twice and len(output.shape) == 2 and _real(output):
+            if self.look is not None and 1 <= len(output.shape) <= 2 and _real(output):
                 values, pull = (self.engine.array(one).astype(np.float64) for one in (output, gradient))
-                self.look.softmax_twice = softmax_of_probabilities(values, pull)
+                losses.take(self.look, values, pull, squashed)
 
         return back
 
@@ -236,23 +240,6 @@ class Eyes:
                 evaluation.apart = float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(a)), 1e-30)
 
 
-def softmax_of_probabilities(output: np.ndarray, gradient: np.ndarray) -> bool:
-    """Whether rows of probabilities (N, C) were given to a cross-entropy that takes logits.
-
-    The gradient of the cross-entropy of logits z with class t is c (softmax(z) - onehot(t)), with one factor c for all rows; it is
-    held against that of z = output. A loss of the probabilities themselves has a gradient at the class alone.
-    """
-    if output.shape != gradient.shape or len(output) < 2 or output.shape[1] < 2 or not np.isfinite(output).all():
-        return False
-    if (output < 0).any() or (np.abs(output.sum(1) - 1) > 1e-3).any() or not np.isfinite(gradient).all():
-        return False
-    soft = np.exp(output) / np.exp(output).sum(1, keepdims=True)
-    rows, target = np.arange(len(output)), gradient.argmin(1)
-    soft[rows, target] -= 1
-    factor = float((gradient * soft).sum() / (soft * soft).sum())
-    return factor > 0 and bool(np.allclose(gradient, factor * soft, rtol=1e-2, atol=1e-4 * factor))
-
-
 def _alike(units: np.ndarray, share: float) -> bool:
     """Whether all rows of (N, ...) are equal but for ``share`` of the largest number; not where there is one row or one column."""
     if units.ndim < 2 or len(units) < 2 or units[0].size < 2 or not np.isfinite(units).all():
@@ -271,3 +258,17 @@ def _kind(tensor: Any) -> str:
 
 def _real(tensor: Any) -> bool:
     return "float" in str(tensor.dtype)
+
+
+def _by_sigmoid(tensor: Any) -> bool:
+    """Whether a sigmoid made the tensor, but for its shape."""
+    node = getattr(tensor, "grad_fn", None)
+    for _ in range(4):
+        if node is None:
+            return False
+        name = node.name().lower()
+        if not any(shape in name for shape in ("squeeze", "view", "reshape", "flatten")):
+            return "sigmoid" in name and "log" not in name
+        parents = [one[0] if isinstance(one, tuple) else one for one in node.next_functions]
+        node = parents[0] if parents else None
+    return False

@@ -59,6 +59,9 @@ class Look:
         rates: learning rate of each parameter that the optimizer holds; absent where it does not hold it.
         state_before, state_after: the optimizer's tensors of state.
         softmax_twice: whether the model gave probabilities, and the loss took their softmax, by the gradient that came back.
+        sigmoid_twice: the same of a sigmoid.
+        unnormalised: whether a loss of log-probabilities was given other numbers.
+        one_target: factor and target where the loss pulls every output of one column to the same value.
         own_steps: whether the optimizer chooses how far it goes (L-BFGS), whatever the learning rate.
         modes: module -> whether it was in training mode, of those that compute otherwise in evaluation (normalisation, dropout),
             and of the model itself (``""``); empty where no forward pass was seen.
@@ -97,6 +100,9 @@ class Look:
     coarse: dict[str, float] = field(default_factory=dict)
     own_steps: bool = False
     softmax_twice: bool = False
+    sigmoid_twice: bool = False
+    unnormalised: bool = False
+    one_target: tuple[float, float] | None = None
     begun: bool = False
     scale_before: float | None = None
     scale: float | None = None

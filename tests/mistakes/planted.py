@@ -13,8 +13,11 @@ TRAINCHECK = "Jiang et al., Training with Confidence (TrainCheck), OSDI 2025"
 DEEPCHECKER = "Ben Braiek and Khomh, TheDeepChecker (2022)"
 HUMBATOVA = "Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems, ICSE 2020"
 TORCH_FAQ = "PyTorch documentation: frequently asked questions, reproducibility, autograd"
+TORCH_LOSS = "PyTorch documentation: NLLLoss, MSELoss, BCEWithLogitsLoss"
 TORCH_AMP = "PyTorch documentation: automatic mixed precision examples"
 TORCH_DDP = "PyTorch documentation: distributed data parallel, data loading"
+TIMM = "timm documentation: ModelEmaV2, decay and length of training"
+FASTAI = "reports of folders .ipynb_checkpoints, __MACOSX and of EXIF orientation in image data sets"
 SEED = "the checklists, "
 BEGINS = {  # the loop makes four updates, an evaluation, and one update more
     "stays_in_evaluation": 5, "training_mode": 4, "functional_dropout": 4, "average_left": 4, "state_lost": 4, "spoilt_picture": 2,
@@ -77,6 +80,9 @@ MISTAKES = (
         ("dead", "an activation gives zero alone", DEEPCHECKER, "watch.dead"),
         ("overflowing", "the loss scale never helps", TORCH_AMP, "watch.scale watch.finite"),
         ("softmax_twice", "the loss is given probabilities for logits", KARPATHY, "watch.probabilities"),
+        ("sigmoid_twice", "the model ends with a sigmoid before a loss that has one", DEEPCHECKER, "watch.probabilities"),
+        ("likelihood_of_logits", "NLLLoss is given logits", TORCH_LOSS, "watch.likelihood"),
+        ("broadcast", "outputs (N, 1) against targets (N,): a loss of (N, N)", TORCH_LOSS, "watch.one_target"),
         ("written_back", "a copy of the weights is written back after each step", TRAINCHECK, "watch.stands_still"),
         ("constant_start", "two layers begin with one value each", DEEPCHECKER, "watch.equal_units"),
         ("same_batch", "every update has the first batch of a new iterator", HUMBATOVA, ""),
@@ -108,6 +114,8 @@ MISTAKES = (
         ("large_logits", "the last layer's scale is far off", KARPATHY, "check.first_loss"),
         ("softmax_twice", "the model ends with a softmax before its loss", KARPATHY, "check.probabilities"),
         ("unused_layer", "a layer is not used by forward", SEED + "002 cg.02", "check.gradients"),
+        ("multiplied_by_zero", "a branch's weight is 0 and never learnt", DEEPCHECKER, "check.gradients"),
+        ("frozen_by_mistake", "a layer is frozen and nothing says so", SEED + "002 cg.02", "check.gradients"),
         ("zero_weights", "a layer begins with zeros", DEEPCHECKER, "check.initial_weights"),
         ("not_loaded", "pretrained weights are not loaded", SEED + "002 wi.02", "check.pretrained"),
     ]),
@@ -122,6 +130,11 @@ MISTAKES = (
     ]),
     *_of("check", "configuration", [
         ("too_long_a_schedule", "the schedule outlasts the run", SEED + "004 lr", "check.schedule"),
+        ("average_of_the_start", "a moving average that outlasts the run", TIMM, "check.average"),
+        ("clipped_to_nothing", "gradients are clipped to a millionth", SEED + "002 mp.02", "check.clipping"),
+        ("half_never_seen", "the last batch is left out, with half of an epoch", TORCH_DDP, "check.unseen"),
+        ("never_lowered", "the steps of the schedule lie behind the run's end", SEED + "004 lr", "check.schedule"),
+        ("momentum_of_the_other", "momentum of normalisation from the other framework", SEED + "001 module 1", "check.statistics"),
         ("tiny_rate", "a rate at which nothing is learnt", DEEPCHECKER, "check.overfit"),
     ]),
     *_of("data", "data", [
@@ -140,6 +153,11 @@ MISTAKES = (
         ("class_gone", "a class is missing in validation", SEED + "002 ds.03", "data.class_numbers"),
         ("gap_in_labels", "a class number without pictures", SEED + "002 ds.02", "data.empty_classes"),
         ("rare", "a class with a tenth of another's pictures", SEED + "002 ds.03", "data.imbalance"),
+        ("not_a_class", "a folder that a program left counts as a class", FASTAI, "data.folders"),
+        ("two_spellings", "a class twice, in upper and in lower case", FASTAI, "data.folders"),
+        ("mirrored_in_both", "a picture in training and, mirrored, in validation", KARPATHY, "data.leak"),
+        ("other_labels_in_validation", "labels of validation are shifted by one", SEED + "002 ds.02", ""),
+        ("turned_by_a_tag", "photographs whose orientation stands in a tag", FASTAI, ""),
         ("animation", "files that training does not list", SEED + "002 ds.04", "data.ignored"),
     ]),
 )  # fmt: skip

@@ -119,6 +119,11 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         weight = model.classifier[0].weight
         weight.data.zero_() if framework == "ref" else weight.set_value(np.zeros(weight.shape, np.float32))
 
+    def frozen(model) -> None:
+        for parameter in model.features[0].parameters():
+            parameter.stop_gradient = True
+            parameter.requires_grad = False
+
     def unused(model) -> None:
         layers = __import__("torch" if framework == "ref" else "paddle").nn
         model.spare = layers.Linear(4, 4)
@@ -129,6 +134,9 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         "large_logits": lambda: problems(framework, hooked(framework, lambda output: output * 20000.0)),
         "softmax_twice": lambda: problems(framework, hooked(framework, lambda output: softmax(output, -1))),
         "zero_weights": lambda: problems(framework, changed(zero)),
+        "frozen_by_mistake": lambda: problems(framework, changed(frozen)),
+        "multiplied_by_zero": lambda: problems(framework, hooked(framework, lambda o: o * 0.0, lambda model: model.features[3])),
+        **{name: lambda given=plan: problems(framework, **given) for name, (plan, *_) in on_check.PLANS.items()},
         "unused_layer": lambda: problems(framework, changed(unused)),
         "not_loaded": not_loaded,
         "same_order": same_order,
@@ -137,7 +145,9 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
 
 
 def examined(mistake: Mistake, framework: str) -> Result:
-    plant = next(plant for plant, *_ in on_data.PLANTED if plant.__name__ == mistake.name)
+    plant = next(
+        plant for plant, *_ in [*on_data.PLANTED, *((plant,) for plant in on_data.NOT_SEEN)] if plant.__name__ == mistake.name
+    )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "data"
         shutil.copytree(LITE_DATA, copy)

@@ -8,8 +8,10 @@ import numpy as np
 
 from doctor.data.subject import DataSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.files import printable
 
 IMBALANCE = 10.0
+LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")  # what programs leave
 CIFAR10 = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
 # Name -> split -> (pictures in all, fewest and most of a class).
 # ILSVRC 2012, Russakovsky et al. 2015, table 2; CIFAR-10, Krizhevsky 2009.
@@ -42,6 +44,25 @@ def class_numbers(subject: DataSubject) -> Outcome:
     if not where and not unknown:
         return nothing(f"{len(val)} of {len(train)} classes are in validation, numbered alike")
     return found(f"{len(where)} classes have another number, {len(unknown)} are not in training", [*where, *unknown])
+
+
+@check(
+    "data.folders",
+    "002 ds.02",
+    "004 data",
+    measures="names of classes that a program left behind, and names that differ in case, spaces and hyphens alone",
+    fix="remove what is no class, and put the pictures of one class into one folder: every folder has an output of its own",
+)
+def folders(subject: DataSubject) -> Outcome:
+    where = []
+    for split, index in subject.indices.items():
+        spelt: dict[str, str] = {}
+        for name in index.classes:
+            if name.startswith(LEFT_BEHIND):
+                where.append(f"{split}: {printable(name)} is no class")
+            elif (first := spelt.setdefault(re.sub(r"[\s_-]+", "", name.casefold()) or name, name)) != name:
+                where.append(f"{split}: {printable(first)} and {printable(name)} are one class")
+    return judged(where, f"{len(where)} classes are none of their own", "every class has a name of its own")
 
 
 @check(

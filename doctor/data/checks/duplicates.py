@@ -44,7 +44,7 @@ def near_duplicates(subject: DataSubject) -> Outcome:
     "data.leak",
     "002 ds.04",
     "000 step 2",
-    measures="pictures that are in training and in validation",
+    measures="pictures that are in training and in validation, also mirrored",
     fix="remove them from training: accuracy on them shows memory and not skill",
 )
 def leak(subject: DataSubject) -> Outcome:
@@ -60,6 +60,7 @@ def leak(subject: DataSubject) -> Outcome:
     for a, b, how in pairs:
         if how != "equal files" and subject.splits[a] != subject.splits[b] and (a not in grouped or b not in grouped):
             where.append(_both(subject, a, b, how))
+    where += [_both(subject, a, b, f"mirrored, difference {apart:.1%}") for a, b, apart in subject.mirrored]
     return judged(where, f"{len(where)} pictures", "no picture of validation is in training")
 
 

@@ -143,12 +143,49 @@ def scale(seen: Seen) -> Outcome:
     "002 cg.04",
     "004 loss",
     measures="the gradient at the model's output against that of a cross-entropy that takes logits",
-    fix="remove the softmax from the model, or use a loss of probabilities: CrossEntropyLoss has a softmax of its own",
+    fix="remove the softmax or sigmoid from the model, or use a loss of probabilities: a loss of logits has its own",
 )
 def probabilities(seen: Seen) -> Outcome:
     look = seen.look
     if not look.modes and look.left_over is None:
         return not_applicable("the model was not called as a whole")
+    if look.sigmoid_twice:
+        return found("the model gives probabilities, and the loss takes their sigmoid again", ["the model's output"])
     if not look.softmax_twice:
-        return nothing("the loss takes no second softmax")
+        return nothing("the loss takes no second softmax or sigmoid")
     return found("the model gives probabilities, and the loss takes their softmax again", ["the model's output"])
+
+
+@check(
+    "watch.likelihood",
+    "002 cg.04",
+    "004 loss",
+    measures="the gradient at the model's output against that of a loss of log-probabilities, and whether it is given such",
+    fix="put a log_softmax before the loss, or use CrossEntropyLoss, which has one: NLLLoss of logits falls without end",
+)
+def likelihood(seen: Seen) -> Outcome:
+    look = seen.look
+    if not look.modes and look.left_over is None:
+        return not_applicable("the model was not called as a whole")
+    if not look.unnormalised:
+        return nothing("no loss of log-probabilities is given other numbers")
+    return found("the loss takes log-probabilities, and the model gives numbers that are none", ["the model's output"])
+
+
+@check(
+    "watch.one_target",
+    "002 cg.04",
+    "004 loss",
+    measures="whether the loss pulls all samples of a batch to one value, another one in each batch, in the last two looks",
+    fix="give outputs and targets one shape: (N, 1) against (N,) is broadcast to (N, N), each output against every target",
+)
+def one_target(seen: Seen) -> Outcome:
+    pulled = [look.one_target for look in seen.last(2) if look.one_target is not None]
+    if len(pulled) < 2:
+        return nothing("the samples have targets of their own, or are not of one column")
+    (factor, target), (factor_now, target_now) = pulled
+    same = abs(factor - factor_now) <= 1e-3 * factor  # else a curved loss that is nearly straight
+    if not same or abs(target - target_now) <= 1e-2 * max(1.0, abs(target)):
+        return nothing(f"all samples of a batch have the target {target_now:.3g}, as a discriminator's have")
+    said = f"all samples are pulled to {target:.3g} and then to {target_now:.3g}"
+    return found(f"{said}: to the mean of their targets, not to their own", ["the loss"])
