@@ -236,7 +236,10 @@ class MindSpore(Taped):
             for held in (module._params, module._buffers):
                 for tensor in held.values():
                     if tensor is not None and tensor.is_floating_point():
-                        tensor.assign_value(mindspore.Tensor(self.array(tensor).astype(np.float64)))  # an optimizer may hold it
+                        wide = mindspore.Tensor(self.array(tensor).astype(np.float64))
+                        if isinstance(tensor, mindspore.Parameter):
+                            tensor.set_dtype(mindspore.float64)  # or operations that have seen it go on with its old type
+                        tensor.assign_value(wide)  # in place: an optimizer may hold it
         return model
 
     def exact_functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
