@@ -354,10 +354,13 @@ PLANS = {  # settings -> check, what it says
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_settings_that_defeat_the_run_are_found(few, plan):
+@pytest.mark.parametrize(
+    ("framework", "plan"),
+    [*(("ref", plan) for plan in PLANS), pytest.param("paddle", "momentum_of_the_other", marks=pytest.mark.slow)],
+)
+def test_settings_that_defeat_the_run_are_found(few, framework, plan):
     settings, id, said = PLANS[plan]
-    found = problems("ref", **settings)
+    found = problems(framework, **settings)
     assert any(said in place for place in found[id])
     assert set(found) <= {id, "check.overfit"}
 

@@ -110,7 +110,7 @@ def statistics(subject: RunSubject) -> Outcome:
     for path, module in engine.modules(subject.run.model).items():
         layer = engine.layer(module)
         if layer.kind.startswith("batch_norm") and layer.settings.get("momentum") is not None and engine.training(module):
-            shares[path] = float(layer.settings["momentum"])
+            shares[path] = float(getattr(module, "momentum", layer.settings["momentum"]))  # a layer's own, in torch's sense
     if not shares:
         return not_applicable("no BatchNorm layer is in training mode")
     where = [f"{path}: {share:g}" for path, share in shares.items() if share >= LAST_BATCH]
