@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ import mobilenetv3_common.training
 import mobilenetv3_paddle.train.framework as port_framework
 from alignment.localize.kinds import Kind
 from alignment.localize.stages import runs as stages
-from alignment.steps import averages, divergence, evaluation, freezing, fresh, resumption, runs
+from alignment.steps import averages, divergence, evaluation, freezing, fresh, resumption, run_options, runs
 from alignment.steps.context import Context
 from alignment.steps.engine import Ground
 from alignment.steps.result import StepResult
@@ -66,6 +67,8 @@ def judged(part, sound, tmp_path):
         freezing.judge_freezing(made, ground, ours, sound.frozen, sound.moved_frozen)
     elif part == "fresh":
         fresh.judge_fresh(made, fresh.fresh(ground, "port"), sound.fresh)
+    elif part == "options":
+        run_options.judge_options(made, run_options.wrong_options(ground))
     elif part == "memory":
         resumption.judge_memory(made, resumption.remembered(ground, "port"))
     elif part == "resume":
@@ -87,6 +90,7 @@ STAGE = {
     "run": stages.long_run,
     "resume": stages.resumption,
     "memory": stages.resumption,
+    "options": stages.options,
     "evaluation": stages.evaluation,
     "fresh": stages.fresh,
 }
@@ -212,6 +216,23 @@ def moment_of_lion_not_restored(patch):
                     tensor.zero_()
 
     patch.setattr(port_framework, "load_optimizer_arrays", load)
+
+
+def statistics_twice(patch):
+    patch.setattr("mobilenetv3_paddle.train.recompute.statistics_kept", lambda block: contextlib.nullcontext())
+
+
+def mean_of_the_logits(patch):
+    def averaged(model, images, precision):
+        if images.ndim == 4:
+            return model(images)
+        return paddle.stack([model(images[:, view]) for view in range(images.shape[1])]).mean(axis=0)
+
+    patch.setattr(sys.modules["mobilenetv3_paddle.train.evaluate"], "averaged", averaged)
+
+
+def pretrained_ignored(patch):
+    patch.setattr(port_framework, "load_pretrained", lambda model, path, reset: None)
 
 
 def average_not_restored(patch):
@@ -352,6 +373,9 @@ FOUND = {
     "moment not restored": (
         "memory", moment_of_lion_not_restored, "resume.with.lion", "resume.optimizer", Kind.STATE_NOT_RESTORED,
     ),
+    "statistics follow twice": ("options", statistics_twice, "option.gradient_checkpointing", "recompute_blocks", Kind.UNKNOWN),
+    "mean of the views' logits": ("options", mean_of_the_logits, "option.views.flip", "evaluate_run", Kind.UNKNOWN),
+    "pretrained ignored": ("options", pretrained_ignored, "option.pretrained", "load_pretrained", Kind.WEIGHTS_NOT_LOADED),
     "average not restored": ("resume", average_not_restored, "resume.average", "resume.average", Kind.STATE_NOT_RESTORED),
     "schedule not restored": ("resume", schedule_not_restored, "resume.schedule", "resume.schedule", Kind.STATE_NOT_RESTORED),
     "statistics not restored": (

@@ -125,6 +125,7 @@ def test_the_guard_names_the_first_place(package, framework):
     with paddle.no_grad(), torch.no_grad():
         weight.set_value(weight * float("nan")) if package is ours else weight.fill_(float("nan"))
     assert package.first_offender(model, lambda: model(x)) == "weight 0.weight"
+    assert not package.Guard().healthy(model, gradients=package is theirs), "Paddle's ReLU makes 0 of NaN: weights are looked at"
 
 
 def test_the_stopwatch_counts_neither_logging_nor_the_device_as_reading():

@@ -68,7 +68,13 @@ def start_run(context: Context, role: str, config: TrainConfig, bits: str, weigh
     dtype = f"float{bits}"
     with framework.default_dtype(dtype):
         ranks = train.Ranks(device=context.device)
-        build = lambda classes: context.named(role, getattr(spec, role)(**{**options, "num_classes": classes}))  # noqa: E731
+
+        def build(classes: int) -> Any:
+            network = context.named(role, getattr(spec, role)(**{**options, "num_classes": classes}))
+            # A framework without a default type makes float32, in which a checkpoint of an exact run would lose its digits.
+            narrow = bits == "64" and any(framework.array(t).dtype == np.float32 for _, t in framework.described(network)[:1])
+            return context.exact(role, network) if narrow else network
+
         run = train.build_run(config, ranks, build)
     if bits == "64":
         context.exact(role, run.model)

@@ -36,6 +36,7 @@ from mobilenetv3_common.train_config import OPTIMIZERS
 from mobilenetv3_common.weights import State, is_statistic
 
 UPDATES = 3  # before the stop, and after it
+LARGE = 8_000_000  # numbers of a network
 POSITION = ("epoch", "iteration", "update", "schedule", "lr", "best", "scaler")
 
 
@@ -149,8 +150,13 @@ class Remembered:
 
 
 def remembered(ground: Ground, role: str) -> dict[str, Remembered]:
-    """Two updates without a stop, and one after the checkpoint of the first, with each optimizer that the recipe does not have."""
-    return {name: _remembered(ground, role, name) for name in OPTIMIZERS if name != ground.long.optimizer}
+    """Two updates without a stop, and one after the checkpoint of the first, with each optimizer that the recipe does not have.
+
+    Of a large network the first of them alone: how an optimizer's state is saved does not depend on the network.
+    """
+    names = [name for name in OPTIMIZERS if name != ground.long.optimizer]
+    large = sum(array.size for array in ground.weights.values()) > LARGE
+    return {name: _remembered(ground, role, name) for name in names[: 1 if large else None]}
 
 
 def _remembered(ground: Ground, role: str, name: str) -> Remembered:

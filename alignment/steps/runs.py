@@ -28,6 +28,7 @@ from alignment.steps.resumption import (
     remembered,
     resumed,
 )
+from alignment.steps.run_options import judge_options, wrong_options
 from mobilenetv3_common.weights import State
 
 SHARE = 0.05  # of step 6's time, measured on MobileNetV3-small: for the time that is left
@@ -71,6 +72,7 @@ def compare(context: Context, result: StepResult) -> None:
             judge_resumption(result, ground, (ours.whole, ours.rest), (theirs.whole, theirs.rest), moved)
             judge_memory(result, memory)
         judge_evaluation(result, evaluated(ground, "port", counted.labels), counted)
+        judge_options(result, wrong_options(ground))
         if not lacks_fresh(context):
             judge_fresh(result, *(fresh(ground, role) for role in ("port", "reference")))
     result.not_run = "; ".join(filter(None, [result.not_run, lacking]))

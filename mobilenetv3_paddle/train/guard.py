@@ -22,8 +22,15 @@ class Guard:
     def watch(self, logits: paddle.Tensor) -> None:
         self.finite = paddle.logical_and(self.finite, paddle.isfinite(logits).all())
 
+    @paddle.no_grad()
     def healthy(self, model: nn.Layer, gradients: bool = True) -> bool:
-        """Whether logits, and gradients where asked for, are finite; waits for the device."""
+        """Whether logits, weights, and gradients where asked for, are finite; waits for the device.
+
+        A weight has to be looked at itself: on a CPU Paddle's ReLU makes 0 of NaN, with a gradient of 0.
+        """
+        weights = [weight for name, weight in model.named_parameters() if not is_statistic(name)]  # Paddle's own layers have both
+        sums = paddle.stack([weight.sum(dtype="float32") for weight in weights])
+        self.finite = paddle.logical_and(self.finite, paddle.isfinite(sums).all())
         if gradients:
             self.finite = paddle.logical_and(self.finite, paddle.isfinite(gradient_norm(model)))
         return bool(self.finite)

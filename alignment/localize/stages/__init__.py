@@ -85,6 +85,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         runs.resumption,
         runs.evaluation,
         runs.fresh,
+        runs.options,
     ),
 }
 

@@ -16,7 +16,7 @@ from alignment.frameworks.base import STATISTICS
 from alignment.localize.finding import NO_HINT, Finding, Hint
 from alignment.localize.kinds import Kind
 from alignment.localize.stages.schedules import rate_finding
-from alignment.steps import averages
+from alignment.steps import averages, run_options
 from alignment.steps import divergence as diverging
 from alignment.steps import freezing as frozen_runs
 from alignment.steps import fresh as fresh_runs
@@ -201,6 +201,21 @@ def fresh(context: Context) -> Finding | None:
             if what == "seed":
                 kind, words = Kind.OTHER_SEED, f"the recipe's seed does not decide the fresh weights: {wrong}"
             return Finding("train", "build_model", kind, words, wrong)
+    return None
+
+
+OPTION_PLACES = {"gradient checkpointing": "recompute_blocks", "pretrained": "load_pretrained"}
+
+
+def options(context: Context) -> Finding | None:
+    """Gradient checkpointing, several views in evaluation, weights to begin with."""
+    with _ground(context) as ground:
+        found = run_options.wrong_options(ground)
+    for name, wrong in found.items():
+        if wrong:
+            kind = Kind.WEIGHTS_NOT_LOADED if wrong.endswith("the fresh ones") else Kind.UNKNOWN
+            words = f"with {name.replace('views.', 'the views of --tta ')}: {wrong}"
+            return Finding("train", OPTION_PLACES.get(name, "evaluate_run"), kind, words if kind else "", words)
     return None
 
 
