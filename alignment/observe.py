@@ -4,42 +4,53 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks.base import Framework, Module, Tensor, leaves
 
-Uniform = Callable[[tuple[int, ...]], np.ndarray]
+
+class SharedDropouts(NamedTuple):
+    """What shares its masks.
+
+    Attributes:
+        layers: how many dropout layers there are that drop anything.
+        functions: what is told of dropouts that were called as functions.
+    """
+
+    layers: int
+    functions: Sharing
 
 
-def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> int:
+def share_dropout(framework: Framework, model: Module, uniform: Uniform) -> SharedDropouts:
     """From now on every dropout of a model keeps an element where ``uniform(shape)``, in [0, 1), is at least its ``p``.
 
     Two models that are given the same numbers then drop the same elements. A dropout of channels asks for one number a channel,
-    one along axes for one a place on these. In evaluation mode nothing changes.
-
-    Returns:
-        How many dropouts there are that drop anything.
+    one along axes for one a place on these. In evaluation mode nothing changes. Dropouts that are called as functions share theirs
+    where the framework can see who calls them.
     """
     every = [module for module in framework.modules(model).values() if framework.layer(module).kind == "dropout"]
     found = [module for module in every if float(framework.layer(module).settings["p"]) > 0]
+    functions = framework.share_masks(model, every, uniform)
     for module in found:
         framework.without_inplace(module)  # the mask is for what the layer is given, not for what it makes of it
-        framework.hook(module, after=_masked(framework, framework.layer(module).settings, uniform))
-    return len(found)
+        framework.hook(module, after=_masked(framework, framework.layer(module).settings, functions))
+    return SharedDropouts(len(found), functions)
 
 
-def _masked(framework: Framework, settings: Mapping[str, Any], uniform: Uniform) -> Callable:
+def _masked(framework: Framework, settings: Mapping[str, Any], functions: Sharing) -> Callable:
     p = float(settings["p"])
     scale = 1.0 if settings.get("mode") == "downscale_in_infer" else 1.0 - p
 
     def masked(module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
         given = args[0] if args else next(iter(kwargs.values()))
-        if not framework.training(module) or p == 0:
+        done, functions.by_layer = functions.by_layer, False
+        if done or not framework.training(module) or p == 0:
             return None
         shape = tuple(int(n) for n in given.shape)
-        kept = uniform(_mask_shape(shape, settings)) >= p
+        kept = functions.uniform(_mask_shape(shape, settings)) >= p
         return framework.times(given, np.broadcast_to(kept, shape) / scale) if scale else None
 
     return masked

@@ -105,6 +105,7 @@ def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, d
         "blocks": blocks,
         "dropouts": writer.value(dropout_profile_of(framework, network)),
         "dropout_layers": lanes["reference32"].dropouts,
+        "dropout_functions": lanes["reference32"].drops_by_function(small),
         "cases": [],
         "gradients": {},
         "calls": {},
@@ -218,6 +219,7 @@ def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) 
     content["dropouts"] = writer.value(dropout_profile_of(framework, network))
     content["structure"] = structure(framework, _with_own_names(network), writer)
     content["dropout_layers"] = lanes["port32"].dropouts
+    content["dropout_functions"] = lanes["port32"].drops_by_function(small)
     for one in dump.content["cases"]:
         case = forward.Case(one["name"], dump.value(one["inputs"]), one["training"])
         if not case.training or subject.training:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks._calls import Change, Recorder, Trace
+from alignment.frameworks._dropout import Sharing, Uniform, share
 from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, arguments_of, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.raised import words_of
@@ -119,6 +120,9 @@ class Taped(Framework):
             getattr(module, name, {}).clear()
         setattr(module, self.computing, computed)
         return True
+
+    def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
+        return share(self.modules(model).values(), layers, uniform)
 
     def _computing(self, module: Module, given: tuple) -> contextlib.AbstractContextManager:
         """The precision of a pass: a low one, or float64 where the module is given it, or has it and is given integers alone."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from alignment.frameworks._attention import Attended, Attention, Convention
 from alignment.frameworks._calls import Change, Operation, Trace
+from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
@@ -276,6 +277,19 @@ class Framework(abc.ABC):
             Whether the framework can do so; the module is as it was where not.
         """
         return False
+
+    def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
+        """From now on dropouts that a model calls as functions keep an element where ``uniform(shape)`` is at least their p.
+
+        Args:
+            model: the model.
+            layers: its dropout layers, whose own masks are hooked.
+            uniform: numbers in [0, 1) of a shape.
+
+        Returns:
+            What is told of such calls; nothing where the framework cannot share them.
+        """
+        return Sharing(uniform)
 
     def follow(self, model: Module) -> None:  # noqa: B027  (a framework with one current device has nothing to do)
         """Compute where a model's tensors lie."""

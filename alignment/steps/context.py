@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 
 from alignment import calibration, observe, rounding, unsaved
 from alignment.compare import distance, norm, relative, without_masked
+from alignment.frameworks._dropout import Sharing
 from alignment.frameworks._low import BITS, rounded_at_random
 from alignment.frameworks.base import STATISTICS, Framework, Low, Module, in_precision, leaves, mapped
 from alignment.links import Link, forms_of
@@ -460,6 +462,12 @@ class Context:
         same = all(relative(distance(a, b), norm(a)) < 1e-4 for a, b in pairs)
         return "" if same else "training mode: the reference draws random numbers that cannot be shared (nn.Dropout's can)"
 
+    @functools.cached_property
+    def drops_by_function(self) -> frozenset[str]:
+        """The roles whose models call a dropout as a function in training mode, where such calls can be seen."""
+        inputs = self.fake_inputs(4, small=True)
+        return frozenset(role for role in self.sides if Lane(self, f"{role}32").drops_by_function(inputs))
+
     # --- inputs ------------------------------------------------------------------------------------------------------------
 
     @property
@@ -562,7 +570,8 @@ class Lane:
         framework, side: of the role.
         dtype: of weights and inputs, ``"float32"`` or ``"float64"``; the latter is exact mode.
         network: the model.
-        dropouts: how many dropouts share their masks.
+        dropouts: how many dropout layers share their masks.
+        functions: what is told of dropouts that are called as functions, which share theirs, too.
     """
 
     def __init__(self, context: Context, name: str, share_dropout: bool = True) -> None:
@@ -584,7 +593,9 @@ class Lane:
         self.state = context.ulp_changed(state, self.unit, self.draw) if self.changed else state
         self.network = context.build(self.role, exact=self.exact)
         self.iteration = 0
-        self.dropouts = observe.share_dropout(self.framework, self.network, self._uniform) if share_dropout else 0
+        self.dropouts, self.functions = 0, Sharing(self._uniform)
+        if share_dropout:
+            self.dropouts, self.functions = observe.share_dropout(self.framework, self.network, self._uniform)
         if self.role == "port" and context.mended:
             mend_all(self.as_network(), self._reference(share_dropout), context.mended)
         self.reset()
@@ -619,6 +630,14 @@ class Lane:
     def outputs(self, given: tuple[Any, ...]) -> list[np.ndarray]:
         """What the network gives for inputs, without a graph."""
         return self.framework.call(self.network, self.inputs(given)).outputs
+
+    def drops_by_function(self, given: tuple[Any, ...]) -> bool:
+        """Whether the model calls a dropout as a function in training mode, where such calls can be seen."""
+        self.train_mode(True)
+        with contextlib.suppress(Exception):  # whatever a pass raises, the comparisons say
+            self.outputs(given)
+        self.reset()
+        return bool(self.functions.called)
 
     def train_mode(self, on: bool) -> None:
         """Training or evaluation mode."""

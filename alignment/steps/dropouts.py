@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
         made = dropout_profile_of(side.framework, networks[role] if networks else context.build(role))
         mended = tuple(f"{path}." for path in context.mended)
         profiles.append({name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)})
-    return judge_profiles(dict(zip(context.sides, profiles, strict=True)))
+    return judge_profiles(dict(zip(context.sides, profiles, strict=True)), context.drops_by_function)
 
 
 def dropout_profile_of(framework: Framework, network: Module) -> Profile:
@@ -48,15 +48,29 @@ def dropout_profile_of(framework: Framework, network: Module) -> Profile:
     return profile
 
 
-def judge_profiles(profiles: Mapping[str, Profile]) -> list[Quantity]:
-    """One row a layer, of the profiles of both roles."""
+def judge_profiles(profiles: Mapping[str, Profile], by_function: Collection[str] = ()) -> list[Quantity]:
+    """One row a layer, of the profiles of both roles.
+
+    Layers that no path pairs are paired by what they do. Where a side calls dropouts as functions, one that has no equal has no
+    row: whether the same values are dropped is seen in what the models give in training mode.
+
+    Args:
+        profiles: of both roles.
+        by_function: roles whose models call dropouts as functions.
+    """
     rows: list[Quantity] = []
     for role, profile in profiles.items():
         for name, (p, _, _, share) in profile.items():
             if abs(share - p) > 0.03:  # 7 standard deviations of 16,384 draws
                 rows.append(Quantity(f"dropout.{name}.share", []).fail(f"the {role} drops {share:.3f}, p is {p:g}"))
     ours, theirs = ({name: profile[:3] for name, profile in profiles[role].items()} for role in ("port", "reference"))
+    for name in [name for name in theirs if name not in ours]:
+        twin = next((n for n in ours if n not in theirs and np.array_equal(ours[n], theirs[name])), None)
+        if twin is not None:
+            ours = {name if n == twin else n: profile for n, profile in ours.items()}
     for name in dict.fromkeys([*theirs, *ours]):
+        if by_function and not (name in ours and name in theirs and np.array_equal(ours[name], theirs[name])):
+            continue
         held = [side[name] for side in (ours, theirs) if name in side]
         if len(held) == 1 and held[0][0] == 0:
             continue  # a layer that drops nothing need not be there

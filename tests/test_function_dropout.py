@@ -1,0 +1,41 @@
+"""Dropout that is called as a function: it shares its masks with the other side's, whichever form that has."""
+
+import json
+
+import pytest
+
+from alignment.cli import main
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "tests/forms"
+FUNCTION = "0.125, training=self.training"
+# What is changed in the port's source -> words of the first finding; "" for a port that is right.
+MISTAKES = {
+    "sound": ("", "", ""),
+    "other p": (FUNCTION, "0.25, training=self.training", "dropout p 0.25, expected 0.125"),
+    "always on": (FUNCTION, "0.125", "dropout(axis=None) is too much"),
+    "missing": ("F.dropout(x, 0.125, training=self.training)", "x", "dropout is missing"),
+    "other p of a layer": ("Dropout(0.5)", "Dropout(0.375)", "p = 0.375, expected 0.5"),
+    "channels as values": ("self.channels(F.relu(self.conv(x)))", "F.dropout(F.relu(self.conv(x)), .25)", "dropout"),
+    "activation missing": ("F.relu(self.hidden(x))", "self.hidden(x)", "ReLU: the port lacks it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_masks_are_shared_and_mistakes_are_found(name, tmp_path):
+    before, after, words = MISTAKES[name]
+    source = (FOLDER / "dropout_ours.py").read_text()
+    assert before in source
+    (tmp_path / "ours.py").write_text(source.replace(before, after) if before else source)
+    sides = ["--port", f"{tmp_path}/ours.py:Head", "--reference", f"{FOLDER}/dropout_theirs.py:Head"]
+    flags = ["--input", "4x3x8x8", "--training", "--accept", "initialisation", "--report", str(tmp_path / "report")]
+    status = main(["audit", *sides, *flags])
+    found = json.loads((tmp_path / "report" / "alignment.json").read_text())
+    assert not any("cannot be shared" in (step["not_run"] or "") for step in found["steps"])
+    first = found["localization"]["first"]
+    assert (status, words) == (0, "") or (status == 1 and words and words in first["hint"]), first
+
+
+def test_without_training_mode_another_form_is_no_finding(tmp_path):
+    sides = ["--port", f"{FOLDER}/dropout_ours.py:Head", "--reference", f"{FOLDER}/dropout_theirs.py:Head"]
+    assert main(["audit", *sides, "--input", "4x3x8x8", "--report", str(tmp_path / "report")]) == 0
