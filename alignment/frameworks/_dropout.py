@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from alignment.frameworks._passes import Module
 
+ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 Uniform = Callable[[tuple[int, ...]], np.ndarray]
 
 
@@ -67,11 +70,18 @@ def kept_values(p: float, shape: tuple[int, ...], drawn: tuple[int, ...]) -> np.
 
 
 def _caller() -> tuple[Sharing, bool] | None:
-    """The innermost module on the stack that shares its numbers: the first argument of a function that is running."""
-    frame = sys._getframe(2)
+    """The innermost module on the stack that shares its numbers: the first argument of a function that is running.
+
+    The engine's own frames around the model are not looked at: to read a frame's variables keeps them alive as long as the frame.
+    """
+    frame, within = sys._getframe(2), False
     while frame is not None:
         code = frame.f_code
-        if code.co_argcount:
+        own = code.co_filename.startswith(ENGINE)
+        if own and within:
+            return None
+        within = not own
+        if within and code.co_argcount:
             try:
                 found = _SHARING.get(frame.f_locals.get(code.co_varnames[0]))
             except TypeError:  # no module: it has no hash, or cannot be referred to weakly

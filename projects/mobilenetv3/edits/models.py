@@ -159,7 +159,7 @@ fault(
     (NET, "nn.Hardswish(),", "nn.HardSwish(),"),
 )
 fault(
-    "structure", 6, "mobilenet_v3_small", "shape|raises", "class_count_ignored",
+    "structure", 6, "build_model", "recipe|shape|raises", "class_count_ignored",
     (NET, "last_channels, num_classes, dropout)", "last_channels, 1000, dropout)"),
 )  # fmt: skip
 

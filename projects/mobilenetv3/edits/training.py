@@ -71,11 +71,11 @@ fault(
     (AVERAGE, "                state[name].set_value(tensor)\n", "                pass\n"),
 )  # fmt: skip
 fault(
-    "resume", 6, "resumption", "state_not_restored", "optimizer_state_lost",
+    "resume", 6, "resume.optimizer", "state_not_restored", "optimizer_state_lost",
     (STATE, "        tensor.set_value(arrays[name])\n\n", "        pass\n\n"),
 )  # fmt: skip
 fault(
-    "resume", 6, "resumption", "state_not_saved|state_not_restored", "optimizer_state_not_saved",
+    "resume", 6, "resume.optimizer", "state_not_saved|state_not_restored", "optimizer_state_not_saved",
     (STATE, 'return found | {f"master/', 'return {} if found else found | {f"master/'),
 )  # fmt: skip
 fault(
@@ -84,19 +84,19 @@ fault(
     (STATE, "for own, t in ts.items()}\n", 'for own, t in ts.items() if kind != "velocity"}\n'),
 )  # fmt: skip
 fault(
-    "resume", 6, "resumption", "state_not_restored", "schedule_restarted",
+    "resume", 6, "resume.schedule", "state_not_restored", "schedule_restarted",
     (SCHEDULE, '    schedule.set_state_dict(meta["schedule"])\n', "    pass\n"),
 )  # fmt: skip
 fault(
-    "resume", 6, "resumption", "state_not_restored", "average_lost",
+    "resume", 6, "resume.average", "state_not_restored", "average_lost",
     (AVERAGE, "{name: paddle.to_tensor(array) for name, array in arrays.items()}", "{}"),
 )  # fmt: skip
 fault(
-    "freezing", 6, "freezing", "not_frozen|recipe", "norm_layers_not_frozen",
+    "freezing", 6, "freeze_bn: features.0.1.bias", "not_frozen", "norm_layers_not_frozen",
     (FRAMEWORK, "                    parameter.stop_gradient = True\n", "                    pass\n"),
 )  # fmt: skip
 fault(
-    "freezing", 6, "freezing", "statistics_frozen|training_mode", "statistics_not_frozen",
+    "freezing", 6, "freeze_bn: features.0.1.running_mean", "not_frozen", "statistics_not_frozen",
     (FRAMEWORK, "                layer.eval()\n", "                pass\n"),
 )  # fmt: skip
 fault(
