@@ -7,6 +7,7 @@ distribution is torchvision's, the function's name says so and a statistical tes
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -167,10 +168,11 @@ class RunPlan:
         return max(0, (self.epochs - self.first_epoch) * (self.batches or len(self.plan)) - self.first_batch)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
+        plan = copy.copy(self.plan)  # a loader reads ahead, and another one may be on its way through the same plan
         for epoch in range(self.first_epoch, self.epochs):
-            self.plan.set_epoch(epoch)
+            plan.set_epoch(epoch)
             skip = self.first_batch if epoch == self.first_epoch else 0
-            yield from itertools.islice(self.plan, skip, self.batches)
+            yield from itertools.islice(plan, skip, self.batches)
 
 
 class DropoutStream:

@@ -139,10 +139,10 @@ def test_mistakes_inside_and_around_a_list_of_modules_are_located(case, tmp_path
 
 
 def test_random_numbers_that_cannot_be_shared_are_not_called_equal(tmp_path, capsys):
-    """Another rate of a functional dropout would be hidden by the reference's own randomness."""
-    forward = ["return self.head({F}.dropout(x, 0.5, training=self.training))"]
+    """Another rate of an alpha dropout would be hidden by the reference's own randomness."""
+    forward = ["return self.head({F}.alpha_dropout(x, 0.5, training=self.training))"]
     source = network((64,), *both("self.head = N.Linear(64, 5)"), forward)
-    for changed in (source, source.replace("PF.dropout(x, 0.5", "PF.dropout(x, 0.25")):
+    for changed in (source, source.replace("PF.alpha_dropout(x, 0.5", "PF.alpha_dropout(x, 0.25")):
         status, report = align(tmp_path, changed)
         out = capsys.readouterr().out
         assert status == 0 and "Passed, as far as step(s) 1 (in part), 5 (in part) can tell" in out
@@ -150,7 +150,7 @@ def test_random_numbers_that_cannot_be_shared_are_not_called_equal(tmp_path, cap
             assert "training mode: the reference draws random numbers that cannot be shared" in report["steps"][step]["not_run"]
             assert not any(q["name"].startswith("train.") for q in report["steps"][step]["quantities"])
     # Random numbers in the port alone are a mistake.
-    reference = source.rpartition("TF.dropout(x, 0.5, training=self.training)")
+    reference = source.rpartition("TF.alpha_dropout(x, 0.5, training=self.training)")
     status, report = align(tmp_path, reference[0] + "x" + reference[2])
     assert status == 1 and report["first_divergence"]["stage"] == "forward"
 

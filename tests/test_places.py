@@ -87,7 +87,7 @@ def mixed(change):
 
 SAMPLES = {
     "two identical calls differ": (
-        dataset(train_transform=lambda self, i, s, p: train_transform(i, s, replace(p, flip=bool(np.random.rand() < 0.5)))),
+        dataset(train_transform=lambda self, i, s, p: train_transform(i, s, p) + np.float32(np.random.rand())),
         ("sampling", "global_generator"),
     ),
     "flips inverted": (

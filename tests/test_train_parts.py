@@ -162,6 +162,15 @@ def test_a_run_plan_is_the_epochs_one_after_the_other_and_begins_anywhere():
     assert list(cut) == whole[2:4] + whole[5:9] and len(cut) == 6
 
 
+def test_a_loader_that_reads_ahead_does_not_disturb_another_one_on_the_same_plan():
+    plan = BatchPlan(12, 4, seed=3, shuffle=True, drop_last=True)
+    alone = list(RunPlan(plan, epochs=3))
+    ahead, behind = iter(RunPlan(plan, epochs=3)), iter(RunPlan(plan, epochs=3))
+    next(ahead)
+    found = [next(behind) for _ in alone if next(ahead, None) or True]
+    assert found == alone
+
+
 def test_dropout_is_a_function_of_the_samples_place():
     stream = DropoutStream(5)
     stream.at(1, 0)
