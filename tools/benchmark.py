@@ -1,4 +1,4 @@
-"""Measure side by side in one run: python tools/benchmark.py inference | loader | train | align.
+"""Measure side by side in one run: python tools/benchmark.py inference | loader | train | data | align.
 
 inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
 int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
@@ -7,7 +7,10 @@ loader: the training pipeline (random crop, flip, normalise) of each framework's
 and from tar shards, beside torchvision's own transforms in torch's loader and, where it is installed, in webdataset's, on the
 same JPEGs with the same workers.
 
-train: an update of the engine beside a bare loop of forward, loss, backward and update on the same batches.
+train: an update of the engine, alone and watched by the doctor (``--watch``), beside a bare loop of forward, loss, backward and
+update on the same batches.
+
+data: tools/doctor.py data on small pictures (``--pictures 50000``), beside decoding them by the same processes.
 
 align: the seconds of each alignment step.
 
@@ -30,11 +33,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.train_config import MODELS
-from mobilenetv3_paddle.deploy.report import processor_name
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where a file is called as the doctor's package is
+
+from mobilenetv3_common.config_file import Parser  # noqa: E402
+from mobilenetv3_common.errors import UserError, exit_on_user_error  # noqa: E402
+from mobilenetv3_common.files import atomic_open  # noqa: E402
+from mobilenetv3_common.train_config import MODELS  # noqa: E402
+from mobilenetv3_paddle.deploy.report import processor_name  # noqa: E402
 
 
 def side_by_side(cases: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
@@ -128,25 +133,52 @@ def write_jpegs(folder: Path, pictures: int) -> None:
         image.save(folder / "train" / "all" / f"{number:05d}.JPEG", quality=90)
 
 
-def train_cases(framework: str, model: str, batch_size: int, size: int) -> dict[str, Callable[[], float]]:
-    """Milliseconds an update: the engine's, and the bare loop's on the same network and batch."""
+def write_small(folder: Path, pictures: int, size: int) -> None:
+    """Square JPEGs, each two random crops of lite_data's photographs, one over the other: ten classes, a sixth for validation."""
+    import numpy as np
+    from PIL import Image
+
+    root = Path(__file__).resolve().parents[1] / "lite_data"
+    sources = [Image.open(path).convert("RGB") for path in sorted(root.glob("*/*/*.JPEG"))]
+    rng = np.random.default_rng(0)
+    for number in range(pictures):
+        place = folder / ("val" if number % 6 == 0 else "train") / str(number // 6 % 10)
+        place.mkdir(parents=True, exist_ok=True)
+        crops = []
+        for source in (sources[choice] for choice in rng.choice(len(sources), 2, replace=False)):
+            side = int(rng.integers(64, min(source.size)))
+            left, top = (int(rng.integers(0, length - side + 1)) for length in source.size)
+            crops.append(source.resize((size, size), Image.Resampling.BILINEAR, (left, top, left + side, top + side)))
+        Image.blend(crops[0], crops[1], 0.5).save(place / f"{number:05d}.JPEG", quality=90)
+
+
+def train(framework: str, model: str, batch_size: int, size: int, repeats: int) -> dict[str, list[float]]:
+    """Milliseconds an update: the engine's, the bare loop's on the same network and batch, and the watched engine's."""
+    from doctor.watch.training import Watching
     from mobilenetv3_common.train_config import TrainConfig
+    from mobilenetv3_common.train_log import TrainLog
 
     package = importlib.import_module(f"mobilenetv3_{framework}.train")
     root = str(Path(__file__).resolve().parents[1] / "lite_data")
     config = TrainConfig(
         framework=framework, model=model, data_path=root, batch_size=min(batch_size, 16), crop_size=size, workers=0
     )
-    run = package.build_run(replace(config, resize_size=max(size, 256)), package.Ranks())
+    config = replace(config, resize_size=max(size, 256), epochs=10_000)
+    run = package.build_run(config, package.Ranks())
     batch, _ = next(package.micro_batches(run))
     clear = run.optimizer.clear_grad if framework == "paddle" else run.optimizer.zero_grad
     run.train_mode()
+    watched = package.build_run(config, package.Ranks())
+    watched.observer = Watching()
+    watched.train_mode()
 
-    def engine() -> float:
+    def engine(run: Any) -> float:
         start = time.perf_counter()
         package.update(run, [(batch, 0)])
-        run.iteration = 0
-        return 1e3 * (time.perf_counter() - start)
+        passed = 1e3 * (time.perf_counter() - start)
+        if run.iteration == run.updates_per_epoch:
+            run.epoch, run.iteration = run.epoch + 1, 0
+        return passed
 
     def bare() -> float:
         start = time.perf_counter()
@@ -157,9 +189,54 @@ def train_cases(framework: str, model: str, batch_size: int, size: int) -> dict[
         float(loss.detach())
         return 1e3 * (time.perf_counter() - start)
 
-    for case in (engine, bare):
-        case()
-    return {f"{framework} bare loop": bare, f"{framework} engine": engine}
+    cases: dict[str, Callable[[], float]] = {
+        "engine": functools.partial(engine, run),
+        "bare loop": bare,
+        "engine, watched": functools.partial(engine, watched),
+    }
+    with watched.observer.observing(watched, TrainLog(None, config.epochs, watched.updates_per_epoch)):
+        for case in cases.values():
+            case()
+        measured = side_by_side({f"{framework} {name}": case for name, case in cases.items()}, repeats)
+    return measured
+
+
+def data_cases(folder: Path, processes: int) -> dict[str, Callable[[], float]]:
+    """Pictures a second of decoding alone, and of all that ``tools/doctor.py data`` does, its table included."""
+    import contextlib
+    import io
+
+    from joblib import Parallel, delayed
+
+    from doctor.cli import main as doctor
+    from doctor.data.scan import CHUNK
+
+    names = [str(path) for path in sorted(folder.glob("*/*/*"))]
+    chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
+
+    def decoding() -> None:
+        Parallel(n_jobs=processes)(delayed(decoded)(chunk) for chunk in chunks)
+
+    def examined() -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            doctor(["data", str(folder), "--processes", str(processes)])
+
+    def timed(work: Callable[[], None]) -> float:
+        start = time.perf_counter()
+        work()
+        return len(names) / (time.perf_counter() - start)
+
+    return {"decoding": functools.partial(timed, decoding), "doctor data": functools.partial(timed, examined)}
+
+
+def decoded(names: list[str]) -> None:
+    """Decode pictures to RGB."""
+    import numpy as np
+    from PIL import Image
+
+    for name in names:
+        with Image.open(name) as image:
+            np.asarray(image.convert("RGB"))
 
 
 BATCHES = (1, 8, 32)
@@ -300,20 +377,20 @@ def align_cases(model: str) -> dict[str, Callable[[], float]]:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=("inference", "loader", "train", "align"))
+    parser.add_argument("what", choices=("inference", "loader", "train", "data", "align"))
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default: 5)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="loader processes (default: 2)")
-    parser.add_argument("--pictures", type=int, default=640, metavar="N", help="JPEGs of the loader's epoch (default: 640)")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that decode (default: 2)")
+    parser.add_argument("--pictures", type=int, default=640, metavar="N", help="loader, data: JPEGs (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
-    parser.add_argument("--size", type=int, default=224, metavar="N", help="train: pixels of the input (default: 224)")
+    parser.add_argument("--size", type=int, default=0, metavar="N", help="pixels of a side (default: train 224, data 64)")
     parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture")
     parser.add_argument("--pretrained", metavar="FILE", help="inference: weights of 1000 classes (default: calibrated ones)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="inference: of every engine (default: one a core)")
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     args = parser.parse_args(argv)
-    if args.repeats < 1 or args.threads < 0:
-        raise UserError("--repeats must be at least 1, --threads 0 or more")
+    if args.repeats < 1 or args.threads < 0 or args.size < 0:
+        raise UserError("--repeats must be at least 1, --threads and --size 0 or more")
     if args.plot and args.what != "inference":
         raise UserError("--plot draws inference alone")
     found: dict[str, list[float]] = {}
@@ -331,9 +408,14 @@ def main(argv: list[str] | None = None) -> int:
             write_jpegs(Path(folder), args.pictures)
             found = side_by_side(loader_cases(Path(folder), args.pictures, args.workers, args.batch_size), args.repeats)
         print_table(found, "images/s", "torchvision pil")
+    elif args.what == "data":
+        with tempfile.TemporaryDirectory() as folder:
+            write_small(Path(folder), args.pictures, args.size or 64)
+            found = side_by_side(data_cases(Path(folder), args.workers), args.repeats)
+        print_table(found, "pictures/s", "decoding")
     else:
         for framework in ("ref", "paddle"):
-            measured = side_by_side(train_cases(framework, args.model, args.batch_size, args.size), args.repeats)
+            measured = train(framework, args.model, args.batch_size, args.size or 224, args.repeats)
             print_table(measured, "ms", f"{framework} bare loop")
             found |= measured
     if args.json:

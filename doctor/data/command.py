@@ -70,10 +70,11 @@ def run(flags: argparse.Namespace) -> Examination:
         notes.append(f"manifest: {flags.write_manifest}")
     if flags.subset is not None:
         notes.append(f"subset: {write_subset(subject, flags.subset, flags.subset_dir)}")
-    sections = _sections(subject)
+    facts = _facts(subject)
+    sections = _sections(facts) if flags.html else []
     if flags.html and subject.good.any():
         sections.append(sheet(subject, config)[0])
-    return Examination("data", str(subject.root), examine(checks, subject), _facts(subject), sections, notes)
+    return Examination("data", str(subject.root), examine(checks, subject), facts, sections, notes)
 
 
 def measured(data_path: str, expected: Expected, processes: int = 1, kept: Path | None = None) -> DataSubject:
@@ -142,8 +143,7 @@ def _counted(values: np.ndarray) -> dict[str, int]:
     return {value.decode(): count for value, count in Counter(values.tolist()).most_common()}
 
 
-def _sections(subject: DataSubject) -> list[Section]:
-    facts = _facts(subject)
+def _sections(facts: dict[str, Any]) -> list[Section]:
     rows = [[f"<td>{escape(name)}</td>", f"<td>{escape(facts[name])}</td>"] for name in facts if name not in ("per_class", "sizes")]
     sections = [Section("What was counted", table(("", ""), rows, "Counts"))]
     for split, counts in facts["per_class"].items():

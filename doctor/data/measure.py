@@ -52,6 +52,12 @@ def measure_files(root: Path, names: Sequence[str]) -> tuple[np.ndarray, dict[in
         Rows of type ``ROW``, (N,), and what is wrong with those that cannot be decoded, by their place in ``names``.
     """
     cv2.setNumThreads(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, of damaged metadata and many pixels
+        return _measured(root, names)
+
+
+def _measured(root: Path, names: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
     rows = np.zeros(len(names), dtype=ROW)
     rows["finite"] = True
     errors = {}
@@ -94,12 +100,10 @@ def _decoded(data: bytes, name: str) -> tuple[Any, ...]:
     if not data:
         raise _Broken(DAMAGED, "is empty")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as image:
-                format, mode = image.format or "", image.mode
-                finite = mode not in DEEP_MODES or bool(np.isfinite(np.asarray(image)).all())
-                pixels = np.asarray(image if mode == "RGB" else image.convert("RGB"))
+        with Image.open(io.BytesIO(data)) as image:
+            format, mode = image.format or "", image.mode
+            finite = mode not in DEEP_MODES or bool(np.isfinite(np.asarray(image)).all())
+            pixels = np.asarray(image if mode == "RGB" else image.convert("RGB"))
         if format not in PLAIN_FORMATS:
             decode_bytes(data, name)  # training may refuse what Pillow can open
     except UnidentifiedImageError as error:

@@ -57,16 +57,16 @@ def pairs(rows: np.ndarray, chosen: np.ndarray, limit: float) -> Pairs:
     complete = True
     if limit > 0 and len(chosen) > 1:
         codes = hashes(rows["thumb"][chosen])
-        looked_at = 0
-        for group in _same_quarter(codes):
-            looked_at += len(group) ** 2 // 2
-            if looked_at > PAIRS_AT_MOST:
-                complete = False
-                continue
-            for a, b in _close(codes, group):
-                difference = _difference(rows["thumb"], chosen[a], chosen[b]) / np.minimum(contrast[a], contrast[b])
-                near = difference <= limit
-                found.append((chosen[a[near]], chosen[b[near]], difference[near]))
+        levels = rows["thumb"][chosen].reshape(len(chosen), -1).astype(np.int16)
+        places, sizes = _same_quarter(codes)
+        looked_at = np.cumsum(sizes**2 // 2) <= PAIRS_AT_MOST
+        complete = bool(looked_at.all())
+        for a, b in _pairs_of(places[np.repeat(looked_at, sizes)], sizes[looked_at]):
+            close = np.bitwise_count(codes[a] ^ codes[b]) <= HASH_BITS
+            a, b = a[close], b[close]
+            difference = _difference(levels, a, b) / np.minimum(contrast[a], contrast[b])
+            near = difference <= limit
+            found.append((chosen[a[near]], chosen[b[near]], difference[near]))
     if not found:
         empty = np.zeros(0, np.int64)
         return Pairs(empty, empty, np.zeros(0), complete)
@@ -76,33 +76,39 @@ def pairs(rows: np.ndarray, chosen: np.ndarray, limit: float) -> Pairs:
     return Pairs(first[order], second[order], difference[order], complete)
 
 
-def _same_quarter(codes: np.ndarray) -> Iterator[np.ndarray]:
-    """Groups of at least two places whose hashes agree in one quarter."""
+def _same_quarter(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places whose hashes agree in one quarter, group after group of at least two, each rising; and how many each group has."""
+    places, sizes = [], []
     for quarter in range(4):
-        part = (codes >> np.uint64(16 * quarter)) & np.uint64(0xFFFF)
+        part = ((codes >> np.uint64(16 * quarter)) & np.uint64(0xFFFF)).astype(np.uint16)
         order = np.argsort(part, kind="stable")
-        starts = np.flatnonzero(np.diff(part[order])) + 1
-        for group in np.split(order, starts):
-            if len(group) > 1:
-                yield np.sort(group)
+        edges = np.flatnonzero(np.diff(part[order])) + 1
+        lengths = np.diff(edges, prepend=0, append=len(order))
+        places.append(order[np.repeat(lengths > 1, lengths)])
+        sizes.append(lengths[lengths > 1])
+    return np.concatenate(places), np.concatenate(sizes)
 
 
-def _close(codes: np.ndarray, group: np.ndarray, block: int = 512) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places a < b of a group whose hashes differ by at most ``HASH_BITS``."""
-    for start in range(0, len(group), block):
-        rows = group[start : start + block]
-        others = group[start:]
-        apart = np.bitwise_count(codes[rows][:, None] ^ codes[others][None])
-        a, b = np.nonzero(apart <= HASH_BITS)
-        keep = rows[a] < others[b]
-        yield rows[a[keep]], others[b[keep]]
+def _pairs_of(places: np.ndarray, sizes: np.ndarray, block: int = 1 << 20) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All pairs a < b within each group of rising places, about ``block`` at a time."""
+    ends = np.repeat(np.cumsum(sizes), sizes)
+    partners = ends - np.arange(len(places)) - 1  # of each place: those behind it in its group
+    totals = np.cumsum(partners)
+    start = 0
+    while start < len(places):
+        stop = max(start + 1, int(np.searchsorted(totals, (totals[start - 1] if start else 0) + block, side="right")))
+        counts = partners[start:stop]
+        first = np.repeat(np.arange(start, stop), counts)
+        behind = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+        yield places[first], places[first + behind]
+        start = stop
 
 
-def _difference(thumbs: np.ndarray, a: np.ndarray, b: np.ndarray, block: int = 65536) -> np.ndarray:
-    """Root mean square difference of thumbnails, in levels."""
-    parts = []
+def _difference(levels: np.ndarray, a: np.ndarray, b: np.ndarray, block: int = 16384) -> np.ndarray:
+    """Root mean square difference of rows of ``levels``, int16 (N, 256), in levels, float32."""
+    found = np.zeros(len(a), np.float32)
     for start in range(0, len(a), block):
         cut = slice(start, start + block)
-        gap = thumbs[a[cut]].astype(np.float32) - thumbs[b[cut]].astype(np.float32)
-        parts.append(np.sqrt((gap**2).mean((1, 2))))
-    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        gap = (levels[a[cut]] - levels[b[cut]]).astype(np.float32)
+        found[cut] = np.sqrt(np.einsum("ij,ij->i", gap, gap) / levels.shape[1])
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 from doctor.data.measure import ROW, measure_files
 from mobilenetv3_common.errors import UserError, shown
 
-CHUNK = 128  # pictures that a process takes at a time
+CHUNK = 512  # pictures that a process takes at a time, at most
 
 
 def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = None) -> tuple[np.ndarray, dict[int, str]]:
@@ -37,7 +37,8 @@ def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = N
     errors: dict[int, str] = {}
     with Kept(kept) as store:
         left = [place for place in range(len(names)) if not store.restore(root, names[place], place, rows, errors)]
-        chunks = [left[start : start + CHUNK] for start in range(0, len(left), CHUNK)]
+        size = min(CHUNK, max(16, len(left) // (8 * processes)))
+        chunks = [left[start : start + size] for start in range(0, len(left), size)]
         for places, measured, wrong in _measured(root, names, chunks, processes, len(left)):
             rows[places] = measured
             for inner, text in wrong.items():

@@ -138,9 +138,11 @@ def ignored(subject: DataSubject) -> Outcome:
             loose = directory == str(folder)
             for name in sorted(files):
                 ending = os.path.splitext(name)[1].lower()
-                path = os.path.relpath(os.path.join(directory, name), subject.root)
+                fault = ""
                 if ending in OTHER_PICTURES:
-                    where.append(f"{path}: {ending} files are not listed")
+                    fault = f"{ending} files are not listed"
                 elif loose and ending in IMAGE_EXTENSIONS:
-                    where.append(f"{path}: lies beside the class folders")
+                    fault = "lies beside the class folders"
+                if fault:
+                    where.append(f"{os.path.relpath(os.path.join(directory, name), subject.root)}: {fault}")
     return judged(where, f"{len(where)} files", "no picture lies where training does not look")
