@@ -1,10 +1,14 @@
 """Dropout that is called as a function: it shares its masks with the other side's, whichever form that has."""
 
+import gc
 import json
+import weakref
 
 import pytest
 
 from alignment.cli import main
+from alignment.project import load_project
+from alignment.steps.context import Context, Lane
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"
@@ -39,3 +43,13 @@ def test_masks_are_shared_and_mistakes_are_found(name, tmp_path):
 def test_without_training_mode_another_form_is_no_finding(tmp_path):
     sides = ["--port", f"{FOLDER}/dropout_ours.py:Head", "--reference", f"{FOLDER}/dropout_theirs.py:Head"]
     assert main(["audit", *sides, "--input", "4x3x8x8", "--report", str(tmp_path / "report")]) == 0
+
+
+@pytest.mark.parametrize("name", ["port32", "reference32", "ulp64"])
+def test_a_lane_that_nobody_needs_is_freed(name):
+    lane = Lane(Context(load_project(ROOT / "projects" / "mobilenetv3" / "project.py"), options={"width_mult": 0.25}), name)
+    assert lane.dropouts
+    network = weakref.ref(lane.network)
+    del lane
+    gc.collect()
+    assert network() is None, "what shares the masks holds the model"

@@ -42,7 +42,7 @@ def share(modules: Iterable[Module], layers: Iterable[Module], uniform: Uniform)
     Args:
         modules: of a model.
         layers: those of them that are dropout layers themselves.
-        uniform: numbers in [0, 1) of a shape.
+        uniform: numbers in [0, 1) of a shape. It must not refer to the model, which would then never be freed.
     """
     sharing, own = Sharing(uniform), {id(layer) for layer in layers}
     for module in modules:

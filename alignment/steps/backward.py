@@ -248,7 +248,7 @@ def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.nda
         schedule = train.build_schedule(optimizer, run.schedule)
     criterion = loss.CrossEntropyLoss(LABEL_SMOOTHING)
     for number in range(run.iterations):
-        lane.iteration = number
+        lane.draws.iteration = number
         batches = []
         for part in range(run.accumulate):
             chosen = (np.arange(run.batch_size) + (number * run.accumulate + part) * run.batch_size) % len(labels)

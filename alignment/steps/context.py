@@ -553,6 +553,18 @@ class Context:
         return changed
 
 
+@dataclass
+class Draws:
+    """The numbers of dropout masks, a pure function of the seed, the iteration and the shape. They know nothing of a model."""
+
+    seed: int
+    iteration: int = 0
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Numbers in [0, 1), float64."""
+        return np.random.default_rng([self.seed, self.iteration]).random(shape)
+
+
 class Lane:
     """One of the runs that are compared with each other: which side, which precision, which weights.
 
@@ -563,7 +575,7 @@ class Lane:
     Args:
         context: the model and weights.
         name: a field of ``alignment.compare.Lanes``, e.g. ``"port64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
-        share_dropout: whether dropout takes its masks from the context's seed and this lane's ``iteration``.
+        share_dropout: whether dropout takes its masks from the context's seed and this lane's ``draws.iteration``.
 
     Attributes:
         role: ``"port"`` or ``"reference"``.
@@ -592,16 +604,13 @@ class Lane:
         state = context.start(self.role)
         self.state = context.ulp_changed(state, self.unit, self.draw) if self.changed else state
         self.network = context.build(self.role, exact=self.exact)
-        self.iteration = 0
-        self.dropouts, self.functions = 0, Sharing(self._uniform)
+        self.draws = Draws(context.seed)
+        self.dropouts, self.functions = 0, Sharing(self.draws)
         if share_dropout:
-            self.dropouts, self.functions = observe.share_dropout(self.framework, self.network, self._uniform)
+            self.dropouts, self.functions = observe.share_dropout(self.framework, self.network, self.draws)
         if self.role == "port" and context.mended:
             mend_all(self.as_network(), self._reference(share_dropout), context.mended)
         self.reset()
-
-    def _uniform(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.random.default_rng([self.context.seed, self.iteration]).random(shape)
 
     def _reference(self, share_dropout: bool) -> Network:
         """The reference in this lane's precision, with this lane's masks."""
@@ -609,7 +618,7 @@ class Lane:
         framework = framework if low is None else framework.in_low_precision(low)
         network = self.context.build("reference", exact=self.exact)
         if share_dropout:
-            observe.share_dropout(framework, network, self._uniform)
+            observe.share_dropout(framework, network, self.draws)
         found = Network(framework, network)
         found.bare |= self.context.matched.matching.bare
         return found

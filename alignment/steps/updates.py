@@ -91,7 +91,7 @@ def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], 
     with framework.default_dtype(lane.dtype):
         optimizer = framework.descent(network, rate)
     for number in range(run.iterations):
-        lane.iteration = number
+        lane.draws.iteration = number
         described = [(e, t) for e, t in framework.described(network) if e.role == "parameter"]
         trained = {e.canonical: (e, t) for e, t in described if framework.trainable(t)}
         wanted = Wanted(inputs=False, parameters={name: tensor for name, (_, tensor) in trained.items()})
