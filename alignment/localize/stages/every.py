@@ -66,7 +66,6 @@ class Search:
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
         context = copy.copy(self.context)
-        context.__dict__.pop("roundings", None)
         places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
         context.mended = tuple(dict.fromkeys(self._nearest(place) for place in places))
         context.known_fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
