@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alignment.frameworks.base import Piece
 from mobilenetv3_common.errors import UserError
@@ -27,6 +27,8 @@ class Link:
         groups: in how many equal groups the rows of the packed tensor lie; 1 where the parts lie one behind another.
         transposed: whether the packed tensor (of the port, where both sides have one) lies transposed.
         added: whether the tensors of a side are added up: they are as long as all of the other side together.
+        channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
+            kernel's axes: a patch embedding as a linear layer.
     """
 
     port: tuple[str, ...]
@@ -34,6 +36,7 @@ class Link:
     groups: int = 1
     transposed: bool = False
     added: bool = False
+    channels_last: bool = False
 
     def words(self) -> str:
         return f"{' + '.join(self.port)} of the port, {' + '.join(self.reference)} of the reference"
@@ -115,10 +118,18 @@ def _rows(entries: Sequence[Entry]) -> int:
 
 def _whole(link: Link, mine: Entry, theirs: Entry) -> Piece:
     shape = mine.shape[::-1] if link.transposed else mine.shape
-    if plain(shape) != plain(theirs.shape):
+    matrix = same_kernels(shape, theirs.shape)
+    if (plain(shape) != plain(theirs.shape) and not matrix) or (link.channels_last and not matrix):
         raise UserError(f"--names: {link.words()}: shapes {mine.shape} and {theirs.shape} do not fit together")
-    turned = mine.transposed != link.transposed
-    return Piece(theirs.canonical, mine.own, theirs.shape, turned, mine.role, shape, 1, 0, shape[0] if shape else 1)
+    turned, rows = mine.transposed != link.transposed, shape[0] if shape else 1
+    last = link.channels_last
+    return Piece(theirs.canonical, mine.own, theirs.shape, turned, mine.role, shape, 1, 0, rows, channels_last=last)
+
+
+def same_kernels(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether of two tensors one is a matrix that can hold the kernels of the other, one output a row."""
+    fewer, more = sorted((a, b), key=len)
+    return len(fewer) == 2 < len(more) and fewer[0] == more[0] and fewer[1] == math.prod(more[1:])
 
 
 def plain(shape: Sequence[int]) -> tuple[int, ...]:
@@ -204,7 +215,7 @@ def same_kind(links: Sequence[Link], groups: int, order: Sequence[int]) -> list[
             continue
         parts = tuple(longer[place] for place in order)
         port, reference = (parts, link.reference) if longer is link.port else (link.port, parts)
-        changed.append(Link(port, reference, groups, link.transposed, link.added))
+        changed.append(replace(link, port=port, reference=reference, groups=groups))
     return changed
 
 

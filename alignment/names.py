@@ -13,6 +13,7 @@ from alignment.links import Link
 from mobilenetv3_common.errors import UserError
 
 TENSORS = "tensors"  # under which the links between tensors stand
+FLAGS = ("transposed", "added", "channels_last")
 HEADER = (
     "# port path: reference path, of modules and of all that lies in them.\n"
     "# Edit it and give it back with --names: it is then strict.\n"
@@ -20,7 +21,8 @@ HEADER = (
 TENSORS_HEADER = (
     "# Tensors that the two sides hold otherwise. Where one side has several names, they lie in the one tensor of the other side\n"
     "# in this order, one behind another, or so within each of so many equal groups of rows (groups: one a head).\n"
-    "# added: the two of one side are added up; transposed: the one tensor lies transposed.\n"
+    "# added: the two of one side are added up; transposed: the one tensor lies transposed; channels_last: a linear layer\n"
+    "# on patches holds the kernels of a convolution, the channels behind height and width.\n"
 )
 
 
@@ -46,7 +48,7 @@ class NameMap:
                 shown = json.dumps(names[0]) if len(names) == 1 else f"[{', '.join(map(json.dumps, names))}]"
                 lines.append(f"{lead}{side}: {shown}\n")
             lines += [f"  groups: {link.groups}\n"] if link.groups != 1 else []
-            lines += [f"  {flag}: true\n" for flag in ("transposed", "added") if getattr(link, flag)]
+            lines += [f"  {flag}: true\n" for flag in FLAGS if getattr(link, flag)]
         return "".join(lines)
 
 
@@ -102,11 +104,10 @@ def _link(path: str | Path, node: Any) -> Link:
         said[key.value] = tuple(one.value for one in every)
     if missing := {"port", "reference"} - said.keys():
         raise UserError(f"{where}: a tensor needs port and reference; {' and '.join(sorted(missing))} is missing")
-    if unknown := said.keys() - {"port", "reference", "groups", "transposed", "added"}:
-        raise UserError(f"{where}: unknown {', '.join(sorted(unknown))}; known are port, reference, groups, transposed, added")
-    groups, *flags = (
-        said.get(name, (default,)) for name, default in (("groups", "1"), ("transposed", "false"), ("added", "false"))
-    )
+    known = ("port", "reference", "groups", *FLAGS)
+    if unknown := said.keys() - set(known):
+        raise UserError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(known)}")
+    groups, flags = said.get("groups", ("1",)), [said.get(flag, ("false",)) for flag in FLAGS]
     if len(groups) != 1 or not groups[0].isdigit() or groups[0] == "0":
         raise UserError(f"{where}: groups must be a number from 1, found {', '.join(groups)}")
     for flag in flags:

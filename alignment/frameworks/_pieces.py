@@ -20,6 +20,7 @@ class Piece(Entry):
         groups: its rows lie in so many equal groups, of which each holds rows of every part.
         start, stop: of this part's rows in a group.
         added: whether its values are added to those of another tensor that goes by the same name; it is then filled with zeros.
+        channels_last: whether a matrix holds kernels (outputs, inputs, *kernel) with the inputs behind the kernel's axes.
     """
 
     whole: tuple[int, ...] = ()
@@ -27,6 +28,7 @@ class Piece(Entry):
     start: int = 0
     stop: int = 0
     added: bool = False
+    channels_last: bool = False
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -38,7 +40,13 @@ class Piece(Entry):
         return rows[:, self.start : self.stop]
 
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(self._rows(array.T if self.transposed else array)).reshape(self.shape)
+        rows = np.ascontiguousarray(self._rows(array.T if self.transposed else array))
+        if not self.channels_last:
+            return rows.reshape(self.shape)
+        if len(self.whole) > len(self.shape):
+            return np.moveaxis(rows.reshape(self.whole), 1, -1).reshape(self.shape)
+        outputs, inputs, *kernel = self.shape
+        return np.ascontiguousarray(np.moveaxis(rows.reshape(outputs, *kernel, inputs), -1, 1))
 
     def to_own(self, array: np.ndarray) -> np.ndarray:
         return self.into(array, None)
@@ -49,6 +57,11 @@ class Piece(Entry):
     def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
         given = np.zeros(self.whole, values.dtype) if own is None else np.array(own.T if self.transposed else own, order="C")
         place = self._rows(given)
+        if self.channels_last and len(self.whole) > len(self.shape):
+            outputs, inputs, *kernel = self.whole
+            values = np.moveaxis(values.reshape(outputs, *kernel, inputs), -1, 1)
+        elif self.channels_last:
+            values = np.moveaxis(values, 1, -1)
         place[...] = 0 if self.added else values.reshape(place.shape)
         return np.ascontiguousarray(given.T) if self.transposed else given
 

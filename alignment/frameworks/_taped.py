@@ -121,6 +121,21 @@ class Taped(Framework):
         setattr(module, self.computing, computed)
         return True
 
+    @contextlib.contextmanager
+    def supplying(self, module: Module) -> Iterator[None]:
+        hooks = {name: dict(getattr(module, name)) for name in OWN_HOOKS if hasattr(module, name)}
+        own = vars(module).get(self.computing)
+        try:
+            yield
+        finally:
+            for name, kept in hooks.items():
+                getattr(module, name).clear()
+                getattr(module, name).update(kept)
+            if own is not None:
+                setattr(module, self.computing, own)
+            elif self.computing in vars(module):
+                delattr(module, self.computing)
+
     def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
         return share(self.modules(model).values(), layers, uniform)
 

@@ -278,6 +278,10 @@ class Framework(abc.ABC):
         """
         return False
 
+    def supplying(self, module: Module) -> contextlib.AbstractContextManager[None]:
+        """What ``supply`` says of a module inside the block no longer holds behind it."""
+        return contextlib.nullcontext()
+
     def share_masks(self, model: Module, layers: Sequence[Module], uniform: Uniform) -> Sharing:
         """From now on dropouts that a model calls as functions keep an element where ``uniform(shape)`` is at least their p.
 

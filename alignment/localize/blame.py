@@ -6,7 +6,8 @@ backward, the reference's own gradient of its output), and is to blame where it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ class Blame:
     Attributes:
         guilty: whether it differs by more than its bound.
         what: the first quantity that does, e.g. ``"output"`` or ``"gradient of weight"``.
+        every: all quantities that do, where the module ran to its end.
         own: largest relative L2 of any quantity.
         measured: that difference in words.
         ours, theirs: what the port's and the reference's module gave.
@@ -46,6 +48,12 @@ class Blame:
     theirs: Answer = field(default_factory=Answer)
     right: Answer = field(default_factory=Answer)
     oversized: bool = False
+    every: list[str] = field(default_factory=list)
+
+    @property
+    def in_output(self) -> bool:
+        """Whether an output differs, or there is none."""
+        return self.guilty and self.what.startswith("output")
 
 
 @dataclass
@@ -66,6 +74,7 @@ class Pair:
         blames: by call and phase, as far as they were looked at.
         mended: modules of the port that compute what the reference's compute, since their mistakes are known.
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
+        turned: modules that are to blame, and get their arrays in another order of axes than the reference's modules do.
         stopped: the module behind which the search could not go on; ``""`` where it came to its end.
     """
 
@@ -83,6 +92,7 @@ class Pair:
     blames: dict[tuple[str, str], Blame] = field(default_factory=dict)
     mended: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
+    turned: set[str] = field(default_factory=set)
     stopped: str = ""
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
@@ -152,11 +162,25 @@ class Pair:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
         if path in self.mended:
             return True
-        if not mend(self.port, self.reference, path):
+        if path in self.turned or not mend(self.port, self.reference, path):
             return False
         self.mended.add(path)
         self.forget()
         return True
+
+    def with_mended(self, key: str, phase: str, paths: Iterable[str]) -> Blame | None:
+        """How a call answers with modules inside it put right for this once; None where one of them cannot be."""
+        mended = set(self.mended)
+        with contextlib.ExitStack() as once:
+            for path in paths:
+                once.enter_context(self.port.framework.supplying(self.port.modules[path]))
+                if not self.mend(path):
+                    self.mended = mended
+                    return None
+            try:
+                return self._blame(key, phase, self.limits())
+            finally:
+                self.mended = mended
 
     def forget(self) -> None:
         """Look again at every module that was to blame."""
@@ -205,6 +229,7 @@ class Pair:
             else:
                 wrong, own, words = self.differs(found.get(name), right.get(name), shaken.get(name), largest)
             blame.own = max(blame.own, own)
+            blame.every += [name] if wrong else []
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame

@@ -62,12 +62,14 @@ class Matching:
         unmatched: in the order of definition.
         notes: what is called or nested otherwise in the port, and paired all the same.
         bare: modules that are compared without the layers that they carry on one side alone, as the search has found out.
+        form: modules that differ in form alone, likewise: what surrounds them makes up for it.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
     unmatched: list[Unmatched] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bare: set[str] = field(default_factory=set)
+    form: set[str] = field(default_factory=set)
 
     def renaming(self) -> dict[str, str]:
         """Port path -> reference path."""

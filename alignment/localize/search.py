@@ -19,6 +19,7 @@ from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.calls import aligned
 from alignment.localize.finding import Finding, LayerRow, Localization
+from alignment.localize.form import of_another_form
 from alignment.localize.hints import hint
 from alignment.localize.hints.arrays import close
 from alignment.localize.hints.calls import Mistake, mistakes
@@ -108,20 +109,58 @@ def refuse_randomness(pair: Pair) -> None:
                 )
 
 
-def _descend(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
-    """The findings in a guilty call; none where it is right after all when it runs to its end."""
+def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = None) -> Iterator[Finding]:
+    """The findings in a guilty call; none where it is right after all when it runs to its end.
+
+    Args:
+        pair: the models.
+        key: of the call.
+        phase: ``"forward"`` or ``"backward"``.
+        form: what of a call that surrounds this one differs in form alone; None where this one is to say so.
+    """
     path = key.split("#")[0]
     takes = pair.takes(key)
     if takes and path not in pair.mended and not pair.blame(key, phase).guilty and not pair.bare(path):
         return
-    children = _children(pair, path)
-    for child in reversed(children) if phase == "backward" else children:
-        yield from _descend(pair, child, phase)
-    while takes and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
+    if takes or form is None:
+        form = of_another_form(pair, key, phase, _suspects(pair, path))
+    for child in _ordered(pair, path, phase):
+        yield from _in_form(pair, child, phase) if child.split("#")[0] in form else _descend(pair, child, phase, form)
+    yield from _own(pair, key, phase)
+
+
+def _in_form(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
+    """The findings in a module that differs in form alone: its outputs are no mistake, statistics in it may be wrong."""
+    if phase == "backward":
+        return  # the gradients of all that is in it are right
+    path = key.split("#")[0]
+    for child in _ordered(pair, path, phase):
+        yield from _in_form(pair, child, phase)
+    if not pair.blame(key, phase).in_output:
+        yield from _own(pair, key, phase)
+
+
+def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
+    """What is wrong in a call itself, where what is in it is right."""
+    path = key.split("#")[0]
+    while pair.takes(key) and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
         what = pair.blame(key, phase).what
         yield _finding(pair, key, phase)
         if not _known(pair, path, what) and not pair.mend(path):
             raise _CannotMend(path)
+
+
+def _ordered(pair: Pair, path: str, phase: str) -> list[str]:
+    children = _children(pair, path)
+    return children[::-1] if phase == "backward" else children
+
+
+def _suspects(pair: Pair, path: str) -> list[str]:
+    """The calls right inside a module that can be looked at by themselves, in the order of computation."""
+    found = []
+    for child in _children(pair, path):
+        found += [child] if pair.takes(child) else _suspects(pair, child.split("#")[0])
+    return found
 
 
 def _known(pair: Pair, path: str, what: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from alignment.frameworks.base import Framework, Module, leaves
-from alignment.links import Link, as_links, by_module, covered, plain, solved
+from alignment.links import Link, as_links, by_module, covered, plain, same_kernels, solved
 from alignment.localize.pairing import Part, part_of
 from mobilenetv3_common.weights import Entry
 
@@ -180,6 +180,7 @@ class Sequencer:
             self.found = Sequenced()
             self._in_order(*heavy)
         self._elsewhere(*self._left(heavy))
+        self._packed_apart()
         self._loose(*self._left(heavy))
         self._other_width(*heavy)
         self._light()
@@ -259,6 +260,8 @@ class Sequencer:
         """Whether one unit can hold the weights of several; ``number`` is the side of these."""
         if len({part.path.rpartition(".")[0] for part in parts}) > 2 or any(part.path == whole.path for part in parts):
             return False
+        if not all(part.rows for part in parts):
+            return False  # a scale of a module's own is no part of a layer
         solution = solved(whole.entries, [entry for part in parts for entry in part.entries])
         if solution is None:
             return False
@@ -310,6 +313,25 @@ class Sequencer:
             self._take([best[3]], [best[4]])
             scored = [one for one in scored if one[3] is not best[3] and one[4] is not best[4]]
 
+    def _packed_apart(self) -> None:
+        """Layers that hold those of the other side which are given the same array, with others between them in the order of use."""
+        for number, side in ((0, self.other), (1, self.own)):
+            for whole in [unit for unit in side if unit.leaf and len(unit.tensors) <= 2 and unit.rows]:
+                left = self._left([[one for one in units if one.entries] for units in (self.own, self.other)])
+                alike = [unit for unit in left[number] if unit.leaf and unit.part.kind == whole.part.kind]
+                groups = self._given_the_same(alike, number) if whole in left[1 - number] else []
+                fitting = (g for g in groups if sum(part.rows for part in g) == whole.rows and self._packs(whole, g, number))
+                if parts := next(fitting, None):
+                    self._take(*((parts, [whole]) if number == 0 else ([whole], parts)))
+
+    def _given_the_same(self, units: Sequence[Unit], number: int) -> list[list[Unit]]:
+        """Two units or more each that are given one array."""
+        inputs, found = self.uses[number].inputs, list[list[Unit]]()
+        for unit in (one for one in units if one.path in inputs):
+            same = next((group for group in found if np.array_equal(inputs[group[0].path], inputs[unit.path])), None)
+            found.append([unit]) if same is None else same.append(unit)
+        return [group for group in found if len(group) > 1]
+
     def _nearness(self) -> Callable[[Unit, Unit], float]:
         """How far the modules around two units hold layers that are paired with each other: 1 for each two that hold no others."""
         together: Counter[tuple[str, str]] = Counter()
@@ -330,19 +352,19 @@ class Sequencer:
         """Tensors of modules with children, and what lies elsewhere, by shape and name."""
         named = covered(self.found.links)
         mine, theirs = (
-            [e for unit in units if not (unit.leaf and unit.part.kind in ("conv", "linear", "batch_norm")) for e in unit.entries]
-            for units in (own, other)
+            [(entry, unit) for unit in units for entry in unit.entries if entry.canonical not in names]
+            for units, names in zip((own, other), named, strict=True)
         )
-        mine, theirs = ([e for e in side if e.canonical not in named[n]] for n, side in enumerate((mine, theirs)))
         scored = [
-            (_shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b)
-            for i, a in enumerate(mine) for j, b in enumerate(theirs) if plain(a.shape) == plain(b.shape) and a.role == b.role
+            (_shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b, turned)
+            for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
+            if a.role == b.role for turned in _turns(a, one, b, another)
         ]  # fmt: skip
         used: set[tuple[int, str]] = set()
-        for _, _, _, a, b in sorted(scored, key=lambda one: one[:3], reverse=True):
+        for _, _, _, a, b, turned in sorted(scored, key=lambda one: one[:3], reverse=True):
             if not {(0, a.canonical), (1, b.canonical)} & used:
                 used |= {(0, a.canonical), (1, b.canonical)}
-                self.found.links.append(Link((a.canonical,), (b.canonical,)))
+                self.found.links.append(Link((a.canonical,), (b.canonical,), transposed=turned))
 
     def _other_width(self, own: list[Unit], other: list[Unit]) -> None:
         """Layers of one kind between the same neighbours: another width there is a finding, not a layer more and one less."""
@@ -401,9 +423,24 @@ class Sequencer:
                     self.found.pairs.append((match, unit))
 
 
+def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
+    """Whether a tensor can be another one as it is, or transposed: a matrix of a module's own in place of a linear layer's."""
+    layers = [unit for unit in (one, another) if unit.leaf and unit.part.kind in ("conv", "linear", "batch_norm")]
+    if any(unit.part.kind == "batch_norm" for unit in layers) or len(layers) == 2:
+        return []
+    if layers and any(unit.part.kind in ("conv", "linear", "batch_norm") for unit in (one, another) if unit not in layers):
+        return []
+    if plain(a.shape) == plain(b.shape):
+        return [False]
+    return [True] if layers and len(a.shape) == 2 and a.shape[::-1] == b.shape else []
+
+
 def _same_numbers(mine: Unit, theirs: Unit) -> bool:
     """Whether two layers hold tensors of the same numbers in the same order, under other names or in other shapes."""
-    same = [(plain(e.shape), e.role) for e in mine.entries] == [(plain(e.shape), e.role) for e in theirs.entries]
+    both = zip(mine.entries, theirs.entries, strict=False)
+    same = len(mine.entries) == len(theirs.entries) and all(
+        a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape)) for a, b in both
+    )
     return same and any(len(plain(entry.shape)) > 1 for entry in mine.entries)
 
 

@@ -197,14 +197,17 @@ class Network:
 
     def called(self, path: str, call: Call, among: Iterable[str]) -> list[str]:
         """Which of some modules a call of one calls, in the order in which the calls end."""
+        return [key.partition("#")[0] for key in self.given_inside(path, call, among)]
+
+    def given_inside(self, path: str, call: Call, among: Iterable[str]) -> dict[str, Call]:
+        """What some modules inside one got and gave in a call of that one, by module and number; nothing where it raises."""
         watched = {name: self.modules[name] for name in among if name in self.modules}
         try:
-            calls = self.framework.call(self.modules[path], *self.given(path, call), watched).calls
+            return self.framework.call(self.modules[path], *self.given(path, call), watched).calls
         except Exception:  # a port may raise anything; what it called before is lost
-            return []
+            return {}
         finally:
             self.put_back(path)
-        return [key.partition("#")[0] for key in calls]
 
     def calls_until(self, args: tuple, limits: Limits) -> tuple[dict[str, Call], bool]:
         """One pass without gradients, which ends early where a module gives more than its limit.

@@ -10,14 +10,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from alignment.calibration import random_values
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tensor, leaves
-from alignment.links import Link, covered, forms_of, plain, same_kind
+from alignment.links import Link, covered, forms_of, plain, same_kernels, same_kind
 from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
@@ -162,6 +162,7 @@ def confirmed(
     trial.load(found.paths, found.links)
     if trial.error("", "") > AGREE:
         _try_forms(trial, found, containers, fixed[1], end)
+        _try_layouts(trial, found, fixed[1], end)
         if trial.error("", "") > AGREE:
             _try_exchanges(trial, found, fixed[0], end)
     found.agrees = trial.error("", "") <= AGREE
@@ -211,6 +212,38 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         trial.load_links(best[1])
         for place, link in zip(places, best[1], strict=True):
             found.links[place] = link
+
+
+def _try_layouts(trial: Trial, found: Confirmed, fixed: Sequence[Link], end: float) -> None:
+    """Choose how matrices lie: square ones of a module's own as they are or transposed, kernels in a linear layer channels last."""
+    shapes = [{entry.canonical: entry.shape for entry in entries} for entries in trial.entries]
+    either: dict[int, str] = {}
+    for place, link in enumerate(found.links):
+        if link in fixed or len(link.port) != 1 or len(link.reference) != 1:
+            continue
+        mine, theirs = shapes[0][link.port[0]], shapes[1][link.reference[0]]
+        if mine == theirs and len(mine) == 2 and mine[0] == mine[1]:
+            either[place] = "transposed"
+        elif same_kernels(mine, theirs) and not link.transposed:
+            either[place] = "channels_last"
+    least = trial.error("", "")
+    attempts = [list(either), *([place] for place in either)] if len(either) > 1 else [[place] for place in either]
+    for places in attempts:
+        if least <= AGREE or time.monotonic() > end:
+            return
+        before = list(found.links)
+        for place in places:
+            link = found.links[place]
+            if either[place] == "transposed":
+                found.links[place] = replace(link, transposed=not link.transposed)
+            else:
+                found.links[place] = replace(link, channels_last=not link.channels_last)
+        trial.load_links(found.links)
+        if (error := trial.error("", "")) < least:
+            least = error
+        else:
+            found.links = before
+            trial.load_links(before)
 
 
 def _around(links: Sequence[Link], containers: Mapping[str, str], trial: Trial) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from alignment.raised import place_of, words_of
 from alignment.steps import low_precision
 from alignment.steps.context import Context
 
+STOPPED = "the search ended at"
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
@@ -55,13 +56,18 @@ class Search:
         for mode in (False, *training):
             self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
         self._dropouts()
+        if not any(remark.startswith(STOPPED) for remark in self.remarks):
+            self._other_precisions(training)
+        self._fresh_weights()
+
+    def _other_precisions(self, training: tuple[bool, ...]) -> None:
+        """What float64 does not have; what is wrong there and stays so would be called wrong in float32 alone."""
         for mode in (False, *training):
             self._pair(lambda mode=mode: models.pair(self.context, mode, "32"), ", in float32 alone", backward=False)  # type: ignore[misc]
         if self.context.precision and not low_precision.lacks(self.context):
             for mode in (False, *training):
                 make = lambda mode=mode: low_precision.pair(self.context, mode)  # noqa: E731
                 self._pair(make, f", in {self.context.precision}")  # type: ignore[arg-type]
-        self._fresh_weights()
 
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
@@ -137,7 +143,7 @@ class Search:
             self._mend(path)
         self.known |= pair.known
         if pair.stopped:
-            self.remarks.append(f"the search ended at {pair.stopped}: the reference's module cannot take its place")
+            self.remarks.append(f"{STOPPED} {pair.stopped}: the reference's module cannot take its place")
 
     def _add(self, finding: Finding) -> None:
         same = [one for one in self.found if finding.location in one.places]

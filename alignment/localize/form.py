@@ -1,0 +1,149 @@
+"""Modules that differ in form alone: what they compute otherwise, the modules around them make up for.
+
+A padding that the reference has in a layer of its own, a sequence that begins with the batch, an activation that the caller
+applies: given the reference's own input such a module gives something else, and the model gives the same. It is told from a
+mistake by what surrounds it: a call agrees with the reference once its mistakes are put right, and its forms are left as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alignment.compare import distance, norm, relative
+from alignment.frameworks.base import leaves
+from alignment.localize.blame import Pair
+
+MOST = 12  # suspects that are tried one by one
+PASSES = 24  # of one call
+SAME = 1e-9  # relative L2 between arrays that are the same numbers
+
+
+def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -> frozenset[str]:
+    """Paths of those modules in a call that differ in form alone; none where nothing shows so.
+
+    Args:
+        pair: the models.
+        key: of a call that is to blame.
+        phase: ``"forward"`` or ``"backward"``.
+        suspects: the calls in it.
+    """
+    path = key.partition("#")[0]
+    if pair.draws or pair.bare(path) or path not in pair.matching.paths or not pair.takes(key):
+        return frozenset()
+    if path in pair.mended or pair.truth is not None:
+        return frozenset(pair.matching.form)
+    blames = [(one.partition("#")[0], pair.blame(one, phase).guilty, pair.blame(one, "forward")) for one in suspects]
+    guilty = {one: first for one, wrong, first in reversed(blames) if wrong and one not in pair.mended}
+    paths = [one for one in reversed(guilty) if guilty[one].in_output and not pair.bare(one)]
+    others = [one for one in reversed(guilty) if one not in paths]
+    if not paths:
+        return frozenset()
+    trial = _Trial(pair, key, phase, paths, others)
+    mistakes = trial.mistakes()
+    found = frozenset(_unlike(trial, paths)) if mistakes is None else frozenset(paths) - mistakes
+    pair.matching.form |= found
+    return found
+
+
+def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
+    """Those of some modules that differ in form, where what is around them is wrong, too.
+
+    The port's call gives them arrays whose axes stand in another order, and gets such arrays; or it fits their shapes, and not
+    those of the reference's modules. One that gets such arrays and gives something else is to blame, and cannot be put right.
+    """
+    pair, key = trial.pair, trial.key
+    samples = (_first(pair.args).shape or (0,))[0]
+    ours = pair.port.given_inside(key.partition("#")[0], pair.calls[key], paths)
+    for path in paths:
+        mine, theirs = ours.get(path), pair.calls.get(path)
+        if mine is None or theirs is None:
+            continue
+        given = [_first((call.args, call.kwargs)) for call in (mine, theirs)]
+        if not _equal(*given) and _turned(*given):
+            if _turned(_first(mine.output), _first(theirs.output)):
+                yield path
+            else:
+                pair.turned.add(path)
+        elif _other_axes(given[0].shape, given[1].shape, samples) or trial.error([]) < np.inf == trial.error([path]):
+            yield path
+
+
+def _other_axes(a: tuple[int, ...], b: tuple[int, ...], samples: int) -> bool:
+    """Whether shapes are the same sizes in another order, or have the samples along another axis."""
+    if a != b and sorted(a) == sorted(b):
+        return True
+    return a.count(samples) == b.count(samples) == 1 and a.index(samples) != b.index(samples)
+
+
+def _first(given: object) -> np.ndarray:
+    return next(iter(leaves(given, np.ndarray)), np.zeros(0))
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype.kind == b.dtype.kind and bool(relative(distance(a, b), norm(b)) <= SAME)
+
+
+def _turned(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are the same but for the order of their axes."""
+    if sorted(a.shape) != sorted(b.shape) or a.ndim > 5:
+        return False
+    return any(_equal(a, b.transpose(order)) for order in itertools.permutations(range(b.ndim)))
+
+
+@dataclass
+class _Trial:
+    """Which modules of a call make it right when they are put right.
+
+    Attributes:
+        pair, key, phase: of the call.
+        paths: modules whose outputs are wrong.
+        others: modules whose outputs are right, and whose statistics or gradients are not.
+    """
+
+    pair: Pair
+    key: str
+    phase: str
+    paths: list[str]
+    others: list[str]
+
+    def mistakes(self) -> frozenset[str] | None:
+        """The fewest of ``paths`` with which the call is right; None where there are none such."""
+        if self.error([]) == 0:
+            return frozenset()
+        if len(self.paths) == 1:
+            return None
+        errors = {path: self.error([path]) for path in self.paths[:MOST]}
+        nearest = sorted(errors, key=lambda path: (np.isnan(errors[path]), errors[path]))
+        if errors[nearest[0]] == 0:
+            return frozenset(nearest[:1])
+        if self.error(self.paths) == 0:
+            return frozenset(self.paths)
+        chosen, least = nearest[:1], errors[nearest[0]]
+        for path in nearest[1 : PASSES - len(errors)]:
+            error = self.error([*chosen, path])
+            if error < least:
+                chosen, least = [*chosen, path], error
+            if error == 0:
+                return frozenset(chosen)
+        return None
+
+    def error(self, mended: list[str]) -> float:
+        """How wrong the call is with some modules put right: largest relative L2; 0 where it is right, NaN where they cannot be.
+
+        Forward, statistics inside of modules that are looked at by themselves are left out.
+        """
+        backward = self.phase == "backward"
+        putting = [*self.others, *mended] if backward else mended
+        blame = self.pair.with_mended(self.key, self.phase, putting) if putting else self.pair.blame(self.key, self.phase)
+        if blame is None:
+            return float("nan")
+        path = self.key.partition("#")[0]
+        inside = tuple(f"{one}." for one in (*self.paths, *self.others) if not backward and one not in mended)
+        names = [f"{path}.{name}" if path else name for name in blame.every]
+        if not blame.guilty or (names and all(name.startswith(inside) for name in names)):
+            return 0.0
+        return blame.own

@@ -1,0 +1,52 @@
+"""References of pairs whose parts differ in form, and whose outputs do not."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Reader(nn.Module):
+    """Convolutions with a padding of their own, and a recurrent layer with the sequence first."""
+
+    def __init__(self):
+        super().__init__()
+        self.cnn = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+        self.rnn = nn.LSTM(6, 4, bidirectional=True)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.cnn(x).mean(2).permute(2, 0, 1)
+        return F.log_softmax(self.fc(torch.relu(self.rnn(x)[0])), 2).transpose(0, 1)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dw = nn.Conv1d(8, 8, 3, padding=2, groups=8)
+        self.norm = nn.LayerNorm(8)
+        self.mixed = nn.Linear(8, 9, bias=False)
+        self.out = nn.Linear(2, 8)
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        y = self.norm(F.silu(self.dw(x.transpose(1, 2))[:, :, : x.shape[1]].transpose(1, 2)))
+        gate, left, right = self.mixed(y).split([2, 4, 3], -1)
+        gate = self.out(gate * left.mean(-1, keepdim=True))
+        return x + self.scale * torch.sigmoid(gate) * right.amax(-1, keepdim=True)
+
+
+class Patches(nn.Module):
+    """A patch embedding by convolution, a packed projection in unequal parts, a causal convolution that is cut, linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, (2, 3), (2, 3))
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.fc1 = nn.Linear(8, 8)
+        self.fc2 = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.stem(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.fc2(F.gelu(self.fc1(x.mean(1))))
