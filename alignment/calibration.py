@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.frameworks.base import Framework, Handle, Module, in_precision
 from alignment.project import ModelSpec, Project
 from mobilenetv3_common.dataset_index import index_dataset
@@ -26,6 +27,8 @@ from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
 VERSION = 2  # raise it when calibration changes, so that kept files are made anew
 FAKE_SAMPLES = 32
 FEW_SAMPLES = 8  # of large pictures: each has many values a channel
+AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
+LEAST_BETWEEN = 2 * tolerance.GIVEN_LOGITS_STD_BETWEEN  # spread of outputs of standard deviation 1 between samples
 LARGE = 3 * 128 * 128  # numbers of one sample
 
 
@@ -82,9 +85,22 @@ def randomised_state(
     state = _random_parameters(framework, network, rng)
     network = framework.in_float64(framework.place(network))
     given = inputs()
-    last = _Last(spec.last_layer or "")
-    state |= _running_statistics(framework, network, given, last)
-    return _as_float32(state | last.scaled(framework, state))
+    found: State = {}
+    for factor in (1, *AMPLIFIED):
+        trial = _amplified(state, factor)
+        if factor != 1:
+            framework.load(network, trial)
+        last = _Last(spec.last_layer or "")
+        trial |= _running_statistics(framework, network, given, last)
+        found = found or trial | last.scaled(framework, trial)
+        if last.tells:
+            return _as_float32(trial | last.scaled(framework, trial))
+    return _as_float32(found)
+
+
+def _amplified(state: State, factor: float) -> State:
+    """The state with larger matrices: a network that scales its linear layers down hardly depends on its input otherwise."""
+    return {name: array * factor if array.ndim == 2 and array.dtype.kind == "f" else array for name, array in state.items()}
 
 
 def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator) -> State:
@@ -182,10 +198,12 @@ class _Last:
     Attributes:
         path: of the layer; that of the last one called where it is empty before the pass.
         output: the framework's own tensor; None before the pass. Only one is held at a time.
+        tells: whether the model's first output differs from sample to sample.
     """
 
     path: str = ""
     output: Any = None
+    tells: bool = True
 
     def noted(self, framework: Framework, network: Module) -> list[Handle]:
         """Hooks that note it in the passes to come."""
@@ -226,11 +244,14 @@ def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.
 
             handles.append(framework.hook(module, before=note))
     try:
-        framework.call(network, inputs)
+        outputs = framework.call(network, inputs).outputs
     finally:
         for handle in handles:
             handle.remove()
         framework.set_training(network, False)
+    if last is not None and outputs and outputs[0].ndim and outputs[0].dtype.kind == "f" and np.isfinite(outputs[0]).all():
+        scale = 1.0 if last.output is None else outputs[0].std()  # the last layer will be scaled
+        last.tells = bool(outputs[0].std(axis=0).mean() > LEAST_BETWEEN * scale)
     return found
 
 

@@ -8,7 +8,7 @@ from alignment.cli import main
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"
-SIZES = {"Reader": "2x1x6x9", "Patches": "2x3x4x12"}
+SIZES = {"Reader": "2x1x6x9", "Patches": "2x3x4x12", "Styles": "2x8"}
 # What is changed in the port's source -> network, kind, place, words of the only mistake.
 MISTAKES = {
     "eps": ("Reader", "2D(6)", "2D(6, epsilon=1e-3)", "batch_norm_eps", "cnn.2", "0.001"),
@@ -18,6 +18,7 @@ MISTAKES = {
     "inside": ("Patches", "F.sigmoid(gate)", "F.tanh(gate)", "other_function", "blocks.0", "tanh, expected sigmoid"),
     "bare weights": ("Patches", "F.gelu(", "F.relu(", "other_function", "Patches.forward", "relu, expected gelu"),
     "patches": ("Patches", "h, 2, w, 3]", "h, 2, 3, w]", "", "Patches.forward", ""),
+    "a slope": ("Styles", "fc0(z), 0.2", "fc0(z), 0.1", "call_argument", "Styles.forward", "slope 0.1, expected 0.2"),
 }  # fmt: skip
 
 
@@ -46,3 +47,10 @@ def test_a_mistake_beside_other_forms_is_the_only_finding(case, tmp_path):
     (mistake,) = found["localization"]["every"]
     assert status == 1 and mistake["location"] == place and words in mistake["hint"], mistake
     assert not kind or mistake["kind"] == kind
+
+
+def test_weight_normalisation_is_refused_with_one_line(tmp_path, capsys):
+    sides = ["--port", f"{FOLDER}/form_ours.py:Normed", "--reference", f"{FOLDER}/form_theirs.py:Normed"]
+    assert main(["audit", *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 2
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
+    assert "not compared" in line and "conv.weight_g" in line and "remove_weight_norm" in line

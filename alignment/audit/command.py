@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
+REPARAMETRISED = re.compile(r"(^|\.)parametrizations\.|_(g|orig|u)$")  # tensors of weight and spectral normalisation
 MOST_UPDATES = 100
 STEPS = (1, 5)  # those that need no part besides the models
 
@@ -55,6 +57,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         without_training="" if args.training else "not asked for (--training)",
     )
     _check_outputs(args, context, pair)
+    _check_reparametrised(context)
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
@@ -89,6 +92,28 @@ def _check_outputs(args: argparse.Namespace, context: Context, pair: Pair) -> No
         f"--port {args.port} returns {ours} tensor{'s' if ours > 1 else ''} in evaluation mode, --reference {args.reference} "
         f"{theirs}: outputs that differ in number cannot be paired; give callables whose models return the same ones"
     )
+
+
+def _check_reparametrised(context: Context) -> None:
+    """See that no layer without a counterpart computes its weight anew in each pass: its tensors have none on the other side.
+
+    Raises:
+        UserError: one does.
+    """
+    try:
+        if not any(other.parameters for other in context.matched.matching.unmatched):
+            return
+        models = context.spec.port(), context.spec.reference()
+    except Exception:  # whatever the port raises: the steps say so
+        return
+    for role, side, model in zip(("port", "reference"), context.frameworks, models, strict=True):
+        name = next((entry.own for entry in side.entries(model) if REPARAMETRISED.search(entry.own)), None)
+        if name is not None:
+            raise UserError(
+                f"not compared: the {role} computes a weight anew in each pass ({name}: weight or spectral normalisation), and the "
+                "other side has no such tensors. Take it out in the callables of both sides, with "
+                'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight") and paddle.nn.utils.remove_weight_norm(layer)'
+            )
 
 
 def _input(pair: Pair) -> str:

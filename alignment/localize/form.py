@@ -68,8 +68,15 @@ def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
                 yield path
             else:
                 pair.turned.add(path)
-        elif _other_axes(given[0].shape, given[1].shape, samples) or trial.error([]) < np.inf == trial.error([path]):
+        elif _other_axes(given[0].shape, given[1].shape, samples) or (_other_shape(pair, path) and trial.fits(path)):
             yield path
+
+
+def _other_shape(pair: Pair, path: str) -> bool:
+    """Whether a module gives an array of another shape than the reference's for the same input."""
+    blame = pair.blame(path, "forward")
+    both = zip(blame.ours.outputs, blame.theirs.outputs, strict=False)
+    return any(mine.shape != theirs.shape for mine, theirs in both)
 
 
 def _other_axes(a: tuple[int, ...], b: tuple[int, ...], samples: int) -> bool:
@@ -130,6 +137,10 @@ class _Trial:
             if error == 0:
                 return frozenset(chosen)
         return None
+
+    def fits(self, path: str) -> bool:
+        """Whether the call gives the reference's shapes with a module of the port, and not with the reference's in its place."""
+        return self.error([]) < np.inf == self.error([path])
 
     def error(self, mended: list[str]) -> float:
         """How wrong the call is with some modules put right: largest relative L2; 0 where it is right, NaN where they cannot be.

@@ -59,3 +59,35 @@ class Patches(nn.Layer):
         x = x[:, :, : 2 * h, : 3 * w].reshape([n, c, h, 2, w, 3])
         x = x.transpose([0, 2, 4, 3, 5, 1]).reshape([n, h * w, 18])
         return self.head(self.mix(self.patch(x)).mean(1))
+
+
+class Dense(nn.Layer):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.w = self.create_parameter([outputs, inputs])
+        self.b = self.create_parameter([outputs], is_bias=True)
+        self.gain = 0.01 * inputs**-0.5
+
+    def forward(self, x):
+        return paddle.matmul(x, self.w * self.gain, transpose_y=True) + 0.01 * self.b
+
+
+class Styles(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.fc0 = Dense(8, 8)
+        self.fc1 = Dense(8, 8)
+        self.const = self.create_parameter([1, 8, 4])
+
+    def forward(self, z):
+        style = F.leaky_relu(self.fc1(F.leaky_relu(self.fc0(z), 0.2)), 0.2)
+        return F.tanh(self.const + self.const * style.reshape([-1, 8, 1]) * 0.1)
+
+
+class Normed(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.weight_norm(nn.Conv1D(3, 4, 3))
+
+    def forward(self, x):
+        return self.conv(x)

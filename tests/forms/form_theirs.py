@@ -50,3 +50,34 @@ class Patches(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.fc2(F.gelu(self.fc1(x.mean(1))))
+
+
+class Scaled(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(100 * torch.randn(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return F.linear(x, self.weight * 0.01 * self.weight.shape[1] ** -0.5, self.bias * 0.01)
+
+
+class Styles(nn.Module):
+    """A generator whose styles come from linear layers with a small learning rate."""
+
+    def __init__(self):
+        super().__init__()
+        self.mapping = nn.Sequential(Scaled(8, 8), nn.LeakyReLU(0.2), Scaled(8, 8), nn.LeakyReLU(0.2))
+        self.start = nn.Parameter(torch.randn(1, 8, 4))
+
+    def forward(self, z):
+        return torch.tanh(self.start * (1 + self.mapping(z).unsqueeze(2) * 0.1))
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3))
+
+    def forward(self, x):
+        return self.conv(x)
