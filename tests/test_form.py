@@ -8,7 +8,7 @@ from alignment.cli import main
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"
-SIZES = {"Reader": "2x1x6x9", "Patches": "2x3x4x12", "Styles": "2x8"}
+SIZES = {"Reader": "2x1x6x9", "Patches": "2x3x4x12", "Styles": "2x8", "Tables": "2x5x8"}
 # What is changed in the port's source -> network, kind, place, words of the only mistake.
 MISTAKES = {
     "eps": ("Reader", "2D(6)", "2D(6, epsilon=1e-3)", "batch_norm_eps", "cnn.2", "0.001"),
@@ -18,6 +18,7 @@ MISTAKES = {
     "inside": ("Patches", "F.sigmoid(gate)", "F.tanh(gate)", "other_function", "blocks.0", "tanh, expected sigmoid"),
     "bare weights": ("Patches", "F.gelu(", "F.relu(", "other_function", "Patches.forward", "relu, expected gelu"),
     "patches": ("Patches", "h, 2, w, 3]", "h, 2, 3, w]", "", "Patches.forward", ""),
+    "beside a cell": ("Tables", "* 0.5 + self", "* 0.4 + self", "other_function", "layers.0.0", "* 0.4, expected / 2"),
     "a slope": ("Styles", "fc0(z), 0.2", "fc0(z), 0.1", "call_argument", "Styles.forward", "slope 0.1, expected 0.2"),
 }  # fmt: skip
 

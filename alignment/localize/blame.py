@@ -168,7 +168,7 @@ class Pair:
         self.forget()
         return True
 
-    def with_mended(self, key: str, phase: str, paths: Iterable[str]) -> Blame | None:
+    def with_mended(self, key: str, phase: str, paths: Iterable[str], whole: bool = False) -> Blame | None:
         """How a call answers with modules inside it put right for this once; None where one of them cannot be."""
         mended = set(self.mended)
         with contextlib.ExitStack() as once:
@@ -178,7 +178,7 @@ class Pair:
                     self.mended = mended
                     return None
             try:
-                return self._blame(key, phase, self.limits())
+                return self._blame(key, phase, None if whole else self.limits())
             finally:
                 self.mended = mended
 

@@ -42,7 +42,8 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     others = [one for one in reversed(guilty) if one not in paths]
     if not paths:
         return frozenset()
-    trial = _Trial(pair, key, phase, paths, others)
+    more = any(len(guilty[one].ours.outputs) > len(guilty[one].theirs.outputs) for one in paths)
+    trial = _Trial(pair, key, phase, paths, others, whole=more)
     mistakes = trial.mistakes()
     found = frozenset(_unlike(trial, paths)) if mistakes is None else frozenset(paths) - mistakes
     pair.matching.form |= found
@@ -52,8 +53,9 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
 def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
-    The port's call gives them arrays whose axes stand in another order, and gets such arrays; or it fits their shapes, and not
-    those of the reference's modules. One that gets such arrays and gives something else is to blame, and cannot be put right.
+    They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
+    it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
+    and cannot be put right.
     """
     pair, key = trial.pair, trial.key
     samples = (_first(pair.args).shape or (0,))[0]
@@ -63,13 +65,23 @@ def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
         if mine is None or theirs is None:
             continue
         given = [_first((call.args, call.kwargs)) for call in (mine, theirs)]
-        if not _equal(*given) and _turned(*given):
+        if _more_outputs(pair, path):
+            yield path
+        elif not _equal(*given) and _turned(*given):
             if _turned(_first(mine.output), _first(theirs.output)):
                 yield path
             else:
                 pair.turned.add(path)
         elif _other_axes(given[0].shape, given[1].shape, samples) or (_other_shape(pair, path) and trial.fits(path)):
             yield path
+
+
+def _more_outputs(pair: Pair, path: str) -> bool:
+    """Whether a module is wrong in outputs alone that one side has besides: a state that is returned twice."""
+    blame = pair.blame(path, "forward")
+    both = min(len(blame.ours.outputs), len(blame.theirs.outputs))
+    names = {"output" if number == 0 else f"output {number + 1}" for number in range(both)}
+    return both > 0 and all(name.startswith("output") and name not in names for name in blame.every)
 
 
 def _other_shape(pair: Pair, path: str) -> bool:
@@ -109,6 +121,7 @@ class _Trial:
         pair, key, phase: of the call.
         paths: modules whose outputs are wrong.
         others: modules whose outputs are right, and whose statistics or gradients are not.
+        whole: whether the call is run to its end although a module in it gives far more numbers: a second output, a state.
     """
 
     pair: Pair
@@ -116,6 +129,7 @@ class _Trial:
     phase: str
     paths: list[str]
     others: list[str]
+    whole: bool
 
     def mistakes(self) -> frozenset[str] | None:
         """The fewest of ``paths`` with which the call is right; None where there are none such."""
@@ -149,7 +163,10 @@ class _Trial:
         """
         backward = self.phase == "backward"
         putting = [*self.others, *mended] if backward else mended
-        blame = self.pair.with_mended(self.key, self.phase, putting) if putting else self.pair.blame(self.key, self.phase)
+        if putting:
+            blame = self.pair.with_mended(self.key, self.phase, putting, self.whole)
+        else:
+            blame = self.pair.blame(self.key, self.phase, self.whole)
         if blame is None:
             return float("nan")
         path = self.key.partition("#")[0]

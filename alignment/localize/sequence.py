@@ -343,20 +343,21 @@ class Sequencer:
             together.update((a, b) for a in _above(mine.path) for b in _above(other.path))
 
         def near(mine: Unit, other: Unit) -> float:
-            both = [(a, b) for a in _above(mine.path) for b in _above(other.path) if (a, b) in together]
+            both = [(a, b) for a in _above(f"{mine.path}.") for b in _above(f"{other.path}.") if (a, b) in together]
             return sum(together[a, b] / max(ours[a], theirs[b]) for a, b in both)
 
         return near
 
     def _loose(self, own: list[Unit], other: list[Unit]) -> None:
-        """Tensors of modules with children, and what lies elsewhere, by shape and name."""
+        """Tensors of modules with children, and what lies elsewhere, by shape, by what is paired around them, and by name."""
         named = covered(self.found.links)
         mine, theirs = (
             [(entry, unit) for unit in units for entry in unit.entries if entry.canonical not in names]
             for units, names in zip((own, other), named, strict=True)
         )
+        nearness = self._nearness()
         scored = [
-            (_shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b, turned)
+            (nearness(one, another) + _shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b, turned)
             for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
             if a.role == b.role for turned in _turns(a, one, b, another)
         ]  # fmt: skip

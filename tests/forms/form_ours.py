@@ -84,6 +84,35 @@ class Styles(nn.Layer):
         return F.tanh(self.const + self.const * style.reshape([-1, 8, 1]) * 0.1)
 
 
+class Attending(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.ln = nn.LayerNorm(8)
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+        self.bias = self.create_parameter([9, 2])
+
+    def forward(self, x):
+        y = self.ln(x)
+        q, k, v = (layer(y).reshape([0, x.shape[1], 2, 4]).transpose([0, 2, 1, 3]) for layer in (self.q, self.k, self.v))
+        weights = paddle.matmul(q, k, transpose_y=True) * 0.5 + self.bias[: x.shape[1]].t().unsqueeze(1)
+        return x + self.o(paddle.matmul(F.softmax(weights, -1), v).transpose([0, 2, 1, 3]).flatten(2))
+
+
+class Tables(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stage1 = nn.Sequential(Attending(), Attending())
+        self.stage2 = Attending()
+        self.cell = nn.GRUCell(8, 8)
+
+    def forward(self, x):
+        x = self.stage2(self.stage1(x))
+        state = paddle.zeros_like(x[:, 0])
+        for step in range(x.shape[1]):
+            state, _ = self.cell(x[:, step], state)
+        return state
+
+
 class Normed(nn.Layer):
     def __init__(self):
         super().__init__()

@@ -74,6 +74,47 @@ class Styles(nn.Module):
         return torch.tanh(self.start * (1 + self.mapping(z).unsqueeze(2) * 0.1))
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.table = nn.Parameter(torch.randn(9, 2))
+        self.proj = nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        weights = q @ k.transpose(2, 3) / 2 + self.table[: x.shape[1]].T[None, :, None]
+        return self.proj((weights.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.attn = Attention()
+
+    def forward(self, x):
+        return x + self.attn(self.norm(x))
+
+
+class Tables(nn.Module):
+    """Tables of one shape in blocks whose numbers are others in the port, and a cell that returns one state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.ModuleList([Layer(), Layer()]), nn.ModuleList([Layer()])])
+        self.cell = nn.GRUCell(8, 8)
+
+    def forward(self, x):
+        for layers in self.layers:
+            for layer in layers:
+                x = layer(x)
+        state = torch.zeros_like(x[:, 0])
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        return state
+
+
 class Normed(nn.Module):
     def __init__(self):
         super().__init__()
