@@ -25,7 +25,12 @@ def eval_transform(image: Image.Image, preset: EvalPreset) -> np.ndarray:
     Returns:
         float32, shape (3, crop_size, crop_size), channels red, green, blue.
     """
-    return normalize(center_crop(resize(image, preset.resize_size), preset.crop_size), preset)
+    return normalize(eval_picture(image, preset), preset)
+
+
+def eval_picture(image: Image.Image, preset: EvalPreset) -> Image.Image:
+    """``eval_transform`` up to the normalisation: an RGB picture of ``crop_size`` x ``crop_size``."""
+    return center_crop(resize(image, preset.resize_size), preset.crop_size)
 
 
 def eval_views(image: Image.Image, preset: EvalPreset) -> np.ndarray:
@@ -92,10 +97,15 @@ def center_crop(image: Image.Image, size: int) -> Image.Image:
 
 def normalize(image: Image.Image | np.ndarray, preset: EvalPreset | TrainPreset) -> np.ndarray:
     """An RGB picture, or its pixels, as float32 (3, H, W): divided by 255, less the mean, by the deviation of each channel."""
-    pixels = np.asarray(image)
-    output = np.empty((3, *pixels.shape[:2]), dtype=np.float32)
-    for levels, channel, plane in zip(_normalized_levels(preset.mean, preset.std), cv2.split(pixels), output, strict=True):
-        cv2.LUT(channel, levels, plane)  # a look-up takes a fifth of the time of the arithmetic, to the same last bit
+    return normalize_batch(np.asarray(image)[None], preset)[0]
+
+
+def normalize_batch(pictures: np.ndarray, preset: EvalPreset | TrainPreset) -> np.ndarray:
+    """``normalize`` of N pictures of one size: uint8 (N, H, W, 3) to float32 (N, 3, H, W)."""
+    output = np.empty((len(pictures), 3, *pictures.shape[1:3]), dtype=np.float32)
+    for pixels, planes in zip(pictures, output, strict=True):
+        for levels, channel, plane in zip(_normalized_levels(preset.mean, preset.std), cv2.split(pixels), planes, strict=True):
+            cv2.LUT(channel, levels, plane)  # a look-up takes a fifth of the time of the arithmetic, to the same last bit
     return output
 
 

@@ -93,10 +93,12 @@ from mobilenetv3_common.sampling import BatchPlan
 
 index = index_dataset(Path(sys.argv[1]), "val")
 loader = package.build_loader(package.ImageDataset(index, EvalPreset()), BatchPlan(len(index), 4), num_workers=2)
+seen = 0
 try:
-    list(loader)
+    for batch in loader:
+        seen += 1
 except UserError as error:
-    print(repr(error.line))
+    print(repr((error.line, seen)))
 """
 
 
@@ -104,9 +106,11 @@ except UserError as error:
 def test_a_worker_names_the_damaged_picture(lite_folders, package):
     """In a process of its own: an epoch that ends in the middle leaves threads behind, and workers that are forked while one
     of them holds a lock of Paddle's wait for that lock for ever."""
-    (lite_folders / "val" / "cat" / "cat_1.JPEG").write_text("no picture")
-    line = ast.literal_eval(run_command("-c", EPOCH.format(package=package), lite_folders).stdout)
-    assert line.endswith("cat_1.JPEG is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
+    last = sorted((lite_folders / "val").glob("*/*"))[-1]
+    last.write_text("no picture")
+    line, batches_before = ast.literal_eval(run_command("-c", EPOCH.format(package=package), lite_folders).stdout)
+    assert line.endswith(f"{last.name} is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
+    assert batches_before == 3, "good batches are used first"
     assert "\n" not in line and "Traceback" not in line
 
 
@@ -119,8 +123,18 @@ def batches(package, preset, workers=0, backend="pil", mix_group=None, **plan):
 
 @pytest.mark.parametrize("package", [ours, theirs])
 @pytest.mark.parametrize("backend", ["pil", "cv2"])
-def test_workers_change_nothing(package, backend):
-    preset = TrainPreset(auto_augment="ta_wide", random_erase_prob=0.5, mixup_alpha=0.2)
+@pytest.mark.parametrize(
+    "preset",
+    [
+        TrainPreset(auto_augment="ta_wide", random_erase_prob=0.5, mixup_alpha=0.2),
+        TrainPreset(auto_augment="ta_wide", random_erase_prob=0.5),
+        TrainPreset(auto_augment="ta_wide", mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+        EvalPreset(std=(0.4, 0.5, 0.6)),
+        EvalPreset(tta="flip"),
+    ],
+    ids=["mixed", "erased", "plain", "evaluation", "views"],
+)
+def test_workers_change_nothing(package, backend, preset):
     alone, helped = (batches(package, preset, workers, backend, batch_size=4) for workers in (0, 2))
     for a, b in zip(alone, helped, strict=True):
         assert all((x == y).all() for x, y in zip(a, b, strict=True))

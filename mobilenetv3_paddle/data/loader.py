@@ -6,15 +6,19 @@ import atexit
 import functools
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import paddle
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
+from mobilenetv3_common.preprocess import normalize_batch
+from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.run_control import start_worker
 from mobilenetv3_common.samples import Samples, collate
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
+from mobilenetv3_paddle.data.dataset import ImageDataset
 
 
 @atexit.register
@@ -59,20 +63,51 @@ class Loader:
     """Batches of one epoch each time it is iterated.
 
     Raises, in the loop, a bad picture's ``UserError``, and RuntimeError for anything else that went wrong in a worker.
+
+    Args:
+        batches: of the workers.
+        preset: by which their pictures are still to be normalised, in a thread beside the loop; None where they are.
     """
 
-    def __init__(self, batches: paddle.io.DataLoader) -> None:
+    def __init__(self, batches: paddle.io.DataLoader, preset: EvalPreset | TrainPreset | None = None) -> None:
         self._batches = batches
+        self._preset = preset
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[list[paddle.Tensor]]:
+        return self._received() if self._preset is None else self._normalised(self._preset)
+
+    def _received(self) -> Iterator[list[paddle.Tensor]]:
         for batch in self._batches:
             if len(batch) == 1:
                 text = batch[0].numpy().tobytes().decode(errors="surrogateescape")
                 raise UserError(text[1:]) if text[0] == "U" else RuntimeError(f"in a loader's worker: {text[1:]}")
             yield batch
+
+    def _normalised(self, preset: EvalPreset | TrainPreset) -> Iterator[list[paddle.Tensor]]:
+        """One batch behind the workers' own: while a batch is used, the next is normalised."""
+        received = self._received()
+        ready: tuple[Future[np.ndarray], list[paddle.Tensor]] | None = None
+        wrong: Exception | None = None
+        with ThreadPoolExecutor(1, "normalise") as beside:
+            while True:
+                following = None
+                try:
+                    pictures, *others = next(received)
+                    following = beside.submit(normalize_batch, pictures.numpy(), preset), others
+                except StopIteration:
+                    pass
+                except Exception as error:  # of the batch after the one that is ready, which is good
+                    wrong = error
+                if ready is not None:
+                    yield [paddle.utils.dlpack.from_dlpack(ready[0].result()), *ready[1]]
+                if wrong is not None:
+                    raise wrong
+                if following is None:
+                    return
+                ready = following
 
 
 def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
@@ -86,6 +121,9 @@ def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int =
             batch gives when both use the same group.
     """
     quiet_opencv()
+    preset = None
+    if num_workers > 0 and type(dataset) is ImageDataset and dataset.ends_in_normalisation:
+        dataset, preset = dataset.unnormalised(), dataset.preset
     return Loader(
         paddle.io.DataLoader(
             _Guarded(dataset),
@@ -94,5 +132,6 @@ def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int =
             collate_fn=functools.partial(_collate_guarded, dataset=dataset, mix_group=mix_group or plan.batch_size),
             worker_init_fn=start_worker,
             places=paddle.CPUPlace(),
-        )
+        ),
+        preset,
     )

@@ -30,6 +30,15 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
     Returns:
         float32, shape (3, crop_size, crop_size). An erased region is 0 after normalisation.
     """
+    pixels = normalize(train_picture(image, preset, params), preset)
+    if params.erase is not None:
+        top, left, height, width = params.erase
+        pixels[:, top : top + height, left : left + width] = 0.0
+    return pixels
+
+
+def train_picture(image: Image.Image | np.ndarray, preset: TrainPreset, params: SampleParams) -> Image.Image:
+    """``train_transform`` up to the normalisation: an RGB picture of ``crop_size`` x ``crop_size``; nothing is erased."""
     if isinstance(image, np.ndarray):
         picture = Image.fromarray(crop_and_resize(image, params.crop, preset.crop_size))
     else:
@@ -38,11 +47,7 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
         picture = F.hflip(picture)
     for name, magnitude in params.ops:
         picture = apply_op(picture, name, magnitude)
-    pixels = normalize(picture, preset)
-    if params.erase is not None:
-        top, left, height, width = params.erase
-        pixels[:, top : top + height, left : left + width] = 0.0
-    return pixels
+    return picture
 
 
 def apply_op(image: Image.Image, name: str, magnitude: float) -> Image.Image:

@@ -13,10 +13,19 @@ from mobilenetv3_ref.data.mixing import mix_batch
 from mobilenetv3_ref.data.transforms import eval_transform, eval_views, train_transform
 
 
+class _Arrays:
+    """torch's own; a worker stacks a batch in the memory in which it hands it over."""
+
+    int64 = torch.int64
+    stack = staticmethod(torch.utils.data.default_collate)
+    concatenate = staticmethod(torch.concatenate)
+    asarray = staticmethod(torch.asarray)
+
+
 class ImageDataset(Samples, torch.utils.data.Dataset):
     """The samples of one split as tensors; see ``mobilenetv3_common.samples.Samples`` for the arguments."""
 
-    arrays = torch
+    arrays = _Arrays
 
     def eval_transform(self, image: Image.Image, preset: EvalPreset) -> torch.Tensor:
         return eval_transform(image, preset) if preset.tta == "none" else eval_views(image, preset)

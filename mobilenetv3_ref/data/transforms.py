@@ -75,7 +75,7 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
 def normalize(image: Image.Image, preset: EvalPreset | TrainPreset) -> torch.Tensor:
     """An RGB picture as float32 (3, H, W): divided by 255, less the mean, by the standard deviation of each channel."""
     pixels = F.convert_image_dtype(F.pil_to_tensor(image), torch.float32)
-    return F.normalize(pixels, preset.mean, preset.std)
+    return F.normalize(pixels, preset.mean, preset.std, inplace=True)
 
 
 def apply_op(image: Image.Image, name: str, magnitude: float) -> Image.Image:

@@ -130,7 +130,7 @@ data(
     "normalize",
     "channels_reversed",
     "planes_reversed",
-    (PREPROCESS, "cv2.split(pixels), output", "cv2.split(pixels)[::-1], output"),
+    (PREPROCESS, "cv2.split(pixels), planes", "cv2.split(pixels)[::-1], planes"),
 )
 data("center_crop", "crop", "crop_from_the_corner", (PREPROCESS, "round((side - size) / 2.0)", "0 * side"))
 data(
