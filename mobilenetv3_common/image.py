@@ -15,7 +15,16 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import printable
-from mobilenetv3_common.picture_format import TRAINING, NotAPicture, Rules, TooLarge, format_of, jpeg_components, jpeg_scans
+from mobilenetv3_common.picture_format import (
+    TRAINING,
+    NotAPicture,
+    Rules,
+    TooLarge,
+    format_of,
+    jpeg_components,
+    jpeg_scans,
+    quick_size,
+)
 from mobilenetv3_common.shards import Member
 
 IMAGE_BACKENDS = ("pil", "cv2")
@@ -200,7 +209,11 @@ def _needs_pillow(data: bytes) -> bool:
 def _pixels_cv2(data: bytes, name: str, rules: Rules) -> np.ndarray:
     import cv2
 
-    width, height, _ = picture_size(data, name, rules)
+    if size := quick_size(data):  # a tenth of the time of opening it with Pillow
+        width, height = size
+        rules.check_size(name, width, height, jpeg_scans(data))
+    else:
+        width, height, _ = picture_size(data, name, rules)
     with _one_line(name, rules):
         flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION | _REDUCED[rules.reduction(width, height)]
         pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)

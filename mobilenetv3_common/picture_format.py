@@ -129,6 +129,8 @@ def _start_of_frame(data: bytes, segments: int = 10**9) -> int:
         marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             return at
+        if marker <= 0x01 or 0xD0 <= marker <= 0xD9:  # no length follows, and none of them belongs here
+            return 0
         at = at + 2 + length if marker != 0xFF else _FILL.match(data, at).end() - 1  # type: ignore[union-attr]
         segments -= 1
     return 0

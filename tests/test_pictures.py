@@ -172,6 +172,7 @@ def test_a_few_bytes_tell_the_size_for_planning():
     upside_down[22:26] = (-45).to_bytes(4, "little", signed=True)
     assert quick_size(upside_down) == (321, 45)
     assert quick_size(encoded(picture, "TIFF")) is None
+    assert quick_size(CAT[:2] + b"\xff\x01" + CAT[2:]) is None, "a marker without a length leads astray"
     start = time.perf_counter()
     assert quick_size(CAT[:2] + b"\xff\xfe\0\2" * 2_000_000 + CAT[2:]) is None
     assert time.perf_counter() - start < 0.05
