@@ -54,7 +54,9 @@ class StopRequest:
         self._looping = True
 
     def heed(self) -> None:
-        """The loop saves and ends: it gets the time that this takes."""
+        """The loop saves and ends: it gets the time that this takes. To be called in the main thread."""
+        if not self._heeded.is_set():
+            signal.set_wakeup_fd(-1)  # before the thread ends, and closes what every later signal would be written to
         self._heeded.set()
 
     def _note(self, number: int, frame: object) -> None:

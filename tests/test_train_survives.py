@@ -27,7 +27,7 @@ from mobilenetv3_common.run_lock import LOCK, run_lock
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import TrainLog, read_json_lines
 from tests import numpy_framework
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_command
 
 CONFIG_OF = TrainConfig("numpy", data_path="lite_data", crop_size=16, resize_size=16, batch_size=4, workers=0, epochs=2, lr=0.01,
                         hflip_prob=0.0, min_crop_scale=1.0, print_every=1)  # fmt: skip
@@ -234,6 +234,25 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends_at_once(order):
     run.send_signal(signal.SIGINT)
     told, complaint = run.communicate(timeout=20)
     assert run.returncode != 0 and "not ended" not in told and "KeyboardInterrupt" in complaint
+
+
+AFTERWARDS = """
+import os, signal, threading, time
+from mobilenetv3_common.run_control import StopRequest
+signal.signal(signal.SIGCHLD, lambda number, frame: print("a child has ended", flush=True))  # as torch's loader has
+stop = StopRequest().listen()
+stop.begin_loop()
+stop.heed()
+while threading.active_count() > 1:
+    time.sleep(0.05)
+os.kill(os.getpid(), signal.SIGCHLD)
+"""
+
+
+def test_a_signal_after_the_run_is_no_traceback():
+    """The thread that reads signals' numbers has ended, and its socket is closed."""
+    done = run_command("-c", AFTERWARDS)
+    assert done.stdout == "a child has ended\n" and not done.stderr
 
 
 def test_the_end_of_the_launcher_is_noticed(tmp_path):
