@@ -65,6 +65,8 @@ def ensure_writable_dir(path: str | os.PathLike) -> Path:
 def printable(name: str | os.PathLike) -> str:
     """A file's name for people: what is no UTF-8 or does not print is escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -15,7 +15,8 @@ Entry = tuple[str, int, str]  # digest, label, split
 
 def entries(subject: DataSubject) -> list[tuple[str, Entry]]:
     """The samples as (split and path, entry), in the order of the index; what does not print in a path is escaped."""
-    digests = [row.tobytes().hex() for row in subject.rows["digest"]]
+    text = subject.rows["digest"].tobytes().hex()
+    digests = [text[start : start + 64] for start in range(0, len(text), 64)]
     samples = zip(digests, subject.labels, subject.splits, map(printable, subject.names), strict=True)
     return [(f"{split} {name}", (digest, label, split)) for digest, label, split, name in samples]
 

@@ -36,7 +36,9 @@ def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = N
     rows = np.zeros(len(names), dtype=ROW)
     errors: dict[int, str] = {}
     with Kept(kept) as store:
-        left = [place for place in range(len(names)) if not store.restore(root, names[place], place, rows, errors)]
+        left = list(range(len(names)))
+        if store.known:
+            left = [place for place in left if not store.restore(root, names[place], place, rows, errors)]
         size = min(CHUNK, max(16, len(left) // (8 * processes)))
         chunks = [left[start : start + size] for start in range(0, len(left), size)]
         for places, measured, wrong in _measured(root, names, chunks, processes, len(left)):

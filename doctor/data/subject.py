@@ -85,8 +85,9 @@ class DataSubject:
     def same_files(self) -> list[list[int]]:
         """Groups of samples whose files are equal byte for byte, or that are the same file; empty files left out."""
         groups: dict[bytes, list[int]] = defaultdict(list)
-        for sample in np.flatnonzero(self.rows["bytes"] > 0):
-            groups[self.rows["digest"][sample].tobytes()].append(int(sample))
+        digests = self.rows["digest"].tobytes()
+        for sample in np.flatnonzero(self.rows["bytes"] > 0).tolist():
+            groups[digests[32 * sample : 32 * sample + 32]].append(sample)
         return [group for group in groups.values() if len(group) > 1]
 
     @functools.cached_property
