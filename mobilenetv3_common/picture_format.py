@@ -142,8 +142,7 @@ def jpeg_scans(data: bytes) -> int:
     A file with no more than one start-of-scan marker is not searched further, which would take a sixth of a sample's time.
     """
     codes = np.frombuffer(data, np.uint8)
-    after = np.flatnonzero(codes[:-1] == 0xFF) + 1  # a third of the time of data.count
-    if (most := int((codes[after] == 0xDA).sum())) < 2:
+    if (most := int(np.count_nonzero((codes[:-1] == 0xFF) & (codes[1:] == 0xDA)))) < 2:  # less time than data.count
         return most
     at, scans = 2, 0
     while found := _MARKER.search(data, at):

@@ -59,7 +59,7 @@ class Run:
 
 
 MADE = (r"^make", "make -o .venv/.installed")  # with this environment, not one of its own
-ONCE = (r"--repeats 15", "--repeats 1")
+ONCE = (r"--repeats (9|15)", "--repeats 1")
 LAUNCHED = "tests/test_train_ranks.py and tests/test_launch_scripts.py train with the same launchers"
 LITE_RUN = "--epochs 2 --keep 9 --workers 0"
 TWICE = f"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --output-dir output/{{}}"
@@ -314,10 +314,13 @@ EXPECTED: dict[str, Run] = {
     r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
     r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),
     r"python docs/examples/initialisation\.py": Run((r"(?s)\A(?!.*WRONG).*linear .* right ",)),
-    r"python tools/benchmark\.py loader": Run(
-        (r"^paddle cv2 .* x torchvision pil$",), instead=((r"$", " --repeats 1 --pictures 64"),)
+    r"python tools/benchmark\.py loader( --repeats 7)?": Run(
+        (r"^paddle cv2 .* x torchvision pil$",), instead=((r"( --repeats 7)?$", " --repeats 1 --pictures 64"),)
     ),
-    r"python tools/benchmark\.py train --repeats 15": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
+    r"python tools/benchmark\.py train --repeats (9|15)": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
+    r"python tools/benchmark\.py data --pictures 50000": Run(
+        (r"^doctor data .* x decoding$",), instead=((r"50000", "64 --repeats 1"),)
+    ),
     r"python tools/benchmark\.py inference --repeats 15": Run(
         (r"^ONNX Runtime fp32 .* x torch eager$",),
         instead=(ONCE,),

@@ -55,3 +55,10 @@ def test_weight_normalisation_is_refused_with_one_line(tmp_path, capsys):
     assert main(["audit", *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
     assert "not compared" in line and "conv.weight_g" in line and "remove_weight_norm" in line
+
+
+def test_a_missing_layer_is_no_weight_normalisation(tmp_path, capsys):
+    """Names such as pos_bias_u and scale_g alone say nothing."""
+    sides = ["--port", f"{FOLDER}/form_ours.py:Biased", "--reference", f"{FOLDER}/form_theirs.py:Biased"]
+    assert main(["audit", *sides, "--input", "2x8", "--report", str(tmp_path)]) == 1
+    assert "gate" in capsys.readouterr().out

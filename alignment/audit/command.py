@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
-REPARAMETRISED = re.compile(r"(^|\.)parametrizations\.|_(g|orig|u)$")  # tensors of weight and spectral normalisation
+ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
+ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
 MOST_UPDATES = 100
 STEPS = (1, 5)  # those that need no part besides the models
 
@@ -101,19 +101,31 @@ def _check_reparametrised(context: Context) -> None:
         UserError: one does.
     """
     try:
-        if not any(other.parameters for other in context.matched.matching.unmatched):
-            return
-        models = context.spec.port(), context.spec.reference()
+        alone = [other for other in context.matched.matching.unmatched if other.parameters]
+        models = (context.spec.port(), context.spec.reference()) if alone else ()
     except Exception:  # whatever the port raises: the steps say so
         return
-    for role, side, model in zip(("port", "reference"), context.frameworks, models, strict=True):
-        name = next((entry.own for entry in side.entries(model) if REPARAMETRISED.search(entry.own)), None)
-        if name is not None:
-            raise UserError(
-                f"not compared: the {role} computes a weight anew in each pass ({name}: weight or spectral normalisation), and the "
-                "other side has no such tensors. Take it out in the callables of both sides, with "
-                'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight") and paddle.nn.utils.remove_weight_norm(layer)'
-            )
+    for role, side, model in zip(context.sides, context.frameworks, models, strict=False):
+        own = [entry.own for entry in side.entries(model)]
+        for path in [other.own if role == "port" else other.path for other in alone if other.kind != ALONE[role]]:
+            if path and (name := _made_anew([one for one in own if one.startswith(f"{path}.")])):
+                raise UserError(
+                    f"not compared: the {role} computes a weight anew in each pass ({name}: weight or spectral normalisation), and "
+                    "the other side has no such tensors. Take it out in the callables of both sides, with "
+                    'torch.nn.utils.parametrize.remove_parametrizations(layer, "weight") and '
+                    "paddle.nn.utils.remove_weight_norm(layer)"
+                )
+
+
+def _made_anew(names: Sequence[str]) -> str:
+    """The first of a module's tensors from which a weight is computed; ``""`` where there is none."""
+    for name in names:
+        if ".parametrizations." in f".{name}":
+            return name
+        for end, beside in ANEW:
+            if name.endswith(end) and name.removesuffix(end) + beside in names:
+                return name
+    return ""
 
 
 def _input(pair: Pair) -> str:

@@ -122,6 +122,7 @@ def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int =
     """
     quiet_opencv()
     preset = None
+    # Not a class derived from it, whose own transforms may normalise.
     if num_workers > 0 and type(dataset) is ImageDataset and dataset.ends_in_normalisation:
         dataset, preset = dataset.unnormalised(), dataset.preset
     return Loader(

@@ -120,3 +120,15 @@ class Normed(nn.Layer):
 
     def forward(self, x):
         return self.conv(x)
+
+
+class Biased(nn.Layer):
+    """A layer is missing, and a parameter has a name that a tensor of spectral normalisation could have."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.pos_bias_u = self.create_parameter((8,))
+
+    def forward(self, x):
+        return self.fc(x) + self.pos_bias_u

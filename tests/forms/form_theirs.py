@@ -122,3 +122,24 @@ class Normed(nn.Module):
 
     def forward(self, x):
         return self.conv(x)
+
+
+class Biased(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.pos_bias_u = nn.Parameter(torch.zeros(8))
+        self.gate = Gate()
+
+    def forward(self, x):
+        return self.gate(self.fc(x) + self.pos_bias_u)
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale_g = nn.Parameter(torch.ones(8))
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x) * self.scale_g

@@ -23,7 +23,6 @@ from alignment.raised import place_of, words_of
 from alignment.steps import low_precision
 from alignment.steps.context import Context
 
-STOPPED = "the search ended at"
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
@@ -38,7 +37,8 @@ class Search:
         found: the mistakes so far.
         mended: modules that compute what the reference's compute, from now on.
         known: names of parameters and statistics that are known to go wrong.
-        remarks: how far the search came.
+        remarks: how far the search came, for people.
+        stopped: whether it could not go on behind a mistake.
     """
 
     def __init__(self, context: Context) -> None:
@@ -47,6 +47,7 @@ class Search:
         self.mended: list[str] = []
         self.known: set[str] = set()
         self.remarks: list[str] = []
+        self.stopped = False
 
     def run(self) -> None:
         """All stages, in the order of ``alignment.localize.stages.MODEL``."""
@@ -56,7 +57,7 @@ class Search:
         for mode in (False, *training):
             self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
         self._dropouts()
-        if not any(remark.startswith(STOPPED) for remark in self.remarks):
+        if not self.stopped:
             self._other_precisions(training)
         self._fresh_weights()
 
@@ -143,7 +144,8 @@ class Search:
             self._mend(path)
         self.known |= pair.known
         if pair.stopped:
-            self.remarks.append(f"{STOPPED} {pair.stopped}: the reference's module cannot take its place")
+            self.stopped = True
+            self.remarks.append(f"the search ended at {pair.stopped}: the reference's module cannot take its place")
 
     def _add(self, finding: Finding) -> None:
         same = [one for one in self.found if finding.location in one.places]
