@@ -73,6 +73,9 @@ class Names(_Column[str]):
         first = int(self.ends[start - 1]) if start else 0
         ends = (self.ends[start:stop] - first).tolist()
         text = self.text[first : first + ends[-1]].tobytes()
+        whole = text.decode(errors="surrogateescape")
+        if len(whole) == len(text):  # one character a byte
+            return [whole[a:b] for a, b in zip([0, *ends], ends, strict=False)]
         return [text[a:b].decode(errors="surrogateescape") for a, b in zip([0, *ends], ends, strict=False)]
 
 

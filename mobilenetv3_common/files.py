@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -68,6 +68,12 @@ def printable(name: str | os.PathLike) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def all_printable(names: Iterable[str]) -> list[str]:
+    """``printable`` of many names, quickly where there is nothing to escape."""
+    given = list(names)
+    return given if "".join(given).isprintable() else [printable(name) for name in given]
 
 
 def sha256_of(path: str | os.PathLike) -> str:

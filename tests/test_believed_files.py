@@ -16,7 +16,7 @@ import pytest
 
 from mobilenetv3_common.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import printable
+from mobilenetv3_common.files import all_printable, printable
 from mobilenetv3_common.weights import as_paddle, write_state
 from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
@@ -247,4 +247,5 @@ def test_predict_takes_odd_names_and_standard_input(weights, tmp_path):
     assert len(run.stdout.decode().splitlines()) == 4 and len(list((tmp_path / "seen").iterdir())) == 2
     run = command("tools/predict.py", *flags, "--img-path", "x" * 5000)
     assert run.returncode == 2 and run.stderr.count(b"\n") == 1 and b"File name too long" in run.stderr
-    assert printable(os.fsdecode(b"a\xff\n")) == "a\\xff\\n"
+    odd = os.fsdecode(b"a\xff\n")
+    assert printable(odd) == "a\\xff\\n" and all_printable(["b", odd]) == ["b", "a\\xff\\n"] and all_printable(["b"]) == ["b"]

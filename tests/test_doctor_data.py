@@ -18,7 +18,7 @@ from doctor.data.checks.classes import CIFAR10
 from doctor.data.command import measured
 from doctor.data.manifest import read as read_manifest
 from doctor.data.measure import GOOD, ROW, measure_files
-from doctor.data.near import pairs
+from doctor.data.near import pairs, recognisable
 from doctor.data.subject import DataSubject, Expected
 from doctor.findings import Verdict, checks_of, examine
 from mobilenetv3_common.dataset_index import DatasetIndex
@@ -381,13 +381,15 @@ def test_what_the_doctor_can_decode_is_what_training_can(lite_folders):
 
 def test_near_pictures_are_those_that_a_full_comparison_finds():
     rng = np.random.default_rng(0)
-    rows = np.zeros(400, ROW)
-    rows["thumb"] = rng.integers(0, 255, (400, 16, 16))
-    rows["thumb"][300:] = np.clip(rows["thumb"][:100].astype(int) + rng.integers(-2, 3, (100, 16, 16)), 0, 255)
-    rows["thumb"][399] = 7  # empty, and so no picture's double
-    found = pairs(rows, np.arange(400), 0.07)
+    thumbs = rng.integers(0, 255, (400, 16, 16)).astype(np.uint8)
+    thumbs[300:] = np.clip(thumbs[:100].astype(int) + rng.integers(-2, 3, (100, 16, 16)), 0, 255)
+    thumbs[399] = 7  # empty, and so no picture's double
+    among = recognisable(thumbs, np.arange(400))
+    assert among.samples.tolist() == list(range(399))
+    np.testing.assert_allclose(among.contrast, thumbs[:399].reshape(399, -1).std(1), rtol=1e-6)
+    found = pairs(thumbs, among, 0.07)
     assert set(zip(found.first.tolist(), found.second.tolist(), strict=True)) == {(n, n + 300) for n in range(99)}
-    assert found.complete and len(pairs(rows, np.arange(400), 0.0).first) == 0
+    assert found.complete and len(pairs(thumbs, among, 0.0).first) == 0
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------

@@ -184,3 +184,12 @@ def test_columns_are_sequences():
     assert columns.take([3, 1]).names == (texts[3], texts[1])
     moved = columns.in_classes(tuple("gfedcba"))
     assert list(moved.labels) == [6 - n % 7 for n in range(len(texts))] and moved.digest() != columns.digest()
+
+
+@pytest.mark.parametrize("names", [[b"a", b"bc", b""], [b"\xff", b"a"], [b"\xc3", b"\xa9"], ["é".encode(), b"\xe2", "é".encode()]])
+def test_names_are_cut_at_their_own_bytes(names):
+    given = [os.fsdecode(name) for name in names]
+    builder = Builder()
+    builder.extend(given, 0)
+    arrays = builder.arrays()
+    assert list(Names(arrays["text"], arrays["ends"])) == given

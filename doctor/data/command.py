@@ -135,7 +135,8 @@ def _facts(subject: DataSubject) -> dict[str, Any]:
         mean, std = channel_statistics(subject)
         facts |= {"mean": mean.round(6).tolist(), "std": std.round(6).tolist()}
         sides = [subject.rows[side][subject.good] for side in ("width", "height")]
-        facts["sizes"] = dict(Counter(f"{w} x {h}" for w, h in zip(*(s.tolist() for s in sides), strict=True)).most_common(100))
+        sizes = Counter(zip(*(side.tolist() for side in sides), strict=True))
+        facts["sizes"] = {f"{width} x {height}": count for (width, height), count in sizes.most_common(100)}
     return facts
 
 

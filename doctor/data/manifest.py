@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from doctor.data.subject import DataSubject
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, printable
+from mobilenetv3_common.files import all_printable, atomic_open, printable
 
 HEADER = "# doctor manifest 1: sha256 of the file, class number, split, path; in the order in which training indexes them"
 Entry = tuple[str, int, str]  # digest, label, split
 
 
+def _samples(subject: DataSubject) -> Iterator[tuple[str, int, str, str]]:
+    """Digest, label, split and path of each, in the order of the index; what does not print in a path is escaped."""
+    digests = subject.rows["digest"].tobytes().hex("\n", 32).split()
+    return zip(digests, subject.labels, subject.splits, all_printable(subject.names), strict=True)
+
+
 def entries(subject: DataSubject) -> list[tuple[str, Entry]]:
-    """The samples as (split and path, entry), in the order of the index; what does not print in a path is escaped."""
-    text = subject.rows["digest"].tobytes().hex()
-    digests = [text[start : start + 64] for start in range(0, len(text), 64)]
-    samples = zip(digests, subject.labels, subject.splits, map(printable, subject.names), strict=True)
-    return [(f"{split} {name}", (digest, label, split)) for digest, label, split, name in samples]
+    """The samples as (split and path, entry), in the order of the index."""
+    return [(f"{split} {name}", (digest, label, split)) for digest, label, split, name in _samples(subject)]
 
 
 def lines(subject: DataSubject) -> list[str]:
     """One line a sample, in the order of the index."""
-    return [f"{digest} {label} {key}" for key, (digest, label, _) in entries(subject)]
+    return [f"{digest} {label} {split} {name}" for digest, label, split, name in _samples(subject)]
 
 
 def digest(subject: DataSubject) -> str:

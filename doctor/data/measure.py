@@ -61,12 +61,11 @@ def _measured(root: Path, names: Sequence[str]) -> tuple[np.ndarray, dict[int, s
     rows = np.zeros(len(names), dtype=ROW)
     rows["finite"] = True
     errors = {}
+    folder = os.fspath(root)
     digests, sizes, figures = [], [], []  # put into the rows at once: one field of one row at a time takes as long as decoding
     for place, name in enumerate(names):
         try:
-            with open(os.path.join(root, name), "rb") as file:
-                status = os.fstat(file.fileno())
-                data = file.read()
+            data, status = _read(os.path.join(folder, name))
         except OSError as error:
             rows["state"][place] = UNREADABLE
             errors[place] = f"cannot be read: {error.strerror}"
@@ -88,6 +87,19 @@ def _measured(root: Path, names: Sequence[str]) -> tuple[np.ndarray, dict[int, s
     return rows, errors
 
 
+def _read(path: str) -> tuple[bytes, os.stat_result]:
+    """A file's bytes and its status; a file object takes twice as long for small pictures."""
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        status = os.fstat(file)
+        data = os.read(file, status.st_size)
+        while more := os.read(file, 1 << 20):
+            data += more
+        return data, status
+    finally:
+        os.close(file)
+
+
 _FIGURES = ("format", "mode", "finite", "height", "width", "mean", "std", "thumb")
 
 
@@ -103,7 +115,8 @@ def _decoded(data: bytes, name: str) -> tuple[Any, ...]:
         with Image.open(io.BytesIO(data)) as image:
             format, mode = image.format or "", image.mode
             finite = mode not in DEEP_MODES or bool(np.isfinite(np.asarray(image)).all())
-            pixels = np.asarray(image if mode == "RGB" else image.convert("RGB"))
+            rgb = image if mode == "RGB" else image.convert("RGB")
+            pixels = np.frombuffer(rgb.tobytes(), np.uint8).reshape(rgb.height, rgb.width, 3)
         if format not in PLAIN_FORMATS:
             decode_bytes(data, name)  # training may refuse what Pillow can open
     except UnidentifiedImageError as error:

@@ -18,6 +18,7 @@ HASH_BITS = 3  # hashes of the same picture may differ by
 RISE = 2.0  # levels of 255 below which a step of brightness is flat
 CONTRAST = 4.0  # levels: a picture with less is too empty to be recognised
 PAIRS_AT_MOST = 200_000_000
+BLOCK = 2048  # thumbnails at a time: what is computed of them stays in the cache
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,59 @@ class Pairs:
 
 def hashes(thumbs: np.ndarray) -> np.ndarray:
     """Perceptual hashes, uint64 (N,), of grey thumbnails, uint8 (N, 16, 16)."""
-    levels = thumbs.astype(np.int16)
-    rows = levels[:, ::2] + levels[:, 1::2]
-    grid = rows[:, :, ::2] + rows[:, :, 1::2]  # four times the mean
-    rises = np.roll(grid, -1, axis=2) - grid > 4 * RISE
-    return np.packbits(rises.reshape(-1, 64), axis=1).view(">u8")[:, 0].astype(np.uint64)
+    found = np.zeros(len(thumbs), np.uint64)
+    for start in range(0, len(thumbs), BLOCK):
+        levels = thumbs[start : start + BLOCK].astype(np.int16)
+        rows = levels[:, ::2] + levels[:, 1::2]
+        grid = rows[:, :, ::2] + rows[:, :, 1::2]  # four times the mean
+        rises = np.roll(grid, -1, axis=2) - grid > 4 * RISE
+        found[start : start + BLOCK] = np.packbits(rises.reshape(-1, 64), axis=1).view(">u8")[:, 0]
+    return found
 
 
-def pairs(rows: np.ndarray, chosen: np.ndarray, limit: float) -> Pairs:
-    """Look among the chosen rows.
+@dataclass(frozen=True)
+class Recognisable:
+    """Pictures with enough contrast to be compared.
+
+    Attributes:
+        samples: their numbers, int64 (M,).
+        contrast: standard deviation of their thumbnails, levels of 255, float32 (M,).
+    """
+
+    samples: np.ndarray
+    contrast: np.ndarray
+
+
+def recognisable(thumbs: np.ndarray, samples: np.ndarray) -> Recognisable:
+    """Those of some samples that have enough contrast.
 
     Args:
-        rows: of type ``measure.ROW``.
-        chosen: numbers of decodable rows, no two of which are the same file.
+        thumbs: grey thumbnails of all samples, uint8 (N, 16, 16).
+        samples: numbers of decodable samples, no two of which are the same file.
+    """
+    contrast = np.zeros(len(samples), np.float32)
+    for start in range(0, len(samples), BLOCK):
+        cut = slice(start, start + BLOCK)
+        levels = thumbs[samples[cut]].reshape(-1, thumbs[0].size).astype(np.float32)
+        levels -= levels.mean(1, keepdims=True)
+        contrast[cut] = np.sqrt(np.einsum("ij,ij->i", levels, levels) / levels.shape[1])
+    enough = contrast >= CONTRAST
+    return Recognisable(samples[enough], contrast[enough])
+
+
+def pairs(thumbs: np.ndarray, among: Recognisable, limit: float) -> Pairs:
+    """Look among recognisable pictures.
+
+    Args:
+        thumbs: as of ``recognisable``; they may be mirrored, which leaves the contrast as it is.
         limit: largest relative difference; 0 finds nothing.
     """
-    contrast = rows["thumb"][chosen].reshape(len(chosen), -1).std(1, dtype=np.float32)
-    chosen, contrast = chosen[contrast >= CONTRAST], contrast[contrast >= CONTRAST]
+    chosen, contrast = among.samples, among.contrast
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     complete = True
     if limit > 0 and len(chosen) > 1:
-        codes = hashes(rows["thumb"][chosen])
-        levels = rows["thumb"][chosen].reshape(len(chosen), -1).astype(np.int16)
+        codes = hashes(thumbs[chosen])
+        levels = thumbs[chosen].reshape(len(chosen), -1)
         places, sizes = _same_quarter(codes)
         looked_at = np.cumsum(sizes**2 // 2) <= PAIRS_AT_MOST
         complete = bool(looked_at.all())
@@ -106,11 +138,11 @@ def _pairs_of(places: np.ndarray, sizes: np.ndarray, block: int = 1 << 20) -> It
         start = stop
 
 
-def _difference(levels: np.ndarray, a: np.ndarray, b: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Root mean square difference of rows of ``levels``, int16 (N, 256), in levels, float32."""
+def _difference(levels: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Root mean square difference of rows of ``levels``, uint8 (N, 256), in levels, float32."""
     found = np.zeros(len(a), np.float32)
-    for start in range(0, len(a), block):
-        cut = slice(start, start + block)
-        gap = (levels[a[cut]] - levels[b[cut]]).astype(np.float32)
+    for start in range(0, len(a), BLOCK):
+        cut = slice(start, start + BLOCK)
+        gap = levels[a[cut]].astype(np.float32) - levels[b[cut]]
         found[cut] = np.sqrt(np.einsum("ij,ij->i", gap, gap) / levels.shape[1])
     return found

@@ -12,6 +12,7 @@ import numpy as np
 
 from doctor.data import near
 from doctor.data.measure import GOOD
+from doctor.data.near import Recognisable
 from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import printable
@@ -60,7 +61,7 @@ class DataSubject:
     @functools.cached_property
     def splits(self) -> list[str]:
         """Split of each sample."""
-        return [split for split, index in self.indices.items() for _ in index.names]
+        return [name for split, index in self.indices.items() for name in [split] * len(index)]
 
     @functools.cached_property
     def labels(self) -> list[int]:
@@ -84,29 +85,36 @@ class DataSubject:
     @functools.cached_property
     def same_files(self) -> list[list[int]]:
         """Groups of samples whose files are equal byte for byte, or that are the same file; empty files left out."""
+        samples = np.flatnonzero(self.rows["bytes"] > 0)
+        digests = np.ascontiguousarray(self.rows["digest"][samples])
+        _, same, times = np.unique(digests.view(np.uint64)[:, 0], return_inverse=True, return_counts=True)
         groups: dict[bytes, list[int]] = defaultdict(list)
-        digests = self.rows["digest"].tobytes()
-        for sample in np.flatnonzero(self.rows["bytes"] > 0).tolist():
-            groups[digests[32 * sample : 32 * sample + 32]].append(sample)
+        for place in np.flatnonzero(times[same] > 1).tolist():  # the others differ in their first bytes
+            groups[digests[place].tobytes()].append(int(samples[place]))
         return [group for group in groups.values() if len(group) > 1]
 
     @functools.cached_property
     def near(self) -> near.Pairs:
         """Pairs of good samples that show the same picture in different files."""
-        return near.pairs(self.rows, self._once(), self.expected.near)
+        return near.pairs(self.rows["thumb"], self._recognisable, self.expected.near)
+
+    @functools.cached_property
+    def _recognisable(self) -> Recognisable:
+        return near.recognisable(self.rows["thumb"], self._once())
 
     def _once(self) -> np.ndarray:
         """Good samples, of equal files the first alone, int64."""
-        repeated = {sample for group in self.same_files for sample in group[1:]}
-        return np.array([sample for sample in np.flatnonzero(self.good) if int(sample) not in repeated], dtype=np.int64)
+        once = self.good.copy()
+        once[[sample for group in self.same_files for sample in group[1:]]] = False
+        return np.flatnonzero(once)
 
     @functools.cached_property
     def mirrored(self) -> list[tuple[int, int, float]]:
         """Pairs of a training picture and one of validation that is the same from right to left, with their difference."""
-        held_out = np.array([split == "val" for split in self.splits])
-        rows = self.rows.copy()
-        rows["thumb"][held_out] = rows["thumb"][held_out][:, :, ::-1]
-        made = near.pairs(rows, self._once(), self.expected.near)
+        held_out = self.of_split("val")
+        thumbs = self.rows["thumb"].copy()
+        thumbs[held_out] = thumbs[held_out][:, :, ::-1]
+        made = near.pairs(thumbs, self._recognisable, self.expected.near)
         known = {*zip(self.near.first.tolist(), self.near.second.tolist(), strict=True)}  # symmetric ones
         pairs = zip(made.first.tolist(), made.second.tolist(), made.difference.tolist(), strict=True)
         return [(a, b, apart) for a, b, apart in pairs if held_out[a] != held_out[b] and (a, b) not in known]
@@ -117,9 +125,17 @@ class DataSubject:
         pairs = zip(self.near.first.tolist(), self.near.second.tolist(), self.near.difference.tolist(), strict=True)
         return exact + [(a, b, f"difference {difference:.1%}") for a, b, difference in pairs]
 
+    def of_split(self, split: str) -> np.ndarray:
+        """Whether each sample is of a split, bool (N,)."""
+        return np.repeat([name == split for name in self.indices], [len(index) for index in self.indices.values()])
+
     def counts(self, split: str) -> Counter[int]:
         """Samples of each class number."""
-        return Counter(self.indices[split].labels)
+        return self._counts[split]
+
+    @functools.cached_property
+    def _counts(self) -> dict[str, Counter[int]]:
+        return {split: Counter(np.asarray(index.labels).tolist()) for split, index in self.indices.items()}
 
 
 def places(chosen: np.ndarray) -> list[int]:

@@ -136,7 +136,8 @@ def ignored(subject: DataSubject) -> Outcome:
     for folder in folders:
         for directory, _, files in os.walk(folder, followlinks=True):
             loose = directory == str(folder)
-            for name in sorted(files):
+            of_interest = (*OTHER_PICTURES, *IMAGE_EXTENSIONS) if loose else OTHER_PICTURES
+            for name in sorted(name for name in files if name.lower().endswith(of_interest)):
                 ending = os.path.splitext(name)[1].lower()
                 fault = ""
                 if ending in OTHER_PICTURES:

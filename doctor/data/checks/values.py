@@ -37,7 +37,7 @@ def normalisation(subject: DataSubject) -> Outcome:
 
 def channel_statistics(subject: DataSubject) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of red, green and blue over all pixels of the training pictures, in 0..1."""
-    chosen = subject.good & (np.array(subject.splits) == "train") if "train" in subject.indices else subject.good
+    chosen = subject.good & subject.of_split("train") if "train" in subject.indices else subject.good
     rows = subject.rows[chosen if chosen.any() else subject.good]
     pixels = (rows["width"].astype(np.float64) * rows["height"])[:, None]
     mean = (rows["mean"] * pixels).sum(0) / pixels.sum()
