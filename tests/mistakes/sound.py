@@ -1,6 +1,6 @@
 """Sound runs, which ``check`` and ``watch`` must pass in silence: python -m tests.mistakes.sound [--seeds N ...] [--json FILE].
 
-Two data sets, both frameworks, several seeds, and the recipes below; every run is examined before it begins, and watched while
+Three data sets, both frameworks, several seeds, and the recipes below; every run is examined before it begins, and watched while
 it trains for two epochs with an evaluation after each. With ``--ranks`` every recipe also trains on two ranks by the real
 launchers, on the digits.
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.calibration import calibrated_state
@@ -40,6 +41,7 @@ from projects.mobilenetv3.project import PROJECT
 from tests.conftest import LITE_DATA, run_command
 
 FRAMEWORKS = ("ref", "paddle")
+DATA = ("lite_data", "digits", "small_photographs")
 BASE: dict[str, Any] = {
     "crop_size": 32, "resize_size": 36, "width_mult": 0.5, "workers": 0, "batch_size": 8, "epochs": 2, "lr": 0.002,
     "optimizer": "adamw", "device": "cpu",
@@ -76,23 +78,40 @@ class Sound:
 
 
 def data_sets(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """Name -> data and starting weights of as many classes; the digits are cut to 60 pictures for training and 20 to evaluate."""
+    """Name -> data and starting weights of as many classes.
+
+    The digits are cut to 60 pictures for training and 20 to evaluate; ``small_photographs`` are as CIFAR's, of 32 x 32 pixels in
+    colour, cut from lite_data's.
+    """
     digits = folder / "digits"
     write_digits(digits)
     for split, keep in (("train", 6), ("val", 2)):
         for kind in sorted((digits / split).iterdir()):
             for picture in sorted(kind.iterdir())[keep:]:
                 picture.unlink()
+    photographs = folder / "small_photographs"
+    write_small_photographs(photographs)
     made = {}
     state = calibrated_state(PROJECT, next(iter(PROJECT.models)), size=96, width_mult=0.5)
-    for name, path, classes in (("lite_data", LITE_DATA, 8), ("digits", digits, 10)):
+    for name, path, classes in (("lite_data", LITE_DATA, 8), ("digits", digits, 10), ("small_photographs", photographs, 8)):
         cut = {key: array[:classes] if key.startswith("classifier.3.") else array for key, array in state.items()}
         cut["classifier.3.weight"] = cut["classifier.3.weight"] * np.float32(0.2)
-        start = folder / name
-        start.mkdir(exist_ok=True)
+        start = folder / "starts" / name
+        start.mkdir(parents=True)
         made[name] = (path, start / "start.safetensors")
         write_state(made[name][1], cut)
     return made
+
+
+def write_small_photographs(folder: Path) -> None:
+    """Of each of lite_data's photographs made 48 pixels wide and high, four parts of 32 x 32 pixels."""
+    for path in sorted(LITE_DATA.glob("*/*/*")):
+        place = folder / path.relative_to(LITE_DATA).parent
+        place.mkdir(parents=True, exist_ok=True)
+        with Image.open(path) as picture:
+            small = picture.convert("RGB").resize((48, 48))
+        for left, top in itertools.product((0, 16), repeat=2):
+            small.crop((left, top, left + 32, top + 32)).save(place / f"{path.stem}_{left}_{top}.png")
 
 
 def settings(recipe: str, data: tuple[Path, Path], **more: Any) -> dict[str, Any]:
@@ -180,7 +199,7 @@ def _timed(by: str, name: str, framework: str, recipe: str, seed: int, examined:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
-    parser.add_argument("--data", nargs="*", default=["lite_data", "digits"], choices=["lite_data", "digits"])
+    parser.add_argument("--data", nargs="*", default=DATA, choices=DATA)
     parser.add_argument("--ranks", action="store_true", help="each recipe on two ranks too; these alone with an empty --data")
     parser.add_argument("--recipes", nargs="+", default=[], choices=RECIPES)
     parser.add_argument("--json", metavar="FILE")
