@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from alignment.report.drawing import Series, chart
+from alignment.report.drawing import Series, chart, escape, table
 from doctor.check import checks
 from doctor.check.bundle import write_bundle
 from doctor.check.subject import RunSubject, observe
@@ -58,7 +58,15 @@ def run(flags: argparse.Namespace) -> Examination:
         subject = observe(framework, config, ranks)
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
-    facts = {"losses_of_one_batch": subject.losses, "learning_rates": subject.rates[:10_000]}
+    facts = {
+        "losses_of_one_batch": subject.losses,
+        "learning_rates": subject.rates[:10_000],
+        "defaults": [
+            {"in_use": count, **dict(zip(("setting", "default", "elsewhere"), default.seen_from(subject.engine.name), strict=True)),
+             "do": default.do}
+            for default, count in subject.defaults
+        ],
+    }  # fmt: skip
     examination = Examination("check", named, findings, facts, _sections(subject))
     if not flags.bundle:
         return examination
@@ -94,4 +102,9 @@ def _sections(subject: RunSubject) -> list[Section]:
     if subject.losses:
         places = [str(n + 1) for n in range(len(subject.losses))]
         drawn += chart("Loss of one batch, learnt by heart", places, [Series("loss", list(subject.losses))], False, "update")
-    return [Section("Pictures", drawn)]
+    rows = [
+        [f"<td>{escape(text)}</td>" for text in (*default.seen_from(subject.engine.name), default.do)]
+        for default, _ in subject.defaults
+    ]
+    said = table(("setting", "default here", "default elsewhere", "in a port"), rows, "Defaults of what the run uses")
+    return [Section("Pictures", drawn), Section("Defaults that differ between the frameworks", said)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
+from doctor.check.defaults import Default, relied_on
 from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.param_groups import parse_rules, rule_of
@@ -75,6 +76,12 @@ class RunSubject:
     @property
     def num_classes(self) -> int:
         return self.run.train_index.num_classes
+
+    @functools.cached_property
+    def defaults(self) -> list[tuple[Default, int]]:
+        """Defaults that differ between the frameworks, of the stock layers and the optimizer of the run, with their number."""
+        run = self.run
+        return relied_on(self.engine.name, [type(part) for part in (*self.engine.modules(run.model).values(), run.optimizer)])
 
     @functools.cached_property
     def targets(self) -> np.ndarray:
