@@ -19,7 +19,7 @@ import numpy as np
 
 from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir, regular_file
 from mobilenetv3_common.tracking import TRACKED
 from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TEXT_LOG
 
@@ -161,13 +161,14 @@ class CheckpointFolder:
         """
         if source is not None and source.resolve().parent == self.folder.resolve():
             return None
-        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, EVENTS, TRACKED, *SCALARS)]
-        found = [path for path in (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs) if path.exists()]
+        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, *SCALARS)]
+        runs = (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs)
+        found = [path for path in runs if os.path.lexists(path)]
         if not found:
             return None
         found += [path for path in (self.folder / CONFIG, self.folder / OTHER_CONFIG) if _is_effective(path)]
         number = 1
-        while (earlier := self.folder / f"earlier_{number}").exists():
+        while os.path.lexists(earlier := self.folder / f"earlier_{number}"):
             number += 1
         earlier.mkdir()
         for path in found:
@@ -233,10 +234,14 @@ def write_effective(folder: Path, config: Any) -> Path:
 
     Returns:
         The file: ``config.yaml``, or ``config.effective.yaml`` where the former is the user's.
+
+    Raises:
+        UserError: both are the user's, or the file cannot be written.
     """
-    path, text = folder / CONFIG, recipe_text(config, HEADER)
-    if path.exists() and not _is_effective(path):
-        path = folder / OTHER_CONFIG
+    free = [p for p in (folder / CONFIG, folder / OTHER_CONFIG) if not os.path.lexists(p) or _is_effective(p)]
+    if not free:
+        raise UserError(f"neither {folder / CONFIG} nor {OTHER_CONFIG} is a run's: move one away, or choose another --output-dir")
+    path, text = free[0], recipe_text(config, HEADER)
     with atomic_open(path, "w") as file:
         file.write(text)
     return path
@@ -244,6 +249,8 @@ def write_effective(folder: Path, config: Any) -> Path:
 
 def _is_effective(path: Path) -> bool:
     """Whether a run wrote this config."""
+    if not path.is_file():
+        return False
     try:
         return path.read_text(encoding="utf-8").startswith(f"# {HEADER}\n")
     except (OSError, UnicodeDecodeError):
@@ -257,11 +264,11 @@ def find_checkpoint(resume: str, output_dir: str | os.PathLike) -> Path | None:
         The file; None where ``auto`` finds none, so that the run begins anew.
 
     Raises:
-        UserError: the folder holds none, or there is no such file.
+        UserError: the folder holds none, or there is no such file; with ``auto``, what has the latest's name is no file.
     """
     if resume == "auto":
         path = Path(output_dir) / LATEST
-        return path if path.is_file() else None
+        return path if regular_file(path) else None
     path = Path(resume)
     if path.is_dir():
         if not (path / LATEST).is_file():

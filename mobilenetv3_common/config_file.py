@@ -79,6 +79,9 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
+LONGEST = 1 << 20  # characters of a recipe; a device has no end
+
+
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
     """The settings of a YAML file, checked against the fields of a dataclass.
 
@@ -88,7 +91,11 @@ def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
+        if len(text) > LONGEST:
+            raise UserError(f"config {path} is longer than {LONGEST} characters: it is no recipe")
+        settings = yaml.safe_load(text)
     except (RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, UnicodeDecodeError):
             raise UserError(f"cannot read config {path}: {error}") from error

@@ -17,7 +17,7 @@ from mobilenetv3_common.class_folders import pictures_of_classes
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.columns import Builder, Labels, Names
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import sha256_of
+from mobilenetv3_common.files import regular_file, sha256_of
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 from mobilenetv3_common.index_cache import Listed, Stamps, cached, stamp
 from mobilenetv3_common.shards import Places, PlacesBuilder, find_shards, list_shard
@@ -129,7 +129,7 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     root = Path(data_path)
     if not root.is_dir():
         raise UserError(f"data path {root} is not a folder: give one with train/ and val/ or train_list.txt and val_list.txt")
-    if (root / f"{split}_list.txt").is_file():
+    if regular_file(root / f"{split}_list.txt"):
         return _from_list(root, root / f"{split}_list.txt", num_classes)
     if not (root / split).is_dir() and (shards := find_shards(root, split)):
         return _from_shards(root, split, shards, num_classes)
@@ -171,7 +171,7 @@ def index_validation(data_path: str | os.PathLike, num_classes: int, match: str 
 
 def _numbered(root: Path, split: str) -> bool:
     """Whether a split's labels are numbers that somebody wrote: in a list file or in shards."""
-    return (root / f"{split}_list.txt").is_file() or (not (root / split).is_dir() and bool(find_shards(root, split)))
+    return regular_file(root / f"{split}_list.txt") or (not (root / split).is_dir() and bool(find_shards(root, split)))
 
 
 def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str = "name") -> DatasetIndex:
@@ -205,7 +205,7 @@ def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
     """Names of the training classes, without a look at the pictures; None where there is no training split, or no names."""
     root = Path(data_path)
     if _numbered(root, "train"):
-        return _listed_classes(root / CLASSES_FILE, 1) if (root / CLASSES_FILE).is_file() else None
+        return _listed_classes(root / CLASSES_FILE, 1) if regular_file(root / CLASSES_FILE) else None
     if not (root / "train").is_dir():
         return index_dataset(root, "train").classes if find_batches(root) else None
     return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir()))
@@ -268,7 +268,7 @@ def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetI
     if listed.meta["labels"] > limit:
         listed = read()  # says which line has a label beyond them
     classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
-    return _of_listed(root, listed, classes, list_file, (root / CLASSES_FILE).is_file())
+    return _of_listed(root, listed, classes, list_file, regular_file(root / CLASSES_FILE))
 
 
 def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
@@ -276,7 +276,7 @@ def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
     pictures, folders, labels = Builder(), dict[str, list[int]](), 0
     base = os.path.join(os.getcwd(), root)
     try:
-        with open(list_file, encoding="utf-8") as file:
+        with open(list_file, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if not (line := line.strip()):
                     continue
@@ -286,7 +286,7 @@ def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
                 if folder not in folders and os.path.isdir(folder):
                     folders[folder] = stamp(folder)
                 if "\0" in name or not os.path.isfile(path):
-                    raise UserError(f"{list_file}:{number}: no such file {root / name}")
+                    raise UserError(f"{list_file}:{number}: {_lacking(path)} {root / name}: correct or remove the line")
                 pictures.add(name, label)
                 labels = max(labels, label + 1)
     except (OSError, UnicodeDecodeError) as error:
@@ -294,6 +294,12 @@ def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
     if not pictures:
         raise UserError(f"{list_file} lists no picture")
     return _listed(pictures, folders, {"labels": labels})
+
+
+def _lacking(path: str) -> str:
+    """What is wrong with a name that is no file's."""
+    there = "\0" not in path and os.path.lexists(path)
+    return "no regular file, but a folder, a pipe, a device or a link to nothing:" if there else "no such file"
 
 
 def _from_shards(root: Path, split: str, shards: list[Path], num_classes: int | None) -> DatasetIndex:
@@ -304,7 +310,7 @@ def _from_shards(root: Path, split: str, shards: list[Path], num_classes: int | 
     if listed.meta["labels"] > limit:
         listed = read()  # says which member has a label beyond them
     classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
-    index = _of_listed(root, listed, classes, root / f"{split}-*.tar", (root / CLASSES_FILE).is_file())
+    index = _of_listed(root, listed, classes, root / f"{split}-*.tar", regular_file(root / CLASSES_FILE))
     states = tuple((size, changed) for _, _, size, changed in listed.folders.values())
     arrays = listed.arrays
     return replace(index, places=Places(tuple(shards), states, arrays["shard"], arrays["offset"], arrays["size"]))
@@ -331,10 +337,10 @@ def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str,
 
 
 def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
-    if not path.is_file():
+    if not regular_file(path):
         return tuple(str(number) for number in range(needed))
     try:
-        classes = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+        classes = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     if len(classes) < needed:

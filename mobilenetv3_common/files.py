@@ -62,6 +62,21 @@ def ensure_writable_dir(path: str | os.PathLike) -> Path:
     return path
 
 
+def regular_file(path: str | os.PathLike) -> bool:
+    """Whether there is a file; what has the name and is none is refused, since it would be passed over, or never end.
+
+    Raises:
+        UserError: it is a folder, a pipe, a device, or a link that leads nowhere.
+    """
+    if os.path.isfile(path):
+        return True
+    if os.path.lexists(path):
+        raise UserError(
+            f"{path} is no regular file, but a folder, a pipe, a device or a link to nothing: remove it or move it away"
+        )
+    return False
+
+
 def printable(name: str | os.PathLike) -> str:
     """A file's name for people: what is no UTF-8 or does not print is escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")

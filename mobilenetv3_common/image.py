@@ -188,7 +188,8 @@ def _rgb(image: Image.Image, name: str) -> Image.Image:
         return Image.fromarray((levels >> (bits - 8)).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
         levels = np.asarray(image)
-        if not (levels.min() >= 0 and levels.max() <= 255):
+        shares = image.mode == "F" and 0 < levels.max() <= 1  # of white, or levels that are all black
+        if shares or not (levels.min() >= 0 and levels.max() <= 255):
             what = f"{name} has 32 bits a pixel and values from {levels.min():g} to {levels.max():g}"
             raise UserError(f"{what}, so that nothing says what is white: save it with 8 or 16 bits")
     return image.convert("RGB")

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import ensure_writable_dir
 
 LOCK = ".lock"
+HOLDER = b"process "  # how the line of a lock begins
+NOT_OURS = "{} is not a run's lock: move it away, or choose another --output-dir"
 
 
 @contextlib.contextmanager
@@ -26,7 +29,7 @@ def run_lock(folder: str | os.PathLike, first: bool = True) -> Iterator[None]:
     locks there is a warning.
 
     Raises:
-        UserError: the folder cannot be written, or another run holds it.
+        UserError: the folder cannot be written, another run holds it, or the lock's name is another file's.
     """
     if not first:
         yield
@@ -49,8 +52,10 @@ def run_lock(folder: str | os.PathLike, first: bool = True) -> Iterator[None]:
 def _locked(path: Path) -> int | None:
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError as error:
+            if path.is_symlink():
+                raise UserError(NOT_OURS.format(path)) from error
             raise UserError(f"cannot write {path}: {error.strerror}") from error
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,10 +70,18 @@ def _locked(path: Path) -> int | None:
                 "another --output-dir"
             ) from error
         if _still_there(path, handle):
+            if not _is_lock(handle):
+                os.close(handle)
+                raise UserError(NOT_OURS.format(path))
             os.truncate(handle, 0)
             os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
             return handle
         os.close(handle)  # its holder removed it meanwhile
+
+
+def _is_lock(handle: int) -> bool:
+    """Whether an open file is one that a run locks: empty, or with the line that names its holder."""
+    return stat.S_ISREG(os.fstat(handle).st_mode) and os.pread(handle, len(HOLDER), 0) in (b"", HOLDER)
 
 
 def _still_there(path: Path, handle: int) -> bool:

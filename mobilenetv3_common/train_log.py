@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.errors import UserError, shown
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.files import atomic_open, regular_file
 from mobilenetv3_common.tracking import Tracker, failing, open_trackers
 
 JSON_LINES = "train_log.jsonl"
@@ -73,6 +73,9 @@ class TrainLog:
         to_evaluate: whether the evaluation at ``resumed_at`` is to be repeated; its lines are dropped too.
         trackers: of ``tracking.TRACKERS``, that get the figures too.
         settings: of the run, for them.
+
+    Raises:
+        UserError: what has the name of a log is no file.
     """
 
     folder: Path | None
@@ -107,7 +110,7 @@ class TrainLog:
 
     def _drop_later(self, path: Path, place: Callable[[str], tuple[float, bool]]) -> None:
         """Keep the lines of a log up to the place from which the run goes on."""
-        if not path.is_file():
+        if not regular_file(path):
             return
         kept = []
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

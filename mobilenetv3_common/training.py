@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
 from mobilenetv3_common.data_check import check_pictures
-from mobilenetv3_common.errors import Diverged
+from mobilenetv3_common.dataset_index import SPLITS
+from mobilenetv3_common.errors import Diverged, UserError
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.files import ensure_writable_dir
 from mobilenetv3_common.framework import Builder, Framework
@@ -44,6 +46,7 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
         UserError: something given cannot be used, or the run diverged.
     """
     require_installed(trackers_of(config.log_to))
+    _refuse_among_pictures(config)
     raise_file_limit()
     stop = StopRequest().listen()
     with (
@@ -84,6 +87,14 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
                     f"{found.what}: rolled back to update {run.update} ({run.rollbacks} of {config.roll_back}), learning rates are "
                     f"{run.rate_factor:g} of the schedule's from here"
                 )
+
+
+def _refuse_among_pictures(config: TrainConfig) -> None:
+    output = Path(config.output_dir).resolve()
+    for split in SPLITS:
+        pictures = Path(config.data_path).resolve() / split
+        if pictures.is_dir() and output.is_relative_to(pictures):
+            raise UserError(f"--output-dir {config.output_dir} lies among the pictures of {pictures}: choose another --output-dir")
 
 
 def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:

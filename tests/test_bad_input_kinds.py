@@ -38,6 +38,7 @@ SETTINGS = {
     "cache below a file": ["--picture-cache=README.md/x"],
     "cache of nothing": ["--picture-cache-gb=0"],
     "config is a folder": ["--config=configs"],
+    "config has no end": ["--config=/dev/zero"],
     "data are a file": ["--data-path=README.md"],
     "data are the split": ["--data-path=lite_data/train"],
     "output below a device": ["--output-dir=/dev/null/x"],

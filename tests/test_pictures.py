@@ -222,7 +222,7 @@ def test_sixteen_bit_grey_is_scaled_and_not_clipped(kind, factor):
 def test_thirty_two_bits_are_taken_where_they_hold_eight_and_refused_where_nobody_knows_white():
     grey = np.asarray(cat().convert("L"))
     assert np.array_equal(np.asarray(decode_bytes(encoded(Image.fromarray(grey.astype(np.int32)), "TIFF"), "x"))[..., 0], grey)
-    for levels in (grey.astype(np.int32) * 300, grey.astype(np.float32) - 40):
+    for levels in (grey.astype(np.int32) * 300, grey.astype(np.float32) - 40, grey.astype(np.float32) / 255):
         with pytest.raises(UserError, match="32 bits a pixel and values from"):
             decode_bytes(encoded(Image.fromarray(levels), "TIFF"), "x")
 

@@ -205,6 +205,42 @@ def test_what_is_no_picture_of_the_class_is_named(folders, kind):
         index_dataset(folders, "train")
 
 
+@pytest.mark.parametrize("name", ["train_list.txt", "val_list.txt", "classes.txt"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "nothing"])
+def test_a_list_that_is_no_file_is_not_passed_over(lite_copy, name, kind):
+    """Both folders are there, and would be read instead."""
+    (lite_copy / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(lite_copy / name)
+    elif kind == "folder":
+        (lite_copy / name).mkdir()
+    else:
+        (lite_copy / name).symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    with pytest.raises(UserError, match=rf"{name} is no regular file, but .*: remove it or move it away"):
+        index_splits(lite_copy)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "nothing", "folder"])
+def test_a_listed_name_that_is_no_file_says_so(lite_copy, kind):
+    if kind == "pipe":
+        os.mkfifo(lite_copy / "x.jpg")
+    elif kind == "folder":
+        (lite_copy / "x.jpg").mkdir()
+    else:
+        (lite_copy / "x.jpg").symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    with open(lite_copy / "train_list.txt", "a") as file:
+        file.write("x.jpg 0\n")
+    with pytest.raises(UserError, match=r"train_list.txt:17: no regular file, but a folder, a pipe, .*x.jpg: correct or remove"):
+        index_splits(lite_copy)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(lite_copy):
+    plain = index_splits(lite_copy)
+    for name in ("train_list.txt", "val_list.txt", "classes.txt"):
+        (lite_copy / name).write_bytes(b"\xef\xbb\xbf" + (lite_copy / name).read_bytes())
+    assert [(s.names, s.classes) for s in index_splits(lite_copy)] == [(s.names, s.classes) for s in plain]
+
+
 def test_a_class_name_that_is_not_utf8_is_shown_in_bytes(folders):
     os.rename(folders / "train" / "cat", os.fsencode(folders / "train") + b"/c\xffat")
     with pytest.raises(UserError, match=r"c\\xffat.* not UTF-8"):

@@ -17,7 +17,15 @@ import torch
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
 from mobilenetv3_common import training
-from mobilenetv3_common.checkpoint import CONFIG, LATEST, OTHER_CONFIG, CheckpointFolder, read_checkpoint, write_effective
+from mobilenetv3_common.checkpoint import (
+    CONFIG,
+    LATEST,
+    OTHER_CONFIG,
+    CheckpointFolder,
+    find_checkpoint,
+    read_checkpoint,
+    write_effective,
+)
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import index_splits
 from mobilenetv3_common.errors import RankError, UserError, exit_on_user_error, naming_lost_ranks
@@ -125,6 +133,15 @@ def test_a_second_run_in_a_folder_that_is_in_use_is_refused(tmp_path):
     assert not (tmp_path / LOCK).exists(), "but does not lock"
 
 
+@pytest.mark.parametrize("inside", ["train", "val/cat", "train/run"])
+def test_a_run_among_the_pictures_is_refused(quiet, lite_copy, inside):
+    """Its folders would be classes of the next run."""
+    before = sorted(lite_copy.rglob("*"))
+    with pytest.raises(UserError, match=r"lies among the pictures of .*: choose another --output-dir"):
+        run_numpy(lite_copy / inside, data_path=str(lite_copy))
+    assert sorted(lite_copy.rglob("*")) == before
+
+
 def test_a_run_that_cannot_begin_leaves_no_folder(quiet, tmp_path):
     with pytest.raises(UserError, match="is not a folder"):
         run_numpy(tmp_path / "out", data_path="nowhere")
@@ -140,6 +157,60 @@ def test_the_users_own_config_is_kept(tmp_path):
     assert (tmp_path / CONFIG).read_text() == "epochs: 3  # mine\n"
     (tmp_path / CONFIG).unlink()
     assert write_effective(tmp_path, CONFIG_OF).name == CONFIG == write_effective(tmp_path, CONFIG_OF).name
+
+
+def put(path, kind):
+    """Something that is no file where a run would write or read one."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to({"device": "/dev/zero", "nothing": "nowhere", "loop": path.name}[kind])
+
+
+NO_FILES = pytest.mark.parametrize("kind", ["pipe", "folder", "device", "nothing", "loop"])
+
+
+def test_tables_of_an_earlier_run_or_of_the_user_are_moved_and_not_emptied(tmp_path):
+    (tmp_path / "train.csv").write_text("picture,label\n")
+    (tmp_path / "eval.csv").symlink_to("nowhere")
+    assert CheckpointFolder(tmp_path).set_aside(None) == tmp_path / "earlier_1"
+    TrainLog(tmp_path, 3, 4).close()
+    assert (tmp_path / "earlier_1" / "train.csv").read_text() == "picture,label\n"
+    assert (tmp_path / "earlier_1" / "eval.csv").is_symlink() and not (tmp_path / "eval.csv").is_symlink()
+
+
+@NO_FILES
+def test_what_is_no_file_in_a_runs_folder_neither_hangs_nor_is_passed_over(kind, tmp_path):
+    for name in ("train.csv", "train.log", CONFIG, LATEST):
+        put(tmp_path / name, kind)
+    for name in ("train.log", "train.csv"):
+        with pytest.raises(UserError, match=rf"{name} is no regular file, but .*: remove it or move it away"):
+            TrainLog(tmp_path, 3, 4, resumed_at=4)
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+    with pytest.raises(UserError, match=rf"{LATEST} is no regular file"):
+        find_checkpoint("auto", tmp_path)
+    assert write_effective(tmp_path, CONFIG_OF).name == OTHER_CONFIG
+    (tmp_path / OTHER_CONFIG).write_text("epochs: 3  # mine too\n")
+    with pytest.raises(UserError, match=rf"neither .*{CONFIG} nor {OTHER_CONFIG} is a run's: move one away"):
+        write_effective(tmp_path, CONFIG_OF)
+    assert (tmp_path / OTHER_CONFIG).read_text() == "epochs: 3  # mine too\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "nothing", "loop", "link", "file"])
+def test_what_is_no_lock_is_left_alone(kind, tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    if kind == "link":
+        (tmp_path / LOCK).symlink_to("mine")
+    elif kind == "file":
+        (tmp_path / LOCK).write_text("precious")
+    else:
+        put(tmp_path / LOCK, kind)
+    with pytest.raises(UserError, match=r"\.lock is not a run's lock: move it away"), run_lock(tmp_path):
+        pass
+    assert os.path.lexists(tmp_path / LOCK) and (tmp_path / "mine").read_text() == "precious"
+    assert kind != "file" or (tmp_path / LOCK).read_text() == "precious"
 
 
 def test_leftovers_of_killed_writes_go(tmp_path):
