@@ -76,6 +76,7 @@ class Pair:
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
         turned: modules that are to blame, and get their arrays in another order of axes than the reference's modules do.
         stopped: the module behind which the search could not go on; ``""`` where it came to its end.
+        underived: modules of which the reference's own gradients are NaN or infinite on this input.
     """
 
     port: Network
@@ -94,6 +95,7 @@ class Pair:
     known: set[str] = field(default_factory=set)
     turned: set[str] = field(default_factory=set)
     stopped: str = ""
+    underived: set[str] = field(default_factory=set)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
 
@@ -218,6 +220,11 @@ class Pair:
         named = backward_quantities if phase == "backward" else forward_quantities
         found, right, shaken = named(ours), named(expected), named(noisy)
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
+        if phase == "backward":
+            found, shaken, *drawn = (_where_derived(one, right) for one in (found, shaken, *drawn))
+            if any(b is not None and not np.isfinite(b).all() for b in right.values()):
+                self.underived.add(path)
+            right = _where_derived(right, right)
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = largest_of(right)
         known = self._known_below(path)
@@ -370,6 +377,16 @@ def backward_quantities(answer: Answer) -> Named:
     """What of a call is compared backward, by name."""
     inputs: Named = {"gradient of its input" + (f" {i + 1}" if i else ""): g for i, g in enumerate(answer.input_gradients)}
     return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
+
+
+def _where_derived(gradients: Named, right: Named) -> Named:
+    """Gradients with zeros where the right ones are NaN or infinite: no side has a derivative there, whatever it gives."""
+    found = dict(gradients)
+    for name, b in right.items():
+        a = gradients.get(name)
+        if a is not None and b is not None and a.shape == b.shape and not np.isfinite(b).all():
+            found[name] = np.where(np.isfinite(b), a, np.zeros((), a.dtype))
+    return found
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:

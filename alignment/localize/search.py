@@ -202,6 +202,11 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"{path or 'the model'} raises {blame.ours.error}"
         return Finding(stage, blame.ours.place, Kind.RAISES, words, "given the reference's own input")
     kind, words = hint(subject)
+    if kind is Kind.NOT_FINITE and phase == "backward" and (inside_it := _underived(pair, path)):
+        words += (
+            f"; the reference's own gradient in {inside_it} is, too: the input hits a point without a derivative (a root or a norm "
+            "of exactly 0, for example), and the port passes on what the reference stops: no layer need be wrong; give another --input"
+        )
     if wrong:
         vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
@@ -217,6 +222,12 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
     return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+
+
+def _underived(pair: Pair, path: str) -> str:
+    """The first module inside one of which the reference itself has no finite gradient on this input; ``""`` for none."""
+    inside = [one for one in sorted(pair.underived) if one != path and f"{one}.".startswith(f"{path}." if path else "")]
+    return inside[0] if inside else ""
 
 
 def _lines(wrong: list[Mistake]) -> str:

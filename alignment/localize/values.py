@@ -291,20 +291,36 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
         if own not in fixed and form and form == _form(theirs.get(other, ())):
             pairs[own], forms[other] = other, form
     choices: list[int] = []
+    shown: dict[str, str] = {}
     for _ in range(PASSES):
         if time.monotonic() > end:
-            return
+            break
         attempt = _Attempt(trial, pairs, forms, choices)
         if attempt.agrees():
             found.paths |= {other: own for own, other in attempt.paired.items()}
             return
+        shown = shown or dict(attempt.paired)
         picks = [(choices[i] if i < len(choices) else 0, count) for i, count in enumerate(attempt.counts)]
         while picks and picks[-1][0] + 1 >= picks[-1][1]:
             picks.pop()
         if not picks:
             break
         choices = [pick for pick, _ in picks[:-1]] + [picks[-1][0] + 1]
+    found.paths |= {other: own for own, other in _exchanged(pairs, shown).items()}
     trial.load(found.paths, found.links)
+
+
+def _exchanged(pairs: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, str]:
+    """The pairs, port path -> reference path, after the exchanges that a pass has shown before it met a mistake of the port.
+
+    What the first pass has paired was given the same numbers on both sides; which of parallel layers is which is not said by
+    that, so there the first pass keeps the pairs that it has.
+    """
+    found = dict(pairs)
+    for own, other in shown.items():
+        holder = next(one for one, its in found.items() if its == other)
+        found[holder], found[own] = found[own], other
+    return found
 
 
 def _form(entries: Iterable[Entry]) -> tuple:
