@@ -205,7 +205,8 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if kind is Kind.NOT_FINITE and phase == "backward" and (inside_it := _underived(pair, path)):
         words += (
             f"; the reference's own gradient in {inside_it} is, too: the input hits a point without a derivative (a root or a norm "
-            "of exactly 0, for example), and the port passes on what the reference stops: no layer need be wrong; give another --input"
+            "of exactly 0, for example), and the port passes on what the reference stops: no layer need be wrong; "
+            "give another --input"
         )
     if wrong:
         vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
