@@ -263,14 +263,13 @@ def _confirmed(
     modules = sides[1].modules(models[1])
     parents = {path for path, module in modules.items() if sides[1].children(module) and not sides[1].own_tensors(module)}
     layers = {other: own for other, own in matching.paths.items() if other not in parents}
-    containers = set(matching.paths)
+    paired = {"", *matching.paths}
     found = values.confirmed(models, layers, matching.paths, links, (names, fixed), sides, inputs)
     if found.paths != layers:
         matching.paths = {"": ""} | found.paths
-        before = containers | {""}
         _pair_containers(*models, sides, matching)
         if not found.agrees:  # a container that only a pass cut short has paired may compute something else besides
-            matching.paths = {path: own for path, own in matching.paths.items() if path not in parents or path in before}
+            matching.paths = {path: own for path, own in matching.paths.items() if path not in parents or path in paired}
         other = next(other for other, own in found.paths.items() if own != layers[other])
         matching.notes = [
             "layers of the same shapes were told apart by what they are given and give, with random weights, "
