@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,9 +91,9 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
 
 
 def _refuse_among_pictures(config: TrainConfig) -> None:
-    output = Path(config.output_dir).resolve()
+    output, data = (Path(os.path.realpath(path)) for path in (config.output_dir, config.data_path))  # a loop of links stays
     for split in SPLITS:
-        pictures = Path(config.data_path).resolve() / split
+        pictures = data / split
         if pictures.is_dir() and output.is_relative_to(pictures):
             raise UserError(f"--output-dir {config.output_dir} lies among the pictures of {pictures}: choose another --output-dir")
 
