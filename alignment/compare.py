@@ -148,6 +148,20 @@ def without_masked(*arrays: np.ndarray | None) -> list[Any]:
     return [None if array is None else np.where(shared, array.dtype.type(0), array) for array in arrays]
 
 
+def where_derived(gradients: Mapping[str, np.ndarray | None], right: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
+    """Gradients with zeros where the right ones of the same names are NaN or infinite.
+
+    There the input hits a point without a derivative, such as a root or a norm of exactly 0: what a framework gives is
+    arbitrary, and no mistake of the port. Gradients of other shapes than the right ones stay as they are.
+    """
+    found = dict(gradients)
+    for name, b in right.items():
+        a = gradients.get(name)
+        if a is not None and b is not None and a.shape == b.shape and not np.isfinite(b).all():
+            found[name] = np.where(np.isfinite(b), a, a.dtype.type(0))
+    return found
+
+
 def norm(array: np.ndarray) -> float:
     """L2 norm, computed in float64."""
     flat = array.reshape(-1).astype(np.float64, copy=False)

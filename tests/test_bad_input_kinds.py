@@ -67,7 +67,7 @@ def refused(place, capfd, name, bad):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings(name, place, capfd):
-    refused(place, capfd, name, SETTINGS[name])
+    assert refused(place, capfd, name, SETTINGS[name])
 
 
 NUMBERS = ("x", -1, 1.5, True, None, [1], {"a": 1}, 10**400)

@@ -40,3 +40,18 @@ def test_a_point_without_a_derivative_is_no_mistake_of_a_layer(tmp_path):
     (one,) = found["localization"]["every"]
     assert status == 1 and (one["kind"], one["location"]) == ("not_finite", "Normed.forward"), one
     assert "gradient in norm is, too: the input hits a point without a derivative" in one["hint"]
+
+
+def test_gradients_that_neither_side_has_are_left_out_and_named(tmp_path):
+    source = (FOLDER / "branches_ours.py").read_text()
+    status, found = audited("Bare", "2x5", source, tmp_path)
+    assert status == 0 and "gradients of 2 of 4 parameters, first first.weight: the reference's own are NaN" in str(found["steps"])
+    before, after = "return self.last(x[:, :3] + root)", "return self.last(x[:, :3] + root) * 1.5"
+    status, found = audited("Bare", "2x5", source.replace(before, after), tmp_path)
+    (mistake,) = found["localization"]["every"]
+    assert status == 1 and mistake["location"] == "Bare.forward", mistake
+
+
+def test_where_no_gradient_is_left_nothing_passes(tmp_path):
+    status, found = audited("Rootless", "2x5", (FOLDER / "branches_ours.py").read_text(), tmp_path)
+    assert status == 1 and "there was nothing real to compare" in str(found)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from alignment import low_precision, tolerance
-from alignment.compare import distance, norm, relative, strict_problem, without_masked
+from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.matching import Matching
 from alignment.localize.mending import mend
@@ -221,10 +221,10 @@ class Pair:
         found, right, shaken = named(ours), named(expected), named(noisy)
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
         if phase == "backward":
-            found, shaken, *drawn = (_where_derived(one, right) for one in (found, shaken, *drawn))
+            found, shaken, *drawn = (where_derived(one, right) for one in (found, shaken, *drawn))
             if any(b is not None and not np.isfinite(b).all() for b in right.values()):
                 self.underived.add(path)
-            right = _where_derived(right, right)
+            right = where_derived(right, right)
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = largest_of(right)
         known = self._known_below(path)
@@ -377,16 +377,6 @@ def backward_quantities(answer: Answer) -> Named:
     """What of a call is compared backward, by name."""
     inputs: Named = {"gradient of its input" + (f" {i + 1}" if i else ""): g for i, g in enumerate(answer.input_gradients)}
     return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
-
-
-def _where_derived(gradients: Named, right: Named) -> Named:
-    """Gradients with zeros where the right ones are NaN or infinite: no side has a derivative there, whatever it gives."""
-    found = dict(gradients)
-    for name, b in right.items():
-        a = gradients.get(name)
-        if a is not None and b is not None and a.shape == b.shape and not np.isfinite(b).all():
-            found[name] = np.where(np.isfinite(b), a, np.zeros((), a.dtype))
-    return found
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:

@@ -30,6 +30,7 @@ from alignment.compare import (
     judge_measured,
     norm,
     relative,
+    where_derived,
     without_masked,
 )
 from alignment.frameworks.base import Wanted, leaves
@@ -322,25 +323,16 @@ def judge_gradients(result: StepResult, now: dict[str, Iteration], training: boo
 
 
 def _where_derived(now: dict[str, Iteration]) -> tuple[dict[str, Iteration], str]:
-    """The gradients with zeros on all lanes where the reference's exact ones are NaN or infinite; and what that leaves out.
-
-    There the input hits a point without a derivative, such as a root or a norm of exactly 0: what a framework gives is
-    arbitrary, and no mistake of the port.
-    """
-    derived = {name: np.isfinite(array) for name, array in now["reference64"].gradients.items()}
-    lost = [name for name, finite in derived.items() if not finite.all()]
+    """All lanes' gradients without those that the reference does not have in exact mode; and what that leaves out."""
+    right = now["reference64"].gradients
+    lost = [name for name, array in right.items() if not np.isfinite(array).all()]
     if not lost:
         return now, ""
-
-    def masked(gradients: Trace) -> Trace:
-        same = {name: name in derived and derived[name].shape == array.shape for name, array in gradients.items()}
-        return {name: np.where(derived[name], array, 0) if same[name] else array for name, array in gradients.items()}
-
     words = (
-        f"gradients of {len(lost)} of {len(derived)} parameters, first {lost[0]}: the reference's own are NaN or infinite, since "
+        f"gradients of {len(lost)} of {len(right)} parameters, first {lost[0]}: the reference's own are NaN or infinite, since "
         "the input hits a point without a derivative (a root or a norm of exactly 0, for example); give another --input"
     )
-    return {lane: replace(one, gradients=masked(one.gradients)) for lane, one in now.items()}, words
+    return {lane: replace(one, gradients=where_derived(one.gradients, right)) for lane, one in now.items()}, words
 
 
 def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str, Lane], data: tuple, submit: Submit) -> None:

@@ -106,5 +106,11 @@ def _sections(subject: RunSubject) -> list[Section]:
         [f"<td>{escape(text)}</td>" for text in (*default.seen_from(subject.engine.name), default.do)]
         for default, _ in subject.defaults
     ]
-    said = table(("setting", "default here", "default elsewhere", "in a port"), rows, "Defaults of what the run uses")
-    return [Section("Pictures", drawn), Section("Defaults that differ between the frameworks", said)]
+    sections = [Section("Pictures", drawn)]
+    if rows:
+        said = "<p>Of the layers and the optimizer in use. They are no problem by themselves, and the run may set other values.</p>"
+        said += table(
+            ("setting", "default here", "default in the other framework", "in a port"), rows, "Defaults of what the run uses"
+        )
+        sections.append(Section("Defaults that differ between the frameworks", said))
+    return sections

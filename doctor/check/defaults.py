@@ -80,15 +80,21 @@ DEFAULTS: tuple[Default, ...] = tuple(
     )
 )  # fmt: skip
 
-# First values of weights that a port leaves to its framework: standard deviations, of fan_in inputs and fan_out outputs.
-_UNIFORM = "uniform, sqrt(2 / (fan_in + fan_out))"
+# First values of weights that a port leaves to its framework: form and standard deviation, for fan_in inputs and fan_out outputs.
+_UNIFORM = "uniform, deviation sqrt(2 / (fan_in + fan_out))"
 INITIAL: tuple[Default, ...] = tuple(
     Default(paddle, torch, ("weight", "weight"), values, "initialise both sides alike, the bias too")
     for paddle, torch, values in (
-        *((f"nn.Conv{n}D", f"nn.Conv{n}d", ("normal, sqrt(2 / fan_in)", "uniform, sqrt(1 / (3 fan_in))")) for n in "123"),
-        *((f"nn.Conv{n}DTranspose", f"nn.ConvTranspose{n}d", (_UNIFORM, "uniform, sqrt(1 / (3 fan_out))")) for n in "123"),
-        ("nn.Linear", "nn.Linear", (_UNIFORM, "uniform, sqrt(1 / (3 fan_in))")),
-        ("nn.Embedding", "nn.Embedding", ("uniform, sqrt(2 / (entries + features))", "normal, 1")),
+        *(
+            (f"nn.Conv{n}D", f"nn.Conv{n}d", ("normal, deviation sqrt(2 / fan_in)", "uniform, deviation sqrt(1 / (3 fan_in))"))
+            for n in "123"
+        ),
+        *(
+            (f"nn.Conv{n}DTranspose", f"nn.ConvTranspose{n}d", (_UNIFORM, "uniform, deviation sqrt(1 / (3 fan_out))"))
+            for n in "123"
+        ),
+        ("nn.Linear", "nn.Linear", (_UNIFORM, "uniform, deviation sqrt(1 / (3 fan_in))")),
+        ("nn.Embedding", "nn.Embedding", ("uniform, deviation sqrt(2 / (entries + features))", "normal, deviation 1")),
     )
 )
 

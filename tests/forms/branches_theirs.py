@@ -66,3 +66,27 @@ class Normed(nn.Module):
         x = F.relu(self.c1(x))
         x = F.relu(self.c2(self.norm(x)))
         return self.fc(x.mean((2, 3)))
+
+
+class Bare(nn.Module):
+    """No ReLU stands between a norm of exactly 0 and the layer before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(5, 3)
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, x):
+        root = (self.first(x) * 0).sum(-1, keepdim=True).sqrt()
+        return self.last(x[:, :3] + root)
+
+
+class Rootless(nn.Module):
+    """A root of exactly 0 behind every parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.only = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return (self.only(x) * 0).sqrt() + x[:, :3]
