@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from mobilenetv3_common.weights import Entry, in_canonical
 
 AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
 SECONDS = 20.0  # after which nothing more is tried
+MATRICES = 4  # of one module, of which every choice is tried
+MUCH_LESS = 0.7  # times the difference that there was
 PASSES = 64  # through the port, to tell layers of the same shapes apart
 Sides = tuple[Framework, Framework]
 
@@ -112,7 +115,7 @@ class Trial:
             outputs = self.sides[0].call(self.modules[own], call.args, call.kwargs).outputs
         except Exception:  # another signature, or whatever the port raises
             return math.inf
-        return _difference(outputs, call)
+        return _difference(outputs, call.output)
 
     def same_calls(self, paths: Sequence[str]) -> bool:
         """Whether modules of the reference, one in another, get and give the same: each but one only passes on."""
@@ -128,9 +131,30 @@ class Trial:
         except Exception:
             return {}
 
+    def apart(self, mine: Call, other: str) -> float:
+        """Relative L2 between what a module of the port gave in a run and what the reference's gave, but for axes of 1."""
+        return _difference(_as(mine.output, self.calls[other].output), self.calls[other].output)
 
-def _difference(outputs: Sequence[np.ndarray], call: Call) -> float:
-    expected = leaves(call.output, np.ndarray)
+    def agreeing(self, pairs: Mapping[str, str]) -> int:
+        """How many modules, reference path -> port path, got the same in a run of the whole port, and how many gave the same."""
+        ours = self.calls_of_port()
+        both = [(ours[own], self.calls[other]) for other, own in pairs.items() if own in ours and other in self.calls]
+        values = [(part(mine), part(theirs)) for mine, theirs in both for part in (_given, lambda call: call.output)]
+        return sum(_difference(_as(mine, theirs), theirs) <= AGREE for mine, theirs in values)
+
+
+def _given(call: Call) -> tuple:
+    return call.args, call.kwargs
+
+
+def _as(mine: Any, theirs: Any) -> list[np.ndarray]:
+    """Arrays of the port in the shapes of the reference's, where they differ in axes of 1 alone."""
+    pairs = zip(leaves(mine, np.ndarray), leaves(theirs, np.ndarray), strict=False)
+    return [a.reshape(b.shape) if plain(a.shape) == plain(b.shape) else a for a, b in pairs]
+
+
+def _difference(outputs: Sequence[np.ndarray], output: Any) -> float:
+    expected = leaves(output, np.ndarray)
     if not outputs or len(outputs) < min(len(expected), 1) or outputs[0].shape != expected[0].shape:
         return math.inf
     pairs = [(a, b) for a, b in zip(outputs, expected, strict=False) if a.shape == b.shape and b.dtype.kind == "f"]
@@ -162,20 +186,15 @@ def confirmed(
     trial.load(found.paths, found.links)
     if trial.error("", "") > AGREE:
         _try_forms(trial, found, containers, fixed[1], end)
-        _try_layouts(trial, found, fixed[1], end)
+        _try_layouts(trial, found, containers, fixed[1], end)
         if trial.error("", "") > AGREE:
             _try_exchanges(trial, found, fixed[0], end)
     found.agrees = trial.error("", "") <= AGREE
     ours = trial.calls_of_port()
     for other, own in (containers | found.paths).items() if ours else ():
-        if (own in ours) != (other in trial.calls):
+        alone = (own in ours) != (other in trial.calls)
+        if alone or (found.agrees and own in ours and trial.apart(ours[own], other) > AGREE):
             found.apart.add(other)
-        elif found.agrees and own in ours:
-            given = leaves(ours[own].output, np.ndarray)
-            expected = leaves(trial.calls[other].output, np.ndarray)
-            given = [a.reshape(b.shape) if plain(a.shape) == plain(b.shape) else a for a, b in zip(given, expected, strict=False)]
-            if _difference(given, trial.calls[other]) > AGREE:
-                found.apart.add(other)
     return found
 
 
@@ -214,36 +233,55 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
             found.links[place] = link
 
 
-def _try_layouts(trial: Trial, found: Confirmed, fixed: Sequence[Link], end: float) -> None:
-    """Choose how matrices lie: square ones of a module's own as they are or transposed, kernels in a linear layer channels last."""
+def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
+    """Choose how matrices lie: square ones of a module's own as they are or transposed, kernels in a linear layer channels last.
+
+    A choice is right where a module around the matrices then agrees, or where more modules of the port get or give the same.
+    It is not enough that the outputs differ less: beside a mistake of the port a wrong choice may do that.
+    """
     shapes = [{entry.canonical: entry.shape for entry in entries} for entries in trial.entries]
-    either: dict[int, str] = {}
+    turns: dict[int, str] = {}
     for place, link in enumerate(found.links):
         if link in fixed or len(link.port) != 1 or len(link.reference) != 1:
             continue
         mine, theirs = shapes[0][link.port[0]], shapes[1][link.reference[0]]
         if mine == theirs and len(mine) == 2 and mine[0] == mine[1]:
-            either[place] = "transposed"
+            turns[place] = "transposed"
         elif same_kernels(mine, theirs) and not link.transposed:
-            either[place] = "channels_last"
-    least = trial.error("", "")
-    attempts = [list(either), *([place] for place in either)] if len(either) > 1 else [[place] for place in either]
-    for places in attempts:
-        if least <= AGREE or time.monotonic() > end:
-            return
-        before = list(found.links)
+            turns[place] = "channels_last"
+    together: dict[tuple[str, str], list[int]] = {}
+    for place in turns:
+        for own, other in _around([found.links[place]], containers, trial):
+            if math.isfinite(trial.error(own, other)):
+                together.setdefault((own, other), []).append(place)
+                break
+    for around, places in together.items():
+        _turned(trial, found, around, {place: turns[place] for place in places}, containers | found.paths, end)
+
+
+def _turned(
+    trial: Trial, found: Confirmed, around: tuple[str, str], turns: Mapping[int, str], pairs: Mapping[str, str], end: float
+) -> None:
+    """Turn those matrices of a module that are to be turned. Around those of the whole model itself no mistake can be left out."""
+    least = MUCH_LESS if around == ("", "") else 0.0
+
+    def turned(places: Iterable[int]) -> tuple[list[Link], float, int]:
+        links = list(found.links)
         for place in places:
-            link = found.links[place]
-            if either[place] == "transposed":
-                found.links[place] = replace(link, transposed=not link.transposed)
-            else:
-                found.links[place] = replace(link, channels_last=not link.channels_last)
-        trial.load_links(found.links)
-        if (error := trial.error("", "")) < least:
-            least = error
-        else:
-            found.links = before
-            trial.load_links(before)
+            links[place] = replace(links[place], **{turns[place]: not getattr(links[place], turns[place])})
+        trial.load_links(links)
+        return links, trial.error(*around), trial.agreeing(pairs)
+
+    counts = range(2, len(turns) + 1) if len(turns) <= MATRICES else [len(turns)]
+    several = [places for count in counts for places in itertools.combinations(turns, count)]
+    _, error, agreeing = turned([])
+    for places in [*((place,) for place in turns), *several]:
+        if error <= AGREE or time.monotonic() > end:
+            break
+        links, now, agree = turned(places)
+        if now <= AGREE or agree > agreeing or (agree >= agreeing and now < least * error):
+            found.links, error, agreeing = links, now, agree
+    trial.load_links(found.links)
 
 
 def _around(links: Sequence[Link], containers: Mapping[str, str], trial: Trial) -> Iterator[tuple[str, str]]:
@@ -347,7 +385,7 @@ class _Attempt:
         finally:
             for handle in handles:
                 handle.remove()
-        return _difference(outputs, self.trial.calls[""]) <= AGREE
+        return _difference(outputs, self.trial.calls[""].output) <= AGREE
 
     def _choosing(self, own: str) -> Callable[[Module, tuple], None]:
         def choose(_module: Module, args: tuple) -> None:
