@@ -263,6 +263,9 @@ def _swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             right = _arrays(pair, other)
             theirs = [next(v for v in one.inputs if pair.agree(v, value)) for value in other.inputs]
             words = f"{_title(one)} of {_listed(pair, one.inputs)} in this order, expected {_listed(pair, theirs)}"
+            if len({_operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
+                order = ", ".join(str(one.inputs.index(value) + 1) for value in theirs)
+                words = f"{_title(one)} of {len(theirs)} tensors, expected in the order {order}"
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
@@ -304,7 +307,7 @@ def _operand(pair: Aligned, one: Operation) -> Iterator[Proposal]:
 def _missing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     """The same operation, on what further calls make of the value first."""
     for other in _waiting(pair):
-        wrong = _unlike(pair, one, other)
+        wrong = _but_for_turned(pair, one, _unlike(pair, one, other) or [])
         if not wrong:
             continue
         chains = [_chain(pair, theirs) for _, theirs in wrong]
@@ -394,6 +397,29 @@ def _unlike(pair: Aligned, one: Operation, other: Operation) -> list[tuple[int, 
         wrong = [(a, b) for a, b in zip(one.inputs, order, strict=True) if not pair.agree(a, b)]
         best = wrong if best is None or len(wrong) < len(best) else best
     return best
+
+
+def _but_for_turned(pair: Aligned, one: Operation, wrong: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without the matrices that the product turns itself (``transpose_y=True``), and that the reference has turned before."""
+    if one.name != "matmul" or len(one.inputs) != 2:
+        return wrong
+    given = [pair.ours.values[value] for value in one.inputs]
+    made = pair.ours.values[one.outputs[0]]
+    for turns in ((False, True), (True, False), (True, True)):
+        first, second = (
+            array.swapaxes(-1, -2) if turn and array.ndim > 1 else array for array, turn in zip(given, turns, strict=True)
+        )
+        if first.shape[-1] != second.shape[max(second.ndim - 2, 0)]:
+            continue
+        product = np.matmul(first, second)
+        if equal(product, made):
+            turned = {value for value, turn in zip(one.inputs, turns, strict=True) if turn}
+            return [
+                (mine, theirs)
+                for mine, theirs in wrong
+                if mine not in turned or not equal(pair.ours.values[mine].swapaxes(-1, -2), pair.theirs.values[theirs])
+            ]
+    return wrong
 
 
 def _chain(pair: Aligned, value: int) -> list[Operation]:
