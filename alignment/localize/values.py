@@ -256,7 +256,7 @@ def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], 
                 together.setdefault((own, other), []).append(place)
                 break
     for around, places in together.items():
-        _turned(trial, found, around, {place: turns[place] for place in places}, containers | found.paths, end)
+        _turned(trial, found, around, {place: turns[place] for place in places}, {**containers, **found.paths}, end)
 
 
 def _turned(
@@ -268,7 +268,11 @@ def _turned(
     def turned(places: Iterable[int]) -> tuple[list[Link], float, int]:
         links = list(found.links)
         for place in places:
-            links[place] = replace(links[place], **{turns[place]: not getattr(links[place], turns[place])})
+            link = links[place]
+            if turns[place] == "transposed":
+                links[place] = replace(link, transposed=not link.transposed)
+            else:
+                links[place] = replace(link, channels_last=not link.channels_last)
         trial.load_links(links)
         return links, trial.error(*around), trial.agreeing(pairs)
 
