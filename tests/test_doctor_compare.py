@@ -133,6 +133,12 @@ def test_a_difference_of_the_update_is_found_at_the_second_loss(trained, name):
     assert said(trained(), trained(**{name: (SECOND_NOW | SECOND)[name]}), same_start=True) == f"the runs part at {parting}"
 
 
+def test_another_number_of_pictures_an_update_is_found(trained):
+    """A double batch, and half a batch twice an update, which is a whole one again."""
+    assert problems(trained(), trained(batch_size=8))["compare.pictures"][0] == "update 1: 4 and 8"
+    assert verdicts(trained(), trained(batch_size=2, accumulate=2, lr=0.002))["compare.pictures"] is Verdict.NONE
+
+
 @pytest.mark.slow
 def test_another_momentum_is_found_at_the_third_loss(trained):
     """It has no part in the first update."""

@@ -30,6 +30,7 @@ from mobilenetv3_common.weights import State, as_paddle, as_torch, is_statistic
 MicroBatch = tuple[Batch, int]  # pictures and labels, and how many pictures were skipped
 UPDATES = 3
 MOVED = 2  # times that the own framework computes again from weights that are moved by one ulp
+MOVED_AT_MOST = 16  # where these do not tell whether a difference is rounding
 
 # Optimizer -> the name of each tensor of its state in torch -> that in Paddle.
 STATES = {
@@ -75,6 +76,7 @@ class ContinuedSubject:
         names: of its framework and of the other one.
         own, other: their updates.
         moved: the own framework's again, from weights moved by one ulp: what they differ by is rounding.
+        move_again: makes one more of ``moved``; takes its number.
     """
 
     path: Path
@@ -84,6 +86,22 @@ class ContinuedSubject:
     own: list[Made]
     other: list[Made]
     moved: list[list[Made]]
+    move_again: Callable[[int], list[Made]]
+
+    def alike(self, place: int) -> Iterator[Made]:
+        """What the own framework makes of an update: of the same weights, then of weights one ulp away, more and more of them.
+
+        A ReLU whose input is 0 but for rounding lets a gradient through or not: where the other framework's rounding falls on the
+        other side of it, its gradients are near one of these, and not near the first.
+
+        Args:
+            place: of the update, from 0.
+        """
+        yield self.own[place]
+        for number in range(MOVED_AT_MOST):
+            if number == len(self.moved):
+                self.moved.append(self.move_again(number))
+            yield self.moved[number][place]
 
 
 class _Recorder(Observer):
@@ -148,8 +166,12 @@ def continued(path: str | Path, frameworks: Mapping[str, Framework], given: Mapp
     own = of(name, checkpoint)
     if not own:
         raise UserError(f"{path} is the end of its run, after which no update comes: give an earlier one of its folder")
-    moved = [of(name, checkpoint, own, functools.partial(_one_ulp, seed=seed)) for seed in range(MOVED)]
-    return ContinuedSubject(path, config, int(checkpoint.meta["update"]), (name, other), own, of(other, crossed, own), moved)
+
+    def again(number: int) -> list[Made]:
+        return of(name, checkpoint, own, functools.partial(_one_ulp, seed=number))
+
+    moved = [again(number) for number in range(MOVED)]
+    return ContinuedSubject(path, config, int(checkpoint.meta["update"]), (name, other), own, of(other, crossed, own), moved, again)
 
 
 def _config(checkpoint: Checkpoint, path: Path, given: Mapping[str, Any]) -> tuple[str, TrainConfig]:

@@ -69,23 +69,59 @@ def loss(subject: ContinuedSubject) -> Outcome:
     "compare.from_gradients",
     "002 phenomenon",
     "004 model",
-    measures="all gradients on equal weights and pictures, relative to their norm",
+    measures="the gradient of every parameter on equal weights and pictures, against what one ulp of the weights makes of it",
     fix="the backward pass differs though the loss does not: frozen or detached parts, a layer's gradient; align step 5 (backward)",
 )
 def gradients(subject: ContinuedSubject) -> Outcome:
     names = set(subject.own[0].gradients) ^ set(subject.other[0].gradients)
     if names:
         return judged(sorted(names), f"{len(names)} parameters get a gradient in one framework alone", "")
-    outcome = _by_update(subject, lambda made, own: _distance(made.gradients, own.gradients), LEAST_GRADIENT)
-    return outcome if not outcome.where else judged([*outcome.where, *_largest(subject)], outcome.measured, "")
+    floors = _floors(subject)
+    where, apart = [], []
+    for place, other in enumerate(subject.other):
+        beyond, distance = _nearest(subject, place, other.gradients, floors)
+        apart.append(distance)
+        where += [f"update {subject.at + place + 1}: {name}: {said}" for name, said in beyond]
+    return _said(where, f"{_listed(apart)} of their norm apart")
 
 
-def _largest(subject: ContinuedSubject) -> list[str]:
-    """The tensors that make most of the gradients' difference at the first update at which there is one."""
-    own, other = subject.own[0].gradients, subject.other[0].gradients
-    apart = {name: float(np.linalg.norm(other[name].astype(np.float64) - array)) for name, array in own.items()}
-    worst = sorted(apart, key=lambda name: -apart[name])[:4]
-    return [f"{name}: {apart[name]:.2g}, of a norm of {float(np.linalg.norm(own[name])):.2g}" for name in worst]
+def _floors(subject: ContinuedSubject) -> dict[str, float]:
+    """Parameter -> what one ulp of the weights makes of its gradient, relative to its norm: the median over updates and moves.
+
+    Not the largest: where a ReLU's input passes 0 within an ulp, that one is many times what rounding makes.
+    """
+    runs = [
+        {name: _relative(moved.gradients[name], array) for name, array in own.gradients.items()}
+        for run in subject.moved
+        for own, moved in zip(subject.own, run, strict=True)
+    ]
+    return {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
+
+
+def _nearest(
+    subject: ContinuedSubject, place: int, gradients: State, floors: dict[str, float]
+) -> tuple[list[tuple[str, str]], float]:
+    """The distance to what the own framework makes of weights within an ulp, and the parameters that are beyond it, worst first."""
+    found: list[tuple[float, list[tuple[str, str]]]] = []
+    for own in subject.alike(place):
+        apart = {name: _relative(array, own.gradients[name]) for name, array in gradients.items()}
+        allowed = {name: max(LEAST_GRADIENT, ABOVE_ROUNDING * floors[name]) for name in apart}
+        beyond = sorted((name for name in apart if not apart[name] <= allowed[name]), key=lambda name: -apart[name] / allowed[name])
+        found.append(
+            (
+                _distance(gradients, own.gradients),
+                [(name, f"{apart[name]:.1e} of its norm apart, {floors[name]:.0e} is rounding") for name in beyond],
+            )
+        )
+        if not beyond:
+            break
+    distance, beyond_nearest = min(found, key=lambda one: (len(one[1]) > 0, one[0]))
+    return beyond_nearest, distance
+
+
+def _relative(a: np.ndarray, b: np.ndarray) -> float:
+    norm = float(np.linalg.norm(b.astype(np.float64)))
+    return float(np.linalg.norm(a.astype(np.float64) - b)) / max(norm, 1e-30)
 
 
 @check(
