@@ -79,13 +79,21 @@ def text(examination: Examination) -> str:
     lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in [*widths, 8]))
     for one in examination.problems:
-        lines += ["", f"{one.check.id}: {one.outcome.measured}"]
-        lines += [f"  {place}" for place in one.outcome.where[:SHOWN]]
-        if len(one.outcome.where) > SHOWN:
-            lines.append(f"  ... and {len(one.outcome.where) - SHOWN} more")
-        lines.append(f"  what to do: {one.check.fix}")
+        lines += ["", *problem(one)]
     notes = [f"note: {line}" for line in examination.notes]
     return "\n".join([*lines, "", *notes, examination.verdict()])
+
+
+def problem(finding: Finding) -> list[str]:
+    """A problem as the terminal shows it: what was measured, its places, and what to do."""
+    places, rest = finding.outcome.where[:SHOWN], len(finding.outcome.where) - SHOWN
+    more = [f"  ... and {rest} more"] if rest > 0 else []
+    return [
+        f"{finding.check.id}: {finding.outcome.measured}",
+        *(f"  {place}" for place in places),
+        *more,
+        f"  what to do: {finding.check.fix}",
+    ]
 
 
 def as_json(examination: Examination) -> dict[str, Any]:

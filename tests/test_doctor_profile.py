@@ -81,6 +81,32 @@ def test_a_run_is_measured_and_written(framework, tmp_path, capsys):
     assert "Transforms" in files["html"].read_text()
 
 
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+def test_the_loaders_queue_is_full_where_updates_are_slow_and_empty_where_pictures_are(framework):
+    module = importlib.import_module(f"mobilenetv3_{framework}.train.framework")
+
+    def slowed(pictures, updates):
+        class Slow(module.ImageDataset):
+            def decode(self, path):
+                time.sleep(pictures)
+                return super().decode(path)
+
+        class Guard(module.Guard):
+            def __init__(self, *args):
+                time.sleep(updates)
+                super().__init__(*args)
+
+        changed = types.SimpleNamespace(**{**vars(module), "ImageDataset": Slow, "Guard": Guard})
+        with module.started("cpu") as ranks:
+            return measure(changed, TrainConfig(**{**SMALL, "workers": 1, "framework": framework}), ranks, 3)
+
+    starved, fed = slowed(0.03, 0.0), slowed(0.0, 0.15)
+    assert starved.room == fed.room > 0 and len(starved.ready) == len(fed.ready) == 3
+    assert np.median(starved.ready) == 0 and np.median(fed.ready) >= fed.room - 1
+    (told,) = [one.outcome.measured for one in examine(checks, starved) if one.check.id == "profile.data_wait"]
+    assert told.endswith(f"with 1 worker(s), which have 0 of {starved.room} batches ready")
+
+
 @pytest.mark.slow
 def test_a_slow_decoder_is_found_with_a_recommendation(monkeypatch):
     monkeypatch.setattr(subject, "SAMPLES", 4)

@@ -10,7 +10,9 @@ import paddle
 import torch
 
 from doctor.watch import Watch
+from tests import recorder
 
+recorder.record()
 Mistakes = frozenset[str]
 CLASSES, BATCH = 4, 8
 ONE_COLUMN = ("broadcast", "regression", "discriminator")  # the second and third are sound

@@ -43,6 +43,42 @@ class Group:
         return self.add(np.asarray(values, dtype=np.float64))
 
 
+Fullness = Callable[[], tuple[int, int] | None]  # batches that are ready, and room for how many; None without worker processes
+
+
+class NotedLoader:
+    """Notes the iterator of a framework's DataLoader, which tells nobody how full its queue is.
+
+    Args:
+        loader: the framework's class.
+        queue: of an iterator with worker processes: batches that are ready, and room for how many.
+    """
+
+    def __init__(self, loader: Any, queue: Callable[[Any], tuple[int, int]]) -> None:
+        self.loader, self.queue = loader, queue
+        self.last: Any = None
+
+    def __enter__(self) -> Fullness:
+        self.own = self.loader.__iter__
+
+        def begin(loader: Any) -> Any:
+            self.last = self.own(loader)
+            return self.last
+
+        self.loader.__iter__ = begin
+        return self.fullness
+
+    def __exit__(self, *_error: object) -> None:
+        self.loader.__iter__ = self.own
+        self.last = None
+
+    def fullness(self) -> tuple[int, int] | None:
+        try:
+            return self.queue(self.last)
+        except (AttributeError, NotImplementedError):  # no workers, or a system or version that does not tell it
+            return None
+
+
 @dataclass(frozen=True)
 class Held:
     """What an optimizer holds.
@@ -98,6 +134,9 @@ class Probe(Protocol):
 
     def profiled(self, trace: Path) -> contextlib.AbstractContextManager[None]:
         """Inside the block the framework's own profiler runs; it then writes a Chrome trace."""
+
+    def loader(self) -> contextlib.AbstractContextManager[Fullness]:
+        """Inside the block, how full the queue of the loader is that began there last."""
 
     def device_mib(self) -> float:
         """Memory that the framework has allocated on a GPU, in MiB; 0 on a CPU."""

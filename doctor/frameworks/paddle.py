@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
 import paddle.profiler as profiling
 
-from doctor.frameworks.base import SAMPLED, Group, Held
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
@@ -97,9 +98,18 @@ class Paddle:
         profiler.stop()
         profiler.export(str(trace), format="json")
 
+    def loader(self) -> contextlib.AbstractContextManager[Fullness]:
+        return NotedLoader(paddle.io.DataLoader, _queue)
+
     def device_mib(self) -> float:
         on_gpu = paddle.device.get_device().startswith("gpu")
         return paddle.device.cuda.memory_allocated() / 2**20 if on_gpu else 0.0
+
+
+def _queue(iterator: Any) -> tuple[int, int]:
+    """Batches that were asked for and not given yet, but for those that the workers still have."""
+    worked_on = sum(len(task) == 1 for task in list(iterator._task_infos.values())) - iterator._data_queue.qsize()
+    return iterator._batches_outstanding - worked_on, iterator._outstanding_capacity
 
 
 def _dense(tensor: paddle.Tensor) -> paddle.Tensor:

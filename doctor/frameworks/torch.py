@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from doctor.frameworks.base import SAMPLED, Group, Held
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
@@ -88,8 +89,17 @@ class Torch:
             yield
         profiler.export_chrome_trace(str(trace))
 
+    def loader(self) -> contextlib.AbstractContextManager[Fullness]:
+        return NotedLoader(torch.utils.data.DataLoader, _queue)
+
     def device_mib(self) -> float:
         return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+
+
+def _queue(iterator: Any) -> tuple[int, int]:
+    """Batches that came, in the queue or out of their order."""
+    out_of_order = sum(len(task) == 2 for task in list(iterator._task_info.values()))
+    return iterator._data_queue.qsize() + out_of_order, iterator._num_workers * iterator._prefetch_factor
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

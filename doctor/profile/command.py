@@ -77,6 +77,7 @@ def facts(profile: Profile) -> dict[str, Any]:
         "seconds_an_update": profile.whole,
         "phases": {name: profile.typical(name) for name in PHASES},
         "memory_mib": profile.memory,
+        "loader_queue": {"ready": profile.ready, "room": profile.room},
         "seconds_a_picture": profile.picture,
         "transforms": profile.transforms,
         "operators": [{**vars(one), "share": one.seconds / total} for one in profile.operators],

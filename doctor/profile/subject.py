@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from doctor.frameworks import probe_of
+from doctor.frameworks.base import Fullness
 from doctor.profile.trace import Operator, operators
 from doctor.watch.watch import resident_mib
 from mobilenetv3_common.framework import Builder, Framework
@@ -43,6 +44,8 @@ class Profile:
         picture: seconds a picture, in all, in one process.
         memory: of the process and the GPU after each measured update, MiB.
         processors: of this machine.
+        ready: batches that the loader's workers had ready when each measured update asked for its own; empty without workers.
+        room: for how many they have room.
     """
 
     config: TrainConfig
@@ -52,6 +55,8 @@ class Profile:
     picture: float = 0.0
     memory: list[float] = field(default_factory=list)
     processors: int = 1
+    ready: list[int] = field(default_factory=list)
+    room: int = 0
 
     def typical(self, phase: str) -> float:
         """The median of a phase."""
@@ -121,8 +126,9 @@ def measure(
     run.observer = clock
     run.train_mode()
     batches = micro_batches(run)
-    for number in range(WARM + updates):
-        _one(run, batches, clock, profile if number >= WARM else None)
+    with clock.probe.loader() as fullness:
+        for number in range(WARM + updates):
+            _one(run, batches, clock, fullness, profile if number >= WARM else None)
     clock.remove()
     run.observer = Observer()
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +142,8 @@ def measure(
     return profile
 
 
-def _one(run: Run, batches: Iterator, clock: _Clock, profile: Profile | None) -> None:
+def _one(run: Run, batches: Iterator, clock: _Clock, fullness: Fullness, profile: Profile | None) -> None:
+    queue = fullness()
     start = clock.now()
     gathered = [next(batches) for _ in range(run.config.accumulate)]
     ready, clock.forward = clock.now(), 0.0
@@ -148,6 +155,9 @@ def _one(run: Run, batches: Iterator, clock: _Clock, profile: Profile | None) ->
     parts = (ready - start, clock.forward, backward, clock.update_done - clock.backward_done, end - clock.update_done)
     for name, seconds in zip(PHASES, parts, strict=True):
         profile.phases[name].append(seconds)
+    if queue is not None:
+        profile.ready.append(queue[0])
+        profile.room = queue[1]
     profile.memory.append(resident_mib() + clock.probe.device_mib())
 
 

@@ -21,6 +21,7 @@ GROWTH = 1.0  # MiB with every update
 def data_wait(profile: Profile) -> Outcome:
     share, seconds = profile.share("data wait"), profile.typical("data wait")
     said = f"{seconds * 1e3:.1f} ms, {share:.0%} of an update, with {profile.config.workers} worker(s)"
+    said += f", which have {np.median(profile.ready):g} of {profile.room} batches ready" if profile.ready else ""
     return found(said, ["data wait"]) if share > WAIT else nothing(said)
 
 
