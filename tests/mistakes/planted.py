@@ -131,7 +131,7 @@ MISTAKES = (
     *_of("check", "configuration", [
         ("too_long_a_schedule", "the schedule outlasts the run", SEED + "004 lr", "check.schedule"),
         ("average_of_the_start", "a moving average that outlasts the run", TIMM, "check.average"),
-        ("clipped_to_nothing", "gradients are clipped to a millionth", SEED + "002 mp.02", "check.clipping"),
+        ("clipped_to_nothing", "gradients are clipped to a millionth", SEED + "002 hp.01", "check.clipping"),
         ("half_never_seen", "the last batch is left out, with half of an epoch", TORCH_DDP, "check.unseen"),
         ("never_lowered", "the steps of the schedule lie behind the run's end", SEED + "004 lr", "check.schedule"),
         ("momentum_of_the_other", "momentum of normalisation from the other framework", SEED + "001 module 1", "check.statistics"),

@@ -101,7 +101,7 @@ def _order(subject: RunSubject, epoch: int) -> list[int]:
 @check(
     "check.augmentation",
     "004 data",
-    "002 dp.02",
+    "002 dp.03",
     measures="one training picture in three epochs",
     fix="draw the random parameters anew in each epoch and worker: a generator that each worker seeds alike repeats itself",
 )

@@ -86,7 +86,7 @@ def average(subject: RunSubject) -> Outcome:
 
 @check(
     "check.clipping",
-    "002 mp.02",
+    "002 hp.01",
     measures="the norm of the first gradients against the one that they are clipped to",
     fix="set clip_norm near the norms of healthy updates (about 1 to 10): below that it takes the place of the learning rate",
 )

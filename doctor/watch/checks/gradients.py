@@ -106,6 +106,7 @@ def equal_units(seen: Seen) -> Outcome:
     "watch.finite",
     "002 mp.01",
     "004 training",
+    "001 training 3",
     measures="losses since the last look, and the gradients",
     fix="lower the learning rate, clip the gradients, or scale the loss; look at the named tensor's layer first",
 )
@@ -121,6 +122,7 @@ def finite(seen: Seen) -> Outcome:
 @check(
     "watch.scale",
     "002 mp.01",
+    "002 mp.02",
     "004 training",
     measures="the loss scale, and how often gradients are not finite",
     fix="call the scaler's update after each step; a scale that falls without end means that the run itself overflows",

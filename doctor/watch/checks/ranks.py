@@ -31,7 +31,6 @@ def _judged(seen: Seen, figure: str, problem: str, sound: str) -> Outcome:
 
 @check(
     "watch.rank_start",
-    "001 training 1",
     "003 ranks",
     measures="the weights of all ranks before their first update",
     fix="begin from one seed or one file on every rank, or broadcast rank 0's weights",
@@ -45,7 +44,7 @@ def start(seen: Seen) -> Outcome:
 
 @check(
     "watch.rank_gradients",
-    "001 training 1",
+    "001 module 5",
     "003 ranks",
     measures="the gradients of all ranks before the update",
     fix="train through the wrapper (DistributedDataParallel, DataParallel), not the model inside; let the last pass synchronise",
@@ -56,7 +55,6 @@ def gradients(seen: Seen) -> Outcome:
 
 @check(
     "watch.rank_weights",
-    "001 training 1",
     "003 ranks",
     measures="the weights of all ranks after the update",
     fix="look for what one rank alone does: an optimizer or a rate of its own, a load, a clipping with its own norm",
@@ -71,7 +69,7 @@ def weights(seen: Seen) -> Outcome:
 
 @check(
     "watch.rank_statistics",
-    "001 module 1",
+    "001 module 2",
     "003 ranks",
     measures="statistics of normalisation on all ranks, where they are computed together",
     fix="use synchronised normalisation for every such layer, with all ranks in its group",
@@ -95,7 +93,7 @@ def rate(seen: Seen) -> Outcome:
 
 @check(
     "watch.rank_data",
-    "001 data 7",
+    "002 dp.05",
     "003 ranks",
     measures="the pictures of all ranks in the same update",
     fix="give each rank its share: DistributedSampler in torch, DistributedBatchSampler in Paddle",
