@@ -341,6 +341,18 @@ def test_an_order_that_few_pictures_repeat_by_chance_is_no_problem(few, tmp_path
     assert problems("ref", **settings)["check.order"] == ("epochs 0 and 4",)
 
 
+def test_one_picture_many_times_has_no_order(few, tmp_path):
+    (tmp_path / "train").symlink_to(LITE_DATA / "train")
+    for split in ("train", "val"):
+        (tmp_path / f"{split}_list.txt").write_text("".join(f"train/cat/cat_{n % 2}.JPEG {n}\n" for n in range(4)))
+    settings = {"data_path": str(tmp_path), "batch_size": 4, "repeat_augment": 4}
+    assert outcomes("ref", **settings)["check.order"].verdict is Verdict.NOT_APPLICABLE
+
+
+def test_further_views_in_evaluation_are_no_problem(few):
+    assert outcomes("ref", tta="flip")["check.evaluation_pictures"].verdict is Verdict.NONE
+
+
 def test_a_learning_rate_far_off_is_found():
     assert "check.overfit" in problems("ref", lr=1e-9)
 

@@ -139,6 +139,27 @@ def test_another_number_of_pictures_an_update_is_found(trained):
     assert verdicts(trained(), trained(batch_size=2, accumulate=2, lr=0.002))["compare.pictures"] is Verdict.NONE
 
 
+def test_what_is_evaluated_and_written_besides_is_no_difference(trained, tmp_path):
+    """Evaluations of the weights themselves are no updates, and no setting of theirs changes what is learnt."""
+    averaged = {"ema_decay": 0.5}
+    more = trained(**averaged, eval_raw=True, keep_best=2, check_data=True, picture_cache=str(tmp_path / "cache"))
+    assert (more / "eval_raw.csv").is_file()
+    assert problems(trained(**averaged), more) == {}
+    assert [entry.lr for entry in read_run(more).entries] == [entry.lr for entry in read_run(trained(**averaged)).entries]
+
+
+def test_updates_that_are_counted_from_0_are_judged_by_their_number(tmp_path):
+    def log(name, losses):
+        lines = [json.dumps({"update": number, "loss": loss, "lr": float("nan")}) for number, loss in enumerate(losses)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        return tmp_path / name
+
+    one, other = log("a.jsonl", [3.0, 2.0, 1.5, 1.2]), log("b.jsonl", [3.0, 2.2, 1.5, 1.2])
+    assert set(problems(one, other, same_start=True)) == {"compare.first_loss"}
+    spoilt = log("c.jsonl", [3.0, 2.0, float("nan"), 1.2])
+    assert "compare.finite" in problems(one, one, [spoilt])
+
+
 @pytest.mark.slow
 def test_another_momentum_is_found_at_the_third_loss(trained):
     """It has no part in the first update."""

@@ -183,9 +183,10 @@ def _json_lines(file: Path, lines: list[str]) -> RunLog:
     for line in lines:
         try:
             told = json.loads(line)
-            if told.get("kind", "train") == "eval":
+            kind = told.get("kind", "train")
+            if kind == "eval":
                 evaluations.append(Evaluation(int(told["epoch"]) + 1, float(told["top1"]), int(told["samples"])))
-            else:
+            elif not str(kind).startswith("eval"):  # eval_raw is an evaluation, too, of weights that are not the run's result
                 numbers = {name: float(told[name]) for name in ("loss", "lr", "top1") if told.get(name) is not None}
                 epoch, pictures = told.get("epoch"), told.get("avg_samples")
                 entries.append(

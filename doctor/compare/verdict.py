@@ -67,5 +67,7 @@ def other_rates(subject: RunsSubject) -> list[tuple[Entry, Entry]]:
 
 def _same_rate(a: Entry, b: Entry) -> bool:
     assert a.lr is not None and b.lr is not None
+    if math.isnan(a.lr) and math.isnan(b.lr):
+        return True
     allowed = a.lr_rounding + b.lr_rounding + 1e-6 * max(abs(a.lr), abs(b.lr))
     return math.isclose(a.lr, b.lr, rel_tol=0, abs_tol=allowed + 1e-12)

@@ -43,7 +43,9 @@ def schedule(subject: RunSubject) -> Outcome:
         where.append(f"the largest rate is {rates.max():.4g}, the configured one {base:.4g}")
     elif config.lr_schedule == "cosine" and len(rates) >= 20 and rates[-1] > config.lr_min + 0.1 * base:
         where.append(f"the cosine ends at {rates[-1]:.4g} and not near {config.lr_min:g}: it is longer than the run")
-    elif config.lr_schedule == "step" and config.lr_step_epochs < config.epochs and rates[-1] >= rates.max():
+    elif (
+        config.lr_schedule == "step" and config.lr_step_epochs < config.epochs and rates[-1] >= rates.max() and config.lr_gamma < 1
+    ):
         where.append("the rate never steps down")
     elif config.lr_schedule != "constant" and len(rates) >= FEW_UPDATES and _never_falls(rates) and config.lr_gamma < 1:
         where.append(

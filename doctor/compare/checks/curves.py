@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from doctor.compare.logs import MEAN
+from doctor.compare.logs import MEAN, Entry
 from doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 
@@ -22,6 +22,11 @@ def _no_start(subject: RunsSubject, update: int) -> Outcome | None:
     return None
 
 
+def _at(subject: RunsSubject, update: int) -> tuple[Entry, Entry]:
+    """The lines of an update that both have; logs that count from 0 have an update before the first."""
+    return next(pair for pair in subject.losses if pair[0].update == update)
+
+
 @check(
     "compare.first_loss",
     "002 phenomenon",
@@ -33,7 +38,7 @@ def _no_start(subject: RunsSubject, update: int) -> Outcome | None:
 def first_loss(subject: RunsSubject) -> Outcome:
     if (reason := _no_start(subject, 1)) is not None:
         return reason
-    a, b = subject.losses[0]
+    a, b = _at(subject, 1)
     apart, allowed = relative(a.loss, b.loss), subject.limit + rounding(a, b)
     said = f"{a.loss:.6g} and {b.loss:.6g}, relative difference {apart:.1e}; rounding makes up to {allowed:.1e}"
     return judged(["update 1"] if apart > allowed else [], said, said)
@@ -51,7 +56,7 @@ def second_loss(subject: RunsSubject) -> Outcome:
     for update in (1, 2):
         if (reason := _no_start(subject, update)) is not None:
             return reason
-    (a, b), (c, d) = subject.losses[:2]
+    (a, b), (c, d) = _at(subject, 1), _at(subject, 2)
     if relative(a.loss, b.loss) > subject.limit + rounding(a, b):
         return not_applicable("the first loss differs already")
     apart, allowed = relative(c.loss, d.loss), SECOND_LOSS * subject.limit + 2 * rounding(c, d)
@@ -98,7 +103,7 @@ def curve(subject: RunsSubject) -> Outcome:
 def finite(subject: RunsSubject) -> Outcome:
     where = [
         f"update {entry.update} of {run.path}: {entry.loss}"
-        for run in (subject.first, subject.second)
+        for run in (subject.first, subject.second, *subject.repeats)
         for entry in run.entries
         if entry.loss is not None and not math.isfinite(entry.loss)
     ]

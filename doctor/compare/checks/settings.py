@@ -9,7 +9,8 @@ from doctor.findings import Outcome, check, judged, not_applicable
 # Where data lies, what is written, and on what: no such setting changes what is learnt.
 WITHOUT_EFFECT = {
     "framework", "data_path", "output_dir", "resume", "workers", "device", "threads", "print_every", "save_every", "keep",
-    "eval_every", "check_every", "seed",
+    "eval_every", "eval_raw", "check_every", "check_data", "picture_cache", "picture_cache_gb", "rank_timeout", "log_to",
+    "keep_best", "new_data", "seed",
 }  # fmt: skip
 
 
