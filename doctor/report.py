@@ -80,6 +80,8 @@ def text(examination: Examination) -> str:
     lines.insert(1, "  ".join("-" * width for width in [*widths, 8]))
     for one in examination.problems:
         lines += ["", *problem(one)]
+    if examination.problems:
+        lines += ["", "what a check means, an example and how to fix it: docs/checks/NAME.md, in Chinese docs/checks/zh/NAME.md"]
     notes = [f"note: {line}" for line in examination.notes]
     return "\n".join([*lines, "", *notes, examination.verdict()])
 

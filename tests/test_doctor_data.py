@@ -20,7 +20,7 @@ from doctor.data.manifest import read as read_manifest
 from doctor.data.measure import GOOD, ROW, measure_files
 from doctor.data.near import pairs, recognisable
 from doctor.data.subject import DataSubject, Expected
-from doctor.findings import Verdict, checks_of, examine
+from doctor.findings import Finding, Verdict, checks_of, examine
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
@@ -256,7 +256,7 @@ def counted(classes, train, val):
 def test_counts_are_held_against_the_published_ones():
     (check,) = [one for one in checks_of(checks) if one.id == "data.published"]
     assert check.run(counted(CIFAR10, [5000] * 10, [1000] * 10)).verdict is Verdict.NONE
-    short = check.run(counted(CIFAR10, [4999] + [5000] * 9, [1000] * 10))
+    short = Finding(check, check.run(counted(CIFAR10, [4999] + [5000] * 9, [1000] * 10))).outcome
     assert short.verdict is Verdict.FOUND
     assert "train: class airplane has 4999 pictures, published 5000" in short.where
     wordnet = [f"n{number:08d}" for number in range(1000)]
