@@ -205,6 +205,7 @@ class ModelSpec:
         small_shape: of one sample where many passes are made (step 5, localisation); ``input_shape`` where None.
         inputs: makes the inputs of a forward pass, (samples, shape of one, generator) -> arrays with the samples as first
             axis; standard normal numbers of ``input_shape`` where None.
+        whole_inputs: whether ``inputs`` gives the same number of rows whatever is asked for: those of a graph are no samples.
         blocks: paths in the reference of the modules whose outputs step 1 compares, in the order of computation; every child
             of the model, or of a part of it that is a plain sequence, where None.
         last_layer: path in the reference of the linear layer whose rows are the classes; None where there is none.
@@ -225,6 +226,7 @@ class ModelSpec:
     input_shape: tuple[int, ...] = (3, 224, 224)
     small_shape: tuple[int, ...] | None = None
     inputs: Callable[[int, tuple[int, ...], np.random.Generator], tuple[np.ndarray, ...]] | None = None
+    whole_inputs: bool = False
     blocks: Callable[[Framework, Module], list[str]] | None = None
     last_layer: str | None = None
     options_of: Callable[[State], Mapping[str, Any]] | None = None

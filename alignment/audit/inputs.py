@@ -32,12 +32,14 @@ class Inputs:
             all divides evenly; None where the reference accepts no other than ``shape``.
         make: makes the arrays in the structure that the model takes; standard normal numbers of the shape where None.
         words: for people.
+        whole: whether ``make`` gives all rows whatever is asked for: those of a graph are no samples.
     """
 
     shape: tuple[int, ...]
     small: tuple[int, ...] | None
     make: Make | None
     words: str
+    whole: bool = False
 
 
 def chosen_inputs(given: str | None, framework: Framework, network: Module, port: Module | None = None) -> Inputs:
@@ -59,12 +61,16 @@ def chosen_inputs(given: str | None, framework: Framework, network: Module, port
     found = _given(given, [network] if port is None else [network, port])
     if port is not None:
         _check_names(given, found, port)
-    if problem := refused(framework, network, found):
+    problem = refused(framework, network, found)
+    if problem and given.endswith(".npz"):  # arrays of a graph: its nodes are no samples
+        whole = _given(given, [network] if port is None else [network, port], whole=True)
+        problem, found = (problem, found) if refused(framework, network, whole) else ("", whole)
+    if problem:
         raise UserError(f"--input {given}: the reference does not run on it: {problem}")
     return _with_small(found, framework, network)
 
 
-def _given(text: str, networks: Sequence[Module]) -> Inputs:
+def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs:
     if re.fullmatch(r"\d+(x\d+)+", text):
         sizes = tuple(int(part) for part in text.split("x"))
         if 0 in sizes:
@@ -73,8 +79,10 @@ def _given(text: str, networks: Sequence[Module]) -> Inputs:
     if text.endswith(".npz"):
         arrays = _of_file(text)
         named = len(arrays) > 1 and all(arrays.keys() <= set(_arguments(network)) for network in networks)
+        whole = whole or len({len(array) for array in arrays.values()}) > 1
         words = f"{text}, {' and '.join(arrays)} by name" if named else text
-        return Inputs(next(iter(arrays.values())).shape[1:], None, _cycled(arrays, named), words)
+        words += ", whole, not cut into samples" if whole else ""
+        return Inputs(next(iter(arrays.values())).shape[1:], None, _cycled(arrays, named, whole), words, whole)
     if ":" in text:
         return _of_function(text)
     raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, a .npz file, or MODULE:CALLABLE")
@@ -111,8 +119,8 @@ def _of_file(path: str) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"--input {path}: cannot be read: {error}") from error
     arrays = list(named.values())
-    if not arrays or any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) != 1 or not len(arrays[0]):
-        raise UserError(f"--input {path}: expected arrays with the same number of samples as their first axis, 1 or more")
+    if not arrays or any(array.ndim == 0 or array.size == 0 for array in arrays):
+        raise UserError(f"--input {path}: expected arrays that hold numbers, samples (of a graph: nodes) as their first axis")
     return {name: _single(array) for name, array in named.items()}
 
 
@@ -120,11 +128,11 @@ def _single(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def _cycled(arrays: Mapping[str, np.ndarray], named: bool) -> Make:
-    """So many samples as are asked for, from the first on, again from the beginning where there are fewer."""
+def _cycled(arrays: Mapping[str, np.ndarray], named: bool, whole: bool) -> Make:
+    """So many samples as are asked for, from the first on, again from the beginning where there are fewer; or always all."""
 
     def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
-        chosen = {name: array[np.arange(count) % len(array)] for name, array in arrays.items()}
+        chosen = {name: array if whole else array[np.arange(count) % len(array)] for name, array in arrays.items()}
         return (Keywords(chosen),) if named else tuple(chosen.values())
 
     return make

@@ -142,6 +142,7 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
         input_shape=inputs.shape,
         small_shape=inputs.small,
         inputs=inputs.make,
+        whole_inputs=inputs.whole,
         initialisation=initialisation,
     )
     name = reference.text.rpartition(":")[2]

@@ -64,6 +64,7 @@ class Subject:
             input_shape=shape,
             small_shape=None if inputs is None else inputs.small,
             inputs=None if inputs is None else inputs.make,
+            whole_inputs=inputs is not None and inputs.whole,
         )
         name = self.maker.text.rpartition(":")[2]
         project = Project(name, Side(self.framework), Side(self.framework), {name: spec})

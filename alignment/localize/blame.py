@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
+from alignment.links import plain
 from alignment.localize.matching import Matching
 from alignment.localize.mending import mend
 from alignment.localize.tracing import Answer, Network, apart, carrying
@@ -240,6 +241,16 @@ class Pair:
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def in_shape(self, blame: Blame) -> Blame:
+        """What is wrong besides the shapes, where the port's outputs have other axes of size 1 alone; else the blame as it is."""
+        both = list(zip(blame.ours.outputs, blame.theirs.outputs, strict=False))
+        if not both or any(plain(mine.shape) != plain(theirs.shape) for mine, theirs in both):
+            return blame
+        ours = replace(blame.ours, outputs=[mine.reshape(theirs.shape) for mine, theirs in both])
+        largest = largest_of(forward_quantities(blame.theirs))
+        wrong, own, words = self.differs(ours.outputs[0], blame.theirs.outputs[0], None, largest)
+        return replace(blame, ours=ours, own=own, measured=f"output: {words}") if wrong else replace(blame, ours=ours)
 
     def _known_below(self, path: str) -> set[str]:
         """Names within a module of what is known to go wrong, and of what only one side has in a module that is mended."""

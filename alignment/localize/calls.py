@@ -21,6 +21,8 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = RTOL) -> bool:
     """
     if a.size != b.size:
         return False
+    if (a.dtype.kind == "b") is not (b.dtype.kind == "b") and a.size and (a == a.flat[0]).all():
+        return False  # a condition that holds everywhere is no array of ones
     if "f" not in (a.dtype.kind, b.dtype.kind):
         return bool(np.array_equal(a.ravel(), b.ravel()))
     x, y = _finite(a), _finite(b)
@@ -98,8 +100,31 @@ class Aligned:
         return theirs in self.flat[ours]
 
     def candidates(self) -> Iterator[Operation]:
-        """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order."""
-        return (one for one in self.ours.operations if one.file and self.known(one) and self.diverges(one))
+        """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order.
+
+        Those that give the reference's numbers in another shape come last; one is none where all that is computed from it is the
+        reference's again.
+        """
+        healing: dict[int, bool] = {}
+        suspects = [one for one in self.ours.operations if one.file and self.known(one) and self.diverges(one)]
+        yield from (one for one in suspects if self.other_numbers(one))
+        yield from (one for one in suspects if not self.other_numbers(one) and not self._heals(one, healing))
+
+    def other_numbers(self, operation: Operation) -> bool:
+        """Whether a call of the port gave numbers that the reference has nowhere, in whatever shape, or raised."""
+        return not operation.outputs or not all(self.flat[value] for value in main(operation))
+
+    def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
+        """Whether a call gives the reference's numbers, and so do those that go on with them, until the shapes agree again."""
+        if operation.number not in known:
+            known[operation.number] = False  # one that is its own follower
+            outputs = set(main(operation))
+            following = [one for one in self.ours.operations if one.number > operation.number and outputs & set(one.inputs)]
+            flat = not self.other_numbers(operation)
+            ends = not following or bool(outputs & set(self.ours.results))
+            agrees = bool(outputs) and not self.diverges(operation)
+            known[operation.number] = agrees or (flat and not ends and all(self._heals(one, known) for one in following))
+        return known[operation.number]
 
     def maker(self, value: int) -> Operation | None:
         """The call of the reference that gave a value."""

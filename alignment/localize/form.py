@@ -15,6 +15,7 @@ import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import leaves
+from alignment.links import plain
 from alignment.localize.blame import Pair
 
 MOST = 12  # suspects that are tried one by one
@@ -53,7 +54,7 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
 def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
-    They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
+    One whose outputs have other axes of size 1 alone is to blame where their numbers are others. They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
     it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
     and cannot be put right.
     """
@@ -73,7 +74,10 @@ def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
             else:
                 pair.turned.add(path)
         elif _other_axes(given[0].shape, given[1].shape, samples) or (_other_shape(pair, path) and trial.fits(path)):
-            yield path
+            if _other_numbers(pair, path):
+                pair.turned.add(path)
+            else:
+                yield path
 
 
 def _more_outputs(pair: Pair, path: str) -> bool:
@@ -89,6 +93,15 @@ def _other_shape(pair: Pair, path: str) -> bool:
     blame = pair.blame(path, "forward")
     both = zip(blame.ours.outputs, blame.theirs.outputs, strict=False)
     return any(mine.shape != theirs.shape for mine, theirs in both)
+
+
+def _other_numbers(pair: Pair, path: str) -> bool:
+    """Whether what a module gives differs from the reference's in its numbers, too, where the shapes differ in axes of 1 alone."""
+    blame = pair.blame(path, "forward")
+    both = list(zip(blame.ours.outputs, blame.theirs.outputs, strict=False))
+    if not both or any(plain(mine.shape) != plain(theirs.shape) for mine, theirs in both):
+        return False
+    return not all(_equal(mine.reshape(theirs.shape), theirs) for mine, theirs in both)
 
 
 def _other_axes(a: tuple[int, ...], b: tuple[int, ...], samples: int) -> bool:

@@ -246,6 +246,7 @@ def _match(
     if not lacks and linked:
         other, found = _confirmed(models, other, found, names, links, sides, inputs())
     if linked:
+        _pair_by_tensors(models, sides, other, found, inputs())
         _pair_wrapped(models, other, found, sides, inputs())
     return other, found, not lacks
 
@@ -433,16 +434,48 @@ def _chains(models: tuple[Module, Module], sides: Sides, paired: Mapping[str, st
             yield holding[0][inside], others
 
 
+def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
+    """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays."""
+    names, named = matching.renaming(), covered(links)
+    known = set(matching.paths.values()), set(matching.paths)
+    found: list[dict[frozenset, list[str]]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        tensors = [entry.canonical for entry in side.entries(model)]
+        groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}
+        for path, module in side.modules(model).items():
+            if path in known[number] or side.knows(module):
+                continue
+            inside = frozenset(name for name in tensors if name.startswith(f"{path}."))
+            whole = {place: group for group, place in groups.items() if group <= inside}
+            if inside and (inside & named[number]) <= frozenset().union(*whole.values()):
+                held = {translated(name, names) if number == 0 else name for name in inside - named[number]}
+                found[number].setdefault(frozenset(held | whole.keys()), []).append(path)
+    both = [(own, other) for held, others in found[1].items() if len(found[0].get(held, ())) == len(others)
+            for own, other in zip(found[0][held], others, strict=True)]  # fmt: skip
+    trial = _trial(models, matching, links, sides, inputs) if both else None
+    matching.paths |= {other: own for own, other in both if trial is not None and trial.takes(own, other)}
+
+
+def _trial(
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple
+) -> values.Trial | None:
+    """The two models with the same random weights; None where the reference does not run, which is somebody else's to report."""
+    try:
+        trial = values.Trial(models, sides, inputs)
+    except Exception:
+        return None
+    trial.load(matching.paths, links)
+    return trial
+
+
 def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple) -> None:
     """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
     chains = [one for one in _chains(models, sides, matching.paths) if len(one[0]) != len(one[1])]
     if not chains:
         return
-    try:
-        trial = values.Trial(models, sides, inputs)
-    except Exception:  # a reference that does not run is somebody else's to report
+    trial = _trial(models, matching, links, sides, inputs)
+    if trial is None:
         return
-    trial.load(matching.paths, links)
     for own, others in chains:
         for other in others:
             given = [path for path in own if path not in matching.paths.values()] if other in trial.calls else []

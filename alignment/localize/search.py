@@ -181,6 +181,7 @@ def _children(pair: Pair, path: str) -> list[str]:
 
 def _finding(pair: Pair, key: str, phase: str) -> Finding:
     path, blame = key.split("#")[0], pair.blame(key, phase)
+    blame = pair.in_shape(blame) if path in pair.turned else blame
     stage: Any = phase
     inside = [u for u in pair.matching.unmatched if _caller(pair, u.path) == path]
     moved = [u for u in inside if u.kind == "moved"]
@@ -232,7 +233,7 @@ def _underived(pair: Pair, path: str) -> str:
 
 
 def _lines(wrong: list[Mistake]) -> str:
-    return "; also ".join(one.words for one in wrong)
+    return "; also ".join(dict.fromkeys(one.words for one in wrong))
 
 
 def _idle(pair: Pair, other: Unmatched) -> bool:

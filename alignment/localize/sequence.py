@@ -182,6 +182,7 @@ class Sequencer:
         self._elsewhere(*self._left(heavy))
         self._packed_apart()
         self._loose(*self._left(heavy))
+        self._loose_parts(heavy)
         self._other_width(*heavy)
         self._light()
         return self.found
@@ -366,6 +367,29 @@ class Sequencer:
             if not {(0, a.canonical), (1, b.canonical)} & used:
                 used |= {(0, a.canonical), (1, b.canonical)}
                 self.found.links.append(Link((a.canonical,), (b.canonical,), transposed=turned))
+
+    def _loose_parts(self, heavy: list[list[Unit]]) -> None:
+        """A tensor of a module's own that one module of the other side holds as several, one behind another."""
+        for number in (0, 1):
+            left, named = self._left(heavy), covered(self.found.links)
+            free = [[(unit, [e for e in unit.entries if e.canonical not in named[side]]) for unit in left[side]] for side in (0, 1)]
+            for unit, entries in free[1 - number]:
+                for whole in entries:
+                    fitting = ((other, self._parts_of(whole, loose)) for other, loose in free[number])
+                    found = [(_likeness(other, unit), parts) for other, parts in fitting if parts]
+                    if found:
+                        parts = max(found, key=lambda one: one[0])[1]
+                        names = tuple(part.canonical for part in parts), (whole.canonical,)
+                        self.found.links.append(Link(*(names if number == 0 else names[::-1])))
+                        taken = [*parts, whole]
+                        free = [[(u, [e for e in es if e not in taken]) for u, es in side] for side in free]
+
+    @staticmethod
+    def _parts_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
+        """Those of a module's tensors that make up a larger one; none where they do not."""
+        parts = [e for e in loose if e.role == whole.role and len(e.shape) > 1 and e.shape[1:] == whole.shape[1:]]
+        rows = sum(part.shape[0] for part in parts)
+        return parts if 2 <= len(parts) <= MOST_PARTS and whole.shape[:1] == (rows,) else []
 
     def _other_width(self, own: list[Unit], other: list[Unit]) -> None:
         """Layers of one kind between the same neighbours: another width there is a finding, not a layer more and one less."""

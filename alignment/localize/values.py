@@ -108,6 +108,14 @@ class Trial:
                 array = piece.into(state[piece.canonical], array)
             self.sides[0].assign(self.tensors[own], array)
 
+    def takes(self, own: str, other: str) -> bool:
+        """Whether a module of the port runs on what the reference's was given."""
+        call = self.calls.get(other)
+        try:
+            return call is not None and bool(self.sides[0].call(self.modules[own], call.args, call.kwargs).outputs)
+        except Exception:  # arguments in another order, or whatever the port raises
+            return False
+
     def error(self, own: str, other: str) -> float:
         """Relative L2 between what a module of the port gives for the reference's input and what the reference's gave."""
         call = self.calls[other]

@@ -168,7 +168,8 @@ class Context:
         for small in (True, False):
             inputs = self.fake_inputs(2, small)
             arrays = leaves(inputs, np.ndarray)
-            if not isinstance(inputs, tuple) or not arrays or not all(array.ndim and len(array) == 2 for array in arrays):
+            samples = self.spec.whole_inputs or all(array.ndim and len(array) == 2 for array in arrays)
+            if not isinstance(inputs, tuple) or not arrays or not samples:
                 raise UserError(f"{self.project.name}: inputs of {self.model} must return a tuple of arrays, samples first")
             framework.set_training(network, False)
             try:

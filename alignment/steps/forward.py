@@ -17,6 +17,7 @@ from alignment.project import ModelSpec
 from alignment.steps import initialisation, variants
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
+from alignment.steps.embeddings import padding_rows
 from alignment.steps.result import StepResult
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -36,11 +37,13 @@ class Case:
 
 
 def cases(context: Context) -> list[Case]:
-    """Photographs, where there are some, and fake data; several batch sizes, both modes."""
+    """Photographs, where there are some, and fake data; several batch sizes, unless rows are no samples; both modes."""
     fake = [
         Case("eval.fake.b2", context.fake_inputs(2), False),
         Case("train.fake.b4", context.fake_inputs(4), True),
     ]
+    if context.spec.whole_inputs:
+        return [Case("eval.given", context.fake_inputs(1), False), Case("train.given", context.fake_inputs(1), True)]
     if not context.has_pictures:
         return [Case("eval.fake.b1", context.fake_inputs(1), False), Case("eval.fake.b8", context.fake_inputs(8), False), *fake]
     photos = context.samples(16)[0][0]
@@ -73,7 +76,7 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
         if case.training and result.not_run:
             continue
         judge_case(context, result, case, {lane.name: forward(lane, case, blocks) for lane in lanes}, blocks, elsewhere)
-    result.quantities += dropout_profile(context)
+    result.quantities += [*dropout_profile(context), *padding_rows(context)]
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
         variants.judge_on_other_inputs(context, result)
         variants.judge(context, result)
@@ -119,7 +122,7 @@ def judge_case(
     for name in names:
         values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
         result.quantities.append(rows[name])
-        if name == "logits" or case.name == "eval.fake.b2":
+        if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
             result.record(f"{case.name}.{name}", values.port32, values.reference32)
     if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
         _spread(context, result, runs["reference32"]["logits"])

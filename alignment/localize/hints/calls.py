@@ -11,7 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from alignment.compare import distance
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, SYMBOLS, computed
 from alignment.frameworks.base import Change, Operation, Trace
+from alignment.links import plain
 from alignment.localize.blame import Subject
 from alignment.localize.calls import Aligned, aligned, equal
 from alignment.localize.hints.arrays import close
@@ -105,25 +106,35 @@ class _Search:
             pair = aligned(ours, self.theirs)
             whole, part = self._next(pair, fixes)
             if whole is not None:
-                return [self._mistake(one) for one in [*made, whole]]
+                return [self._mistake(one) for one in self._needed([*made, whole])]
             if part is None:
                 break
             made.append(part)
             fixes |= part.changes
         return [self._mistake(one) for one in made[:1] if one.certain]
 
+    def _needed(self, made: list[Proposal]) -> list[Proposal]:
+        """Those without which the module is wrong, as far as that is seen: what the reference gave hides all before it."""
+        for one in made[:-1]:
+            others = [other for other in made if other is not one]
+            if any(isinstance(change, list) for other in others for change in other.changes.values()):
+                continue
+            trace = self._traced({number: change for other in others for number, change in other.changes.items()})
+            made = others if trace is not None and self._right(trace) else made
+        return made
+
     def _goes_on(self, trace: Trace, proposal: Proposal) -> bool:
         """Whether all that is computed from a mended call is the reference's again."""
         again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
         following = [one for one in trace.operations if again and set(again.outputs) & set(one.inputs) and one is not again]
         pair = aligned(trace, self.theirs)
-        return bool(following) and not any(pair.diverges(one) for one in following)
+        return bool(following) and not any(pair.other_numbers(one) for one in following)
 
     def _next(self, pair: Aligned, fixes: Mapping[int, Change]) -> tuple[Proposal | None, Proposal | None]:
         """The first hypothesis that mends the module, and the first that mends its own call alone."""
         part: Proposal | None = None
         for operation in pair.candidates():
-            for proposal in proposals(pair, operation):
+            for proposal in (_in_own_shapes(pair, one) for one in proposals(pair, operation)):
                 if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
                     return None, part
                 trace = self._traced({**fixes, **proposal.changes})
@@ -133,7 +144,8 @@ class _Search:
                     continue
                 if self._right(trace):
                     return proposal, None
-                if part is None and (proposal.certain or self._goes_on(trace, proposal)):
+                better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
+                if better and (proposal.certain or self._goes_on(trace, proposal)):
                     part = proposal
         for proposal in _inserted(pair):
             if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
@@ -157,6 +169,8 @@ class _Search:
             return False
         before = self.s.blame.ours.outputs
         for number, (made, right) in enumerate(zip(outputs, self.expected, strict=True)):
+            if self.s.path in self.s.pair.turned and plain(made.shape) == plain(right.shape):
+                made = made.reshape(right.shape)
             if made.shape != right.shape or made.dtype.kind != right.dtype.kind:
                 return False
             if made.dtype.kind != "f":
@@ -175,6 +189,17 @@ class _Search:
         return Mistake(proposal.kind, f"{source}: {proposal.words}", source)
 
 
+def _in_own_shapes(pair: Aligned, proposal: Proposal) -> Proposal:
+    """The same, where what is put in the place of a call's outputs has other axes of size 1: in the shapes of the port's."""
+    made = {one.number: [pair.ours.values[value] for value in one.outputs] for one in pair.ours.operations}
+    changes = dict(proposal.changes)
+    for number, change in changes.items():
+        if isinstance(change, list) and len(change) == len(made.get(number, [])):
+            both = zip(change, made[number], strict=True)
+            changes[number] = [new.reshape(old.shape) if plain(new.shape) == plain(old.shape) else new for new, old in both]
+    return replace(proposal, changes=changes)
+
+
 def _gives(trace: Trace, proposal: Proposal) -> bool:
     """Whether the changed call gives what the reference's gives; always so where its output was put there."""
     change = proposal.changes.get(proposal.operation.number)
@@ -184,7 +209,7 @@ def _gives(trace: Trace, proposal: Proposal) -> bool:
     if again is None or not again.outputs:
         return False
     return all(
-        trace.values[value].shape == right.shape and equal(trace.values[value], right)
+        plain(trace.values[value].shape) == plain(right.shape) and equal(trace.values[value], right)
         for value, right in zip(again.outputs, proposal.right, strict=False)
     )
 
@@ -273,8 +298,11 @@ def _other_operation(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     """Another operation on the same values."""
     for other in _waiting(pair):
         if other.name != one.name and _matched(pair, one, other, True):
-            right = _arrays(pair, other)
-            words = f"{_in_full(one)}, expected {_in_full(other)}"
+            right, words = _arrays(pair, other), f"{_in_full(one)}, expected {_in_full(other)}"
+            if len(right) > len(one.outputs) == 1:  # torch's max gives the largest and where they stand
+                kind = pair.ours.values[one.outputs[0]].dtype.kind
+                place = next((number for number, array in enumerate(right) if array.dtype.kind == kind), 0)
+                right, words = [right[place]], f"{words}, output {place + 1}"
             yield Proposal(Kind.OTHER_FUNCTION, words, one, {one.number: right}, right)
 
 
@@ -494,8 +522,11 @@ def _steps(pair: Aligned, steps: list[Operation]) -> str:
     words = []
     for step in steps:
         more = [pair.held[v][0] for v in step.inputs if v in pair.held] if len(step.inputs) > 1 else []
-        said = described(step)
-        words.append(f"{said} ({_listed(pair, more)})" if more else said)
+        said, given = described(step), [_operand_words(pair, value) for value in more]
+        if more and len(step.inputs) > len(more):
+            own = [pair.theirs.values[v].shape for v in step.inputs if v not in pair.held and _constant(pair, v)]
+            given += [f"a tensor of the reference of shape {list(shape)}" for shape in own]
+        words.append(f"{said} ({', '.join(given)})" if given else said)
     return f"{', '.join(words)} {'is' if len(words) == 1 else 'are'}"
 
 

@@ -41,7 +41,7 @@ MODEL: tuple[Look, ...] = (
 )
 STAGES: dict[int, tuple[Look, ...]] = {
     0: (models.built, converted.finding),
-    1: (*MODEL, models.on_other_inputs, models.with_other_options, models.fresh_weights),
+    1: (*MODEL, models.padding, models.on_other_inputs, models.with_other_options, models.fresh_weights),
     2: (
         data.decoding,
         data.evaluation,

@@ -8,6 +8,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 
 from alignment.frameworks.base import Module
@@ -39,6 +40,7 @@ class Search:
         known: names of parameters and statistics that are known to go wrong.
         remarks: how far the search came, for people.
         stopped: whether it could not go on behind a mistake.
+        unmendable: modules whose place the reference's cannot take.
     """
 
     def __init__(self, context: Context) -> None:
@@ -48,6 +50,7 @@ class Search:
         self.known: set[str] = set()
         self.remarks: list[str] = []
         self.stopped = False
+        self.unmendable: set[str] = set()
 
     def run(self) -> None:
         """All stages, in the order of ``alignment.localize.stages.MODEL``."""
@@ -56,7 +59,7 @@ class Search:
         training = () if self.context.unshared_randomness else (True,)
         for mode in (False, *training):
             self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
-        self._dropouts()
+        self._by_layers()
         if not self.stopped:
             self._other_precisions(training)
         self._fresh_weights()
@@ -74,7 +77,7 @@ class Search:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
         context = copy.copy(self.context)
         places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
-        context.mended = tuple(dict.fromkeys(self._nearest(place) for place in places))
+        context.mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
         context.known_fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
         return context
 
@@ -145,6 +148,7 @@ class Search:
         self.known |= pair.known
         if pair.stopped:
             self.stopped = True
+            self.unmendable.add(pair.stopped)
             self.remarks.append(f"the search ended at {pair.stopped}: the reference's module cannot take its place")
 
     def _add(self, finding: Finding) -> None:
@@ -154,8 +158,9 @@ class Search:
         finding.confirmed = finding.kind not in NOT_EXPLAINED
         self.found.append(finding)
 
-    def _dropouts(self) -> None:
-        for finding in models.dropouts(self.context):
+    def _by_layers(self) -> None:
+        """What layers show by themselves, beside what is computed with them."""
+        for finding in itertools.chain(models.dropouts(self.context), models.paddings(self.context)):
             if not any(finding.location in one.places for one in self.found):
                 self._add(finding)
 
@@ -183,7 +188,7 @@ def every_mistake(context: Context) -> tuple[Localization, Search]:
         finding.source = finding.source or _line(context, model, finding)
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None
-    outcome.remarks += _hidden(outcome.every)
+    outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
     outcome.seconds = time.perf_counter() - start
     return outcome, search
 

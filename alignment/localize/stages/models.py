@@ -15,7 +15,7 @@ from alignment.localize.structure import structure_finding
 from alignment.localize.tracing import Network
 from alignment.observe import dropout_probe
 from alignment.raised import place_of, words_of
-from alignment.steps import initialisation, low_precision, variants
+from alignment.steps import embeddings, initialisation, low_precision, variants
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
 from mobilenetv3_common.weights import State
@@ -131,6 +131,18 @@ def dropouts(context: Context) -> Iterator[Finding]:
             words = f"dropout multiplies what it keeps by {ours.kept:.4g} in training, expected {theirs.kept:.4g}"
             kind = Kind.DROPOUT_SCALE
         yield Finding("forward", path, kind, words, row.reason)
+
+
+def padding(context: Context) -> Finding | None:
+    """The first of ``paddings``."""
+    return next(paddings(context), None)
+
+
+def paddings(context: Context) -> Iterator[Finding]:
+    """Embeddings with another padding number, which the input does not hold."""
+    for path, own, expected in embeddings.paddings(context):
+        words = f"{embeddings.words(own, expected)}: only the gradient of that number's row differs"
+        yield Finding("backward", path, Kind.PADDING_INDEX, words, "by the layers' settings: the input does not hold the number")
 
 
 def with_other_options(context: Context) -> Finding | None:
