@@ -313,7 +313,11 @@ class Framework(abc.ABC):
 
     def knows(self, module: Module) -> bool:
         """Whether a module is a layer of the framework or of the project, and no module of a user's own."""
-        return isinstance(getattr(module, "replaced_layer", None), Layer) or type(module) in self.own_layers or bool(self._stock(module))
+        return (
+            isinstance(getattr(module, "replaced_layer", None), Layer)
+            or type(module) in self.own_layers
+            or bool(self._stock(module))
+        )
 
     def modules(self, model: Module, every_path: bool = False) -> dict[str, Module]:
         """The model (path ``""``) and every module below it by path, parents first.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment.frameworks.base import Operation, Trace
+from alignment.links import plain
 
 RTOL = 1e-8  # of each element, in float64: the operations of a right port agree to 1e-13, hand-written norms to 1e-10
 ATOL = 1e-10  # times the median magnitude of an array
@@ -102,8 +103,8 @@ class Aligned:
     def candidates(self) -> Iterator[Operation]:
         """The port's calls whose inputs agree, and whose output occurs nowhere in the reference, in order.
 
-        Those that give the reference's numbers in another shape come last; one is none where all that is computed from it is the
-        reference's again.
+        Those that give the reference's numbers with other axes of size 1 come last; one is none where all that is computed from
+        it is the reference's again.
         """
         healing: dict[int, bool] = {}
         suspects = [one for one in self.ours.operations if one.file and self.known(one) and self.diverges(one)]
@@ -111,11 +112,15 @@ class Aligned:
         yield from (one for one in suspects if not self.other_numbers(one) and not self._heals(one, healing))
 
     def other_numbers(self, operation: Operation) -> bool:
-        """Whether a call of the port gave numbers that the reference has nowhere, in whatever shape, or raised."""
-        return not operation.outputs or not all(self.flat[value] for value in main(operation))
+        """Whether a call of the port gave something that the reference has nowhere but for axes of size 1, or raised."""
+        return not operation.outputs or not all(self._same_but_for_ones(value) for value in main(operation))
+
+    def _same_but_for_ones(self, value: int) -> bool:
+        shape = plain(self.ours.values[value].shape)
+        return any(plain(self.theirs.values[other].shape) == shape for other in self.flat[value])
 
     def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
-        """Whether a call gives the reference's numbers, and so do those that go on with them, until the shapes agree again."""
+        """Whether a call gives the reference's numbers but for axes of 1, and so do those that go on with them, until they agree."""
         if operation.number not in known:
             known[operation.number] = False  # one that is its own follower
             outputs = set(main(operation))
@@ -149,7 +154,8 @@ def aligned(ours: Trace, theirs: Trace) -> Aligned:
     held: dict[int, list[int]] = defaultdict(list)
     for number, array in enumerate(ours.values):
         found = there.like(array)
-        same = {other for other in found if theirs.values[other].shape == array.shape}
+        alike = lambda other: other.shape == array.shape and (other.dtype.kind == "b") is (array.dtype.kind == "b")  # noqa: B023, E731
+        same = {other for other in found if alike(theirs.values[other])}
         for other in same:
             held[other].append(number)
         if not found and number not in made and array.ndim == 2:  # the weight of a linear layer

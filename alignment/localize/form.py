@@ -54,9 +54,9 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
 def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
-    One whose outputs have other axes of size 1 alone is to blame where their numbers are others. They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
+    They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
     it fits their shapes, and not those of the reference's modules. One that gets such arrays and gives something else is to blame,
-    and cannot be put right.
+    and cannot be put right; so is one whose outputs have other axes of size 1, and other numbers.
     """
     pair, key = trial.pair, trial.key
     samples = (_first(pair.args).shape or (0,))[0]
@@ -99,7 +99,7 @@ def _other_numbers(pair: Pair, path: str) -> bool:
     """Whether what a module gives differs from the reference's in its numbers, too, where the shapes differ in axes of 1 alone."""
     blame = pair.blame(path, "forward")
     both = list(zip(blame.ours.outputs, blame.theirs.outputs, strict=False))
-    if not both or any(plain(mine.shape) != plain(theirs.shape) for mine, theirs in both):
+    if not _other_shape(pair, path) or any(plain(mine.shape) != plain(theirs.shape) for mine, theirs in both):
         return False
     return not all(_equal(mine.reshape(theirs.shape), theirs) for mine, theirs in both)
 

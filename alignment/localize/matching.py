@@ -435,14 +435,19 @@ def _chains(models: tuple[Module, Module], sides: Sides, paired: Mapping[str, st
 
 
 def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
-    """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays."""
+    """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
+
+    Of two mere containers the layers in them have told already whether they are one.
+    """
     names, named = matching.renaming(), covered(links)
+    modules = [side.modules(model) for side, model in zip(sides, models, strict=True)]
     known = set(matching.paths.values()), set(matching.paths)
     found: list[dict[frozenset, list[str]]] = [{}, {}]
+    holds = lambda own, other: sides[0].own_tensors(modules[0][own]) or sides[1].own_tensors(modules[1][other])  # noqa: E731
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         tensors = [entry.canonical for entry in side.entries(model)]
         groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}
-        for path, module in side.modules(model).items():
+        for path, module in modules[number].items():
             if path in known[number] or side.knows(module):
                 continue
             inside = frozenset(name for name in tensors if name.startswith(f"{path}."))
@@ -451,7 +456,7 @@ def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matc
                 held = {translated(name, names) if number == 0 else name for name in inside - named[number]}
                 found[number].setdefault(frozenset(held | whole.keys()), []).append(path)
     both = [(own, other) for held, others in found[1].items() if len(found[0].get(held, ())) == len(others)
-            for own, other in zip(found[0][held], others, strict=True)]  # fmt: skip
+            for own, other in zip(found[0][held], others, strict=True) if holds(own, other)]  # fmt: skip
     trial = _trial(models, matching, links, sides, inputs) if both else None
     matching.paths |= {other: own for own, other in both if trial is not None and trial.takes(own, other)}
 

@@ -1,4 +1,4 @@
-"""The numbers of embeddings that stand for padding: their row learns nothing, which no input shows that does not hold the number."""
+"""The numbers of embeddings that stand for padding: their row learns nothing, which shows only where the input holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks over a graph as they are published: a convolution that holds its own matrix, an attention with one vector for both ends."""
+"""Networks over a graph as published: a convolution with a matrix of its own, an attention with one vector for both ends."""
 
 import torch
 import torch.nn.functional as F
