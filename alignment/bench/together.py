@@ -14,6 +14,7 @@ import numpy as np
 
 from alignment.bench.fault import Fault, faults_of
 from alignment.localize.finding import Finding
+from alignment.localize.kinds import Kind
 from alignment.localize.stages.every import every_mistake
 from alignment.project import Project
 from alignment.steps.context import Context
@@ -21,6 +22,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
 AREAS = ("models", "weights")  # what a search of the model alone owes
+SHIFTING = frozenset({Kind.LAYER_MISSING, Kind.LAYER_EXTRA})  # planted last, since the others find their layers by name
 
 
 @dataclass
@@ -84,7 +86,7 @@ def run_all(
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
             broken = project
-            for fault in faults:
+            for fault in sorted(faults, key=lambda fault: fault.hint in SHIFTING):
                 broken = fault.make(stack, broken)
             outcome, _ = every_mistake(Context(broken, given_state=dict(state)))
         outcomes.append(Outcome(faults, outcome.every, time.perf_counter() - start))

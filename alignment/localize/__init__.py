@@ -119,13 +119,21 @@ def states_compared(port: Module, reference: Module, matching: Matching, framewo
     side, other = frameworks
     names = matching.renaming()
     described, theirs = side.described(port), other.described(reference)
+    apart = tied_by_mistake(port, reference, matching, frameworks)
     ours: State = {}
     for entry, tensor in described:
         name = renamed(entry, names)
         ours[name] = entry.onto(side.array(tensor), ours.get(name))
-    expected = tied_names(theirs, lambda entry: entry.canonical)
-    together = {name: number for number, group in enumerate(expected) for name in group}
-    groups = tied_names(described, lambda entry: renamed(entry, names))
-    apart = [g for g in groups if len({together.get(name, name) for name in g}) > 1]
     right = in_canonical((entry, other.array(t)) for entry, t in theirs)
     return weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)
+
+
+def tied_by_mistake(
+    port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]
+) -> list[list[str]]:
+    """Groups of the reference's names whose parameters are one tensor in the port alone; see ``states_compared``."""
+    names = matching.renaming()
+    expected = tied_names(frameworks[1].described(reference), lambda entry: entry.canonical)
+    together = {name: number for number, group in enumerate(expected) for name in group}
+    groups = tied_names(frameworks[0].described(port), lambda entry: renamed(entry, names))
+    return [group for group in groups if len({together.get(name, name) for name in group}) > 1]

@@ -120,7 +120,7 @@ class Aligned:
         return any(plain(self.theirs.values[other].shape) == shape for other in self.flat[value])
 
     def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
-        """Whether a call gives the reference's numbers but for axes of 1, and so do those that go on with them, until they agree."""
+        """Whether a call gives the reference's numbers but for axes of 1, and so do all that follow, until they agree."""
         if operation.number not in known:
             known[operation.number] = False  # one that is its own follower
             outputs = set(main(operation))

@@ -50,6 +50,7 @@ def findings(pair: Pair) -> Iterator[Finding]:
     with training_mode(pair.networks, pair.training):
         pair.calls = pair.reference.trace(pair.args, pair.cotangents)
         for phase in ("forward", "backward") if pair.cotangents is not None else ("forward",):
+            pair.opened = frozenset(pair.mended)
             # In low precision a module's mistake drowns in the rounding of all that surround it, so each is looked at.
             inner_first = list(pair.calls) if phase == "forward" else list(reversed(pair.calls))
             try:
@@ -120,7 +121,8 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
     """
     path = key.split("#")[0]
     takes = pair.takes(key)
-    if takes and path not in pair.mended and not pair.blame(key, phase).guilty and not pair.bare(path):
+    hides = any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.opened)
+    if takes and path not in pair.mended and not hides and not pair.blame(key, phase).guilty and not pair.bare(path):
         return
     if takes or form is None:
         form = of_another_form(pair, key, phase, _suspects(pair, path))
@@ -368,7 +370,8 @@ def weights_findings(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.nda
     found = [
         Finding("weights", g[-1], Kind.PARAMETERS_SHARED, f"the same tensor as {g[0]} in the port", f"{len(g)} names") for g in tied
     ]
-    wrong = [name for name, value in theirs.items() if (ours[name] != value).any()]
+    shared = {name for group in tied for name in group}  # one of them has the other's values
+    wrong = [name for name, value in theirs.items() if name not in shared and (ours[name] != value).any()]
     alike: dict[tuple, Finding] = {}
     for name in wrong:
         kind, words = weight_hint(name, wrong, ours, theirs)

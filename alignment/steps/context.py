@@ -349,6 +349,24 @@ class Context:
             if values is not None and values.shape == entry.shape:
                 framework.assign(tensor, entry.to_own(values))
 
+    def loaded_in_part(self) -> Module | None:
+        """A port that does not have the reference's structure, after its own loading of what fits; None where it cannot do that.
+
+        Where nothing of the reference's fits, the port is given what it holds itself, under the names that it knows.
+        """
+        framework, names, given = self.port.framework, self.matched.matching.renaming(), {}
+        network = framework.place(self.fresh("port"))
+        for entry, tensor in framework.described(network):
+            values = self.weights.state.get(renamed(entry, names))
+            fits = values is not None and values.shape == entry.shape
+            given[entry.canonical] = values if fits else entry.to_canonical(framework.array(tensor))
+        try:
+            load = self.spec.load or framework.load
+            load(network, given)
+        except Exception:  # whatever the port raises
+            return None
+        return network
+
     @functools.cached_property
     def weights(self) -> Weights:
         """The reference's weights.

@@ -11,6 +11,8 @@ from alignment.localize.finding import Hint
 from alignment.localize.hints.arrays import explains
 from alignment.localize.kinds import Kind
 
+ROUNDING = 1e-12  # of a statistic: a batch whose own is no farther from it says nothing of the share that it is given
+
 
 def statistics(s: Subject) -> Iterator[Hint]:
     """Frozen, updated with another momentum, or from the biased variance.
@@ -32,8 +34,9 @@ def statistics(s: Subject) -> Iterator[Hint]:
     biased = batch
     x, variance = s.input, what.endswith("running_var")
     n = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
-    moved = np.abs(batch - start) > 1e-3 * np.abs(batch).max(initial=0)
-    if not moved.any():
+    far = np.abs(batch - start)
+    moved = far > 1e-3 * far.max(initial=0)
+    if far.max(initial=0) <= ROUNDING * np.abs(batch).max(initial=0):
         return
     if explains(start, ours, theirs, 1e-9):
         yield Kind.STATISTICS_FROZEN, f"{what} is not updated in training: frozen, or the layer is in evaluation mode"

@@ -12,7 +12,7 @@ import itertools
 import time
 
 from alignment.frameworks.base import Module
-from alignment.localize import Pair, states_compared
+from alignment.localize import Pair, states_compared, tied_by_mistake
 from alignment.localize.finding import Finding, Localization
 from alignment.localize.kinds import NOT_EXPLAINED, Kind
 from alignment.localize.matching import order_of_use
@@ -100,6 +100,8 @@ class Search:
             if not structure:
                 words = "the weights do not load"
                 weights = [Finding("weights", place_of(error) or "load", Kind.RAISES, words, words_of(error))]
+            elif (loaded := context.loaded_in_part()) is not None:
+                weights = states_compared(loaded, reference, matching, context.frameworks)
         else:
             weights = states_compared(loaded, reference, matching, context.frameworks)
         self.found += structure + weights
@@ -109,10 +111,9 @@ class Search:
             self.context.__dict__.pop("roundings", None)
         for finding in structure:
             self._mend(self._nearest(finding.location))
-        for finding in weights:
-            if finding.kind is Kind.PARAMETERS_SHARED:
-                self.known.add(finding.location)
-                self._mend(self._nearest(finding.location))
+        for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
+            self.known.add(name)
+            self._mend(self._nearest(name))
         return True
 
     def _nearest(self, place: str) -> str:
