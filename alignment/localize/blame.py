@@ -74,7 +74,7 @@ class Pair:
         calls: of the reference, made by the search.
         blames: by call and phase, as far as they were looked at.
         mended: modules of the port that compute what the reference's compute, since their mistakes are known.
-        opened: those of them that were put right before the phase: what is in them is looked at, though what is around them is right.
+        opened: those that were put right before the phase: what is in them is looked at, though what is around them is right.
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
         turned: modules that are to blame, and get their arrays in another order of axes than the reference's modules do.
         stopped: the module behind which the search could not go on; ``""`` where it came to its end.
