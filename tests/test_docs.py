@@ -16,6 +16,7 @@ import pytest
 
 import doctor.cli
 from alignment import cli
+from mobilenetv3_common import __version__
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
 from tests.conftest import ROOT
@@ -79,6 +80,11 @@ def test_every_commands_flags_exist(command):
             tool(Path(program).stem).parser().parse_args(arguments)
     else:
         assert words[0] in ("pip", "curl", "nginx"), command
+
+
+def test_the_changelogs_newest_release_is_this_version():
+    releases = re.findall(r"^## (\d+\.\d+\.\d+)\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert releases[:1] == [__version__]
 
 
 def test_the_readmes_code_runs():
