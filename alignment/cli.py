@@ -195,7 +195,7 @@ def bench(argv: Sequence[str]) -> int:
     if args.mutants:
         ensure_writable_dir(args.result_dir)
         chosen = parse_steps(args.steps, sorted(STEPS)) if args.steps else []
-        sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite)
+        sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite, args.localize)
         return commands.run_mutants(args.project, sample, args.jobs, args.resume, args.result_dir)
     if args.layer_faults:
         from alignment.bench import layer_faults

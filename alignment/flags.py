@@ -20,7 +20,8 @@ NOT_BENCHED = (
 HEEDED = {
     "inject": ("faults", "source_faults", "functional_faults"),
     "padiff": ("faults",),
-    **dict.fromkeys(("models", "options", "localize"), ("false_alarms",)),
+    **dict.fromkeys(("models", "options"), ("false_alarms",)),
+    "localize": ("false_alarms", "mutants"),
     "jobs": ("mutants", "source_faults", "rewrites"),
     **dict.fromkeys(("count", "seed"), ("mutants", "together")),
     **dict.fromkeys(("resume", "suite"), ("mutants",)),
@@ -145,7 +146,11 @@ def bench_parser() -> Parser:
         "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
     )
     p.add_argument("--seeds", type=int, default=20, help="false alarms, sound pairs: random weights of each (default: 20)")
-    p.add_argument("--localize", action="store_true", help="false alarms: what does localisation find in the sound port?")
+    p.add_argument(
+        "--localize",
+        action="store_true",
+        help="false alarms: what does localisation find in the sound port? mutants: locate each that a step kills",
+    )
     p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
     p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")
     p.add_argument(

@@ -179,7 +179,8 @@ def made(tmp_path_factory):
     (folder / EQUIVALENT).write_text(yaml.safe_dump([DECLARED]))
     wanted = ("delete: self.note = 3", "3 -> ", "self.head(x) * 2.0 -> /")
     seeds = (s for s in range(1000) if all(any(w in m.change for m in _drawn(folder, s)) for w in wanted))
-    flags = ["--count", str(COUNT), "--seed", str(next(seeds)), "--steps", "1", "--result-dir", str(folder / "result")]
+    flags = ["--count", str(COUNT), "--seed", str(next(seeds)), "--steps", "1", "--localize"]
+    flags += ["--result-dir", str(folder / "result")]
     assert main(["bench", str(folder / "two.py"), "--mutants", "port", *flags]) == 0
     return folder, flags
 

@@ -143,6 +143,7 @@ class Workshop:
         jobs: children at a time, each with one thread.
         every_model: run step 1 on the project's other models, too, as far as the sound port passes it.
         limit: seconds for one attempt; two minutes and three times what the sound project takes for its steps where None.
+        localize: locate what makes a step fail.
 
     Attributes:
         root: the project's folder.
@@ -152,10 +153,16 @@ class Workshop:
     """
 
     def __init__(
-        self, project: Path, steps: Sequence[int], jobs: int = 2, every_model: bool = False, limit: float | None = None
+        self,
+        project: Path,
+        steps: Sequence[int],
+        jobs: int = 2,
+        every_model: bool = False,
+        limit: float | None = None,
+        localize: bool = True,
     ) -> None:
         self.project, self.steps, self.jobs, self.every_model = project.resolve(), list(steps), jobs, every_model
-        self.limit = limit
+        self.limit, self.localize = limit, localize
         self.others: list[str] = []
         self.root = root_of(project)
         self.parts: dict[str, str] = {}
@@ -210,7 +217,7 @@ class Workshop:
                 "steps": list(steps),
                 "out": str(self.folder / f"{name}.json"),
                 "weights": str(self.folder),
-                "localize": not about,
+                "localize": self.localize and not about,
                 "others": self.others,
                 "about": about,
                 "every_model": self.every_model,

@@ -50,7 +50,7 @@ class Mutant:
         outcome: ``"killed"`` (a step failed), ``"survived"``, ``"timed out"``, ``"stopped"`` (the command refused the port, or
             broke off, without a verdict), ``"equivalent"`` or ``"killed by the suite"``.
         step: that killed it.
-        finding: what localisation said of it.
+        finding: what localisation said of it; None where it was not asked for.
         problem: what failed first, or why there is no verdict.
         reason: why it is equivalent.
         seconds: wall time.
@@ -76,9 +76,9 @@ class Mutant:
     def line(self) -> str:
         """One line for a person."""
         m = self.mutation
-        what = (
-            f"step {self.step}: {self.finding['location']} [{self.finding['kind'] or 'no hint'}]" if self.finding else self.problem
-        )
+        what = f"{self.finding['location']} [{self.finding['kind'] or 'no hint'}]" if self.finding else self.problem
+        if self.step is not None:
+            what = f"step {self.step}: {what}"
         return f"{m.file}:{m.line}: {m.operator}: {m.change}: {self.outcome}" + (
             f" ({self.reason or what})" if self.reason or what else ""
         )
@@ -108,6 +108,7 @@ class Sample:
         seed: which ones.
         steps: of the guide; those that could see each where there are none.
         suite: a command that survivors have to pass, too; none where empty.
+        localize: locate each mutant that a step kills, which takes about as long as the step.
     """
 
     packages: Sequence[str]
@@ -115,6 +116,7 @@ class Sample:
     seed: int
     steps: Sequence[int] = ()
     suite: str = ""
+    localize: bool = False
 
 
 def chosen_of(root: Path, sample: Sample) -> list[tuple[str, Mutation]]:
@@ -233,7 +235,7 @@ def run(project: Path, sample: Sample, log: Log, jobs: int = 2, say: Callable[[s
     missing = {m.key: (package, m) for package, m in chosen if m.key not in log.done}
     say(f"{len(chosen)} mutants of {len(sample.packages)} package(s), {len(chosen) - len(missing)} of them known")
     if missing:
-        with Workshop(project, sample.steps or ALL_STEPS, jobs, every_model=True) as workshop:
+        with Workshop(project, sample.steps or ALL_STEPS, jobs, every_model=True, localize=sample.localize) as workshop:
             say(f"the sound project passes in {workshop.sound.seconds:.0f} s")
             steps = {name: sample.steps or steps_for(name, workshop.parts, workshop.builders) for name in sample.packages}
             tasks = (_task(root, m, steps[package]) for package, m in missing.values())
