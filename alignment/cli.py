@@ -190,11 +190,12 @@ def bench(argv: Sequence[str]) -> int:
     from alignment.bench.mutants import Sample
     from alignment.project import load_project
     from alignment.steps import STEPS
+    from alignment.steps.ranks import NUMBER as RANKS
     from alignment.steps.ranks import check_count
 
     if args.mutants:
         ensure_writable_dir(args.result_dir)
-        chosen = parse_steps(args.steps, sorted(STEPS)) if args.steps else []
+        chosen = parse_steps(args.steps, [*sorted(STEPS), RANKS]) if args.steps else []
         sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite, args.localize)
         return commands.run_mutants(args.project, sample, args.jobs, args.resume, args.result_dir)
     if args.layer_faults:

@@ -80,6 +80,24 @@ def test_faults_are_found_in_edited_copies_and_other_ends_are_told_apart(attempt
     assert found["refusal"].outcome == "raised" and "RuntimeError" in found["refusal"].problem
 
 
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_what_the_steps_run_on_the_sound_port_alone_is_no_pass():
+    """Two ranks: a port that refuses a recipe which the sound port trains by, and one whose ranks are exchanged."""
+    check = '    for name in ("channels_last", "compile"):\n'
+    refusal = '    if config.sync_bn:\n        raise UserError("--sync-bn: not here")\n'
+    ranks = "dist.get_rank(), dist.get_world_size(), chosen"
+    edits = {
+        "refuses": Edit("mobilenetv3_paddle/train/framework.py", check, refusal + check),
+        "exchanged": Edit("mobilenetv3_paddle/train/distributed.py", ranks, "dist.get_world_size(), dist.get_rank(), chosen"),
+    }
+    with Workshop(FILE, [7]) as workshop:
+        assert workshop.sound.outcome == "passed" and workshop.sound.not_run == {}
+        found = {task.key: attempt for task, attempt in workshop.run(Task(name, edited(ROOT, [e])) for name, e in edits.items())}
+    assert found["refuses"].outcome == "refused" and "not run: sync: the port refuses it" in found["refuses"].problem
+    assert found["exchanged"].outcome == "failed" and "rank 2 is outside a world of" in found["exchanged"].problem
+
+
 def test_a_hint_that_names_another_mistake_is_false():
     fault = EDITS.faults["loss_halved"]
     attempt = {"location": fault.location, "kind": "sum_for_mean"}

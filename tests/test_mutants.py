@@ -115,15 +115,15 @@ def test_each_package_has_the_steps_that_could_see_it():
     parts = {name: f"port.{name}" for name in ("data", "metric", "loss", "train")}
     expected = {
         "port.data": (2,),
-        "port.metric.accuracy": (3, 6),
+        "port.metric.accuracy": (3, 7, 6),
         "port/loss": (4,),
-        "port.train": (5, 6),
-        "port.models": (1, 5, 6),
+        "port.train": (5, 7, 6),
+        "port.models": (1, 5, 7, 6),
     }
     for package, steps in expected.items():
         assert steps_for(package, parts, ["port.models.net"]) == steps
     for package in ("port", "common"):
-        assert steps_for(package, parts, ["port.models.net"]) == (1, 2, 3, 4, 5, 6)
+        assert steps_for(package, parts, ["port.models.net"]) == (1, 2, 3, 4, 5, 6, 7)
 
 
 # --- a project of two files ------------------------------------------------------------------------------------------------

@@ -109,6 +109,27 @@ def test_a_port_in_torch_runs_under_torchrun(change, status, tmp_path, capsys):
         assert "Passed, as far as step(s) 7 (in part) can tell" in out
 
 
+REFUSING = """
+from mobilenetv3_common.errors import UserError
+
+
+def refuse(config, ranks):
+    if ranks.world_size > 1:
+        raise UserError("rank 2 is outside a world of 1")
+
+
+mobilenetv3_ref.train.framework.check_config = refuse
+"""
+
+
+@pytest.mark.slow
+def test_a_port_that_refuses_to_train_on_ranks_at_all_has_failed(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(PORT_IN_TORCH.format(change=REFUSING))
+    assert cli.main(["run", str(tmp_path / "own.py"), "--ranks", "2", "--steps", "7", "--result-dir", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "ranks: every rank: local.seed0: the port refuses to train: rank 2 is outside a world of 1" in out
+
+
 # --- what is given -----------------------------------------------------------------------------------------------------------
 
 

@@ -15,9 +15,11 @@ import numpy as np
 
 from alignment.localize.stages import locate
 from alignment.project import PARTS, Project, load_project
-from alignment.steps import STEPS, lacks, run_step
+from alignment.steps import STEPS, lacks, ranks, run_step
 from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
+
+RANKS = 2  # processes of the step that trains on several
 
 
 def main(call: dict[str, Any]) -> None:
@@ -29,23 +31,27 @@ def main(call: dict[str, Any]) -> None:
             say besides what the project is made of.
 
     The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
-    ``seconds`` of each step, and ``finding``. It is written before localisation begins, and again after it.
+    ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), and ``finding``. It is written before
+    localisation begins, and again after it.
     """
     start = time.monotonic()
-    found: dict[str, Any] = {"status": 0, "step": None, "problem": "", "seconds": {}, "finding": None}
+    found: dict[str, Any] = {"status": 0, "step": None, "problem": "", "seconds": {}, "not_run": {}, "finding": None}
     try:
         project = load_project(call["project"])
         first = next(iter(project.models))
         context = _context(project, first, Path(call["weights"]))
-        steps = [number for number in call["steps"] or sorted(STEPS) if not lacks(number, context)]
+        steps = [number for number in call["steps"] or sorted(STEPS) if not _lacks(number, context)]
         runs = [(first, number) for number in steps]
         if 1 in steps:
             place = steps.index(1) + 1
             runs[place:place] = [(model, 1) for model in call["others"]]
         for model, number in runs:
             at = context if model == first else _context(project, model, Path(call["weights"]))
-            result = run_step(number, at)
-            found["seconds"][str(number) if model == first else f"{number} {model}"] = round(result.seconds, 2)
+            result = ranks.run(at, Path(call["project"]), RANKS) if number == ranks.NUMBER else run_step(number, at)
+            name = str(number) if model == first else f"{number} {model}"
+            found["seconds"][name] = round(result.seconds, 2)
+            if result.not_run:
+                found["not_run"][name] = result.not_run
             if result.failed:
                 wrong = next((q for q in result.quantities if not q.passed), None)
                 problem = f"{wrong.name}: {wrong.reason}" if wrong else (result.problems or ["nothing was compared"])[0]
@@ -63,6 +69,11 @@ def main(call: dict[str, Any]) -> None:
         found |= {"status": 2, "problem": error.line}
     found["total"] = round(time.monotonic() - start, 2)
     _write(call["out"], found)
+
+
+def _lacks(number: int, context: Context) -> str:
+    """Why a step cannot run on a project; ``""`` where it can."""
+    return ranks.lacks_ranks(context) if number == ranks.NUMBER else lacks(number, context)
 
 
 def _that_pass(project: Project, weights: Path) -> list[str]:

@@ -115,14 +115,15 @@ class Attempt:
     """What came of it.
 
     Attributes:
-        outcome: ``"passed"``, ``"failed"`` (a step failed), ``"refused"`` (exit status 2), ``"raised"`` (the command itself broke
-            off, or was ended by a signal) or ``"timed out"``.
+        outcome: ``"passed"``, ``"failed"`` (a step failed), ``"refused"`` (exit status 2, or the steps left something out that they
+            run on the sound project), ``"raised"`` (the command itself broke off, or was ended by a signal) or ``"timed out"``.
         status: exit status of the command; None where it was stopped at its time limit.
         step: the first that failed.
         finding: the fields of ``alignment.localize.finding.Finding``; None where nothing was localised.
         problem: one line: what failed first, or why there is no verdict.
         seconds: wall time.
         by_step: of each step that was run.
+        not_run: step -> why it was not run, or which part of it.
     """
 
     outcome: str
@@ -132,6 +133,7 @@ class Attempt:
     problem: str = ""
     seconds: float = 0.0
     by_step: dict[str, float] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
 
 
 class Workshop:
@@ -290,9 +292,14 @@ class Workshop:
             return Attempt("raised", 1, problem=_last_line(self.folder / f"{name}.log"), seconds=seconds)
         outcome = {0: "passed", 1: "failed", 2: "refused"}[found["status"]]
         problem = found["problem"]
+        less = {step: why for step, why in found["not_run"].items() if why != self.sound.not_run.get(step)}
+        if outcome == "passed" and less and name != "sound":  # a verdict on less than the sound project's rests on
+            return Attempt("refused", 0, problem=f"not run: {'; '.join(less.values())}", seconds=seconds, by_step=found["seconds"])
         if found["finding"] is None and (late or said["status"]):
             problem += "; localisation did not end" if late else "; localisation broke off"
-        return Attempt(outcome, found["status"], found["step"], found["finding"], problem, seconds, found["seconds"])
+        return Attempt(
+            outcome, found["status"], found["step"], found["finding"], problem, seconds, found["seconds"], found["not_run"]
+        )
 
 
 def _one_thread() -> dict[str, str]:

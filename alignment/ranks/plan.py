@@ -46,6 +46,11 @@ class Case:
     def name(self) -> str:
         return f"{self.kind}.seed{self.config.seed}"
 
+    @property
+    def optional(self) -> bool:
+        """Whether a port may refuse the recipe on a device: torch has no synchronised BatchNorm on a CPU."""
+        return self.kind == "sync"
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -122,8 +122,11 @@ class Trial:
         result, complete = StepResult(NUMBER, NAME), True
         for case, expected in self.expected:
             refused = folder / f"{case.name}.refused"
-            if refused.exists():
+            if refused.exists() and case.optional:
                 result.not_run = f"{case.kind}: the port refuses it: {refused.read_text()}"
+                continue
+            if refused.exists():  # what every port of a trained model can do: the refusal is the mistake
+                _note_refusal(result, case, refused.read_text(), self.ranks)
                 continue
             judge = Judge(self.context, result, case, expected, folder, self.ranks)()
             result.place = result.place or judge.first
@@ -131,6 +134,12 @@ class Trial:
             if judge.complete:
                 _note(result, case, expected, self.ranks)
         return result, complete
+
+
+def _note_refusal(result: StepResult, case: Case, line: str, ranks: int) -> None:
+    who = on_ranks(tuple(range(ranks)), ranks)
+    result.problems.append(f"{case.name}: the port refuses to train on {ranks} ranks: {line}")
+    result.place = result.place or Finding("ranks", who, Kind.RAISES, f"{case.name}: the port refuses to train: {line}", line)
 
 
 def _note_failure(result: StepResult, failure: Failure | None, ranks: int) -> None:
