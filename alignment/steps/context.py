@@ -354,12 +354,14 @@ class Context:
 
         Where nothing of the reference's fits, the port is given what it holds itself, under the names that it knows.
         """
-        framework, names, given = self.port.framework, self.matched.matching.renaming(), {}
+        framework, names = self.port.framework, self.matched.matching.renaming()
+        given: State = {}
         network = framework.place(self.fresh("port"))
         for entry, tensor in framework.described(network):
             values = self.weights.state.get(renamed(entry, names))
-            fits = values is not None and values.shape == entry.shape
-            given[entry.canonical] = values if fits else entry.to_canonical(framework.array(tensor))
+            if values is None or values.shape != entry.shape:
+                values = entry.to_canonical(framework.array(tensor))
+            given[entry.canonical] = values
         try:
             load = self.spec.load or framework.load
             load(network, given)
