@@ -27,8 +27,9 @@ def main(call: dict[str, Any]) -> None:
 
     Args:
         call: ``project`` (its file), ``steps``, ``out`` (a file for the result), ``weights`` (a folder in which the reference's
-            weights are kept), ``localize``, ``others`` (models besides the first, on which step 1 is run too), and ``about``, to
-            say besides what the project is made of.
+            weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``port_alone`` (nothing that
+            the reference runs is edited, so that its training runs may be kept, too), ``others`` (models besides the first, on
+            which step 1 is run too), and ``about``, to say besides what the project is made of.
 
     The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
     ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), and ``finding``. It is written before
@@ -39,14 +40,15 @@ def main(call: dict[str, Any]) -> None:
     try:
         project = load_project(call["project"])
         first = next(iter(project.models))
-        context = _context(project, first, Path(call["weights"]))
+        kept = Path(call["weights"]) if call["port_alone"] else None
+        context = _context(project, first, Path(call["weights"]), in_haste=call["in_haste"], kept=kept)
         steps = [number for number in call["steps"] or sorted(STEPS) if not _lacks(number, context)]
         runs = [(first, number) for number in steps]
         if 1 in steps:
             place = steps.index(1) + 1
             runs[place:place] = [(model, 1) for model in call["others"]]
         for model, number in runs:
-            at = context if model == first else _context(project, model, Path(call["weights"]))
+            at = context if model == first else _context(project, model, Path(call["weights"]), in_haste=call["in_haste"])
             result = ranks.run(at, Path(call["project"]), RANKS) if number == ranks.NUMBER else run_step(number, at)
             name = str(number) if model == first else f"{number} {model}"
             found["seconds"][name] = round(result.seconds, 2)
@@ -81,15 +83,15 @@ def _that_pass(project: Project, weights: Path) -> list[str]:
     return [model for model in list(project.models)[1:] if run_step(1, _context(project, model, weights)).passed]
 
 
-def _context(project: Project, model: str, weights: Path) -> Context:
+def _context(project: Project, model: str, weights: Path, **settings: Any) -> Context:
     """A context with the kept weights of the reference; they do not depend on an edit of the port."""
     file = weights / f"{model}.npz"
     if file.exists():
         with np.load(file) as kept:
-            context = Context(project, model, given_state=dict(kept))
+            context = Context(project, model, given_state=dict(kept), **settings)
         context.check()
         return context
-    context = Context(project, model)
+    context = Context(project, model, **settings)
     context.check()
     np.savez(file, **context.weights.state)  # type: ignore[arg-type]
     return context
@@ -99,6 +101,8 @@ def about(project: Project) -> dict[str, Any]:
     """Which modules the project's parts and port are, and which files were imported: its own by name, the others' modules."""
     parts = {part: getattr(getattr(project.port, part), "__name__", "") for part in PARTS}
     builders = [getattr(spec.port, "__module__", "") for spec in project.models.values()]
+    theirs = [getattr(getattr(project.reference, part), "__name__", "") for part in PARTS]
+    theirs += [getattr(spec.reference, "__module__", "") for spec in project.models.values()]
     files = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
     stdlib, packages = sysconfig.get_paths()["stdlib"], ("site-packages", "dist-packages")
     ours, others = [], []
@@ -109,7 +113,7 @@ def about(project: Project) -> dict[str, Any]:
             others.append(name)
         elif not file.startswith(stdlib):
             ours.append(file)
-    return {"parts": parts, "builders": builders, "files": ours, "modules": others}
+    return {"parts": parts, "builders": builders, "reference": theirs, "files": ours, "modules": others}
 
 
 def _write(path: str, found: dict[str, Any]) -> None:

@@ -151,6 +151,7 @@ class Workshop:
         root: the project's folder.
         parts: part -> name of the module that is the port's.
         builders: modules of the functions that build the port's models.
+        theirs: modules of the reference's parts and models.
         sound: the attempt on the sound project.
     """
 
@@ -169,6 +170,7 @@ class Workshop:
         self.root = root_of(project)
         self.parts: dict[str, str] = {}
         self.builders: list[str] = []
+        self.theirs: list[str] = []
         self.own: set[str] = set()
         self.sound = Attempt("passed")
         self._stack = contextlib.ExitStack()
@@ -208,7 +210,16 @@ class Workshop:
 
     # --- the processes -----------------------------------------------------------------------------------------------------
 
-    def _call(self, root: Path, name: str, steps: Sequence[int], about: bool = False) -> dict[str, Any]:
+    def _edits_port_alone(self, changed: Iterable[str]) -> bool:
+        """Whether files are of packages that are the port's and not the reference's."""
+        port, reference = (
+            {name.partition(".")[0] for name in names} for names in ([*self.parts.values(), *self.builders], self.theirs)
+        )
+        return {file.partition("/")[0].removesuffix(".py") for file in changed} <= port - reference
+
+    def _call(
+        self, root: Path, name: str, steps: Sequence[int], changed: Iterable[str] = (), about: bool = False
+    ) -> dict[str, Any]:
         return {
             "id": name,
             "path": [str(root), str(ENGINE)],
@@ -220,6 +231,8 @@ class Workshop:
                 "out": str(self.folder / f"{name}.json"),
                 "weights": str(self.folder),
                 "localize": self.localize and not about,
+                "in_haste": not self.localize and not about,
+                "port_alone": about or self._edits_port_alone(changed),
                 "others": self.others,
                 "about": about,
                 "every_model": self.every_model,
@@ -248,7 +261,8 @@ class Workshop:
             problem = self.sound.problem.replace("UserError: ", "")  # what is in it is no error of its own
             raise UserError(f"{self.project}: the project as it is does not pass ({self.sound.outcome}: {problem})")
         found = json.loads((self.folder / "sound.json").read_text())
-        self.parts, self.builders, self.others = found["parts"], found["builders"], found.get("others", [])
+        self.parts, self.builders, self.theirs = found["parts"], found["builders"], found["reference"]
+        self.others = found.get("others", [])
         self.own = own_names(self.root, found["files"])
         return found["modules"]
 
@@ -278,7 +292,7 @@ class Workshop:
     def _submit(self, name: str, task: Task) -> None:
         make_copy(self.root, self.folder / name, self.own, task.changed)
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(self._call(self.folder / name, name, task.steps or self.steps)) + "\n")
+        self._server.stdin.write(json.dumps(self._call(self.folder / name, name, task.steps or self.steps, task.changed)) + "\n")
         self._server.stdin.flush()
 
     def _attempt(self, name: str, said: dict[str, Any]) -> Attempt:

@@ -13,7 +13,7 @@ from alignment.localize.finding import NO_HINT, Finding, Hint
 from alignment.localize.kinds import Kind
 from alignment.ranks import hints
 from alignment.ranks.expected import Expected, Simulation, Update
-from alignment.ranks.plan import Case, read_records, sizes
+from alignment.ranks.plan import Case, metric_counts, read_records, sizes
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from mobilenetv3_common.dataset_index import index_dataset
@@ -328,7 +328,27 @@ class Judge:
                     hints.merged_hint(last.averages, averages, wrong, "averages"),
                 ),
             )
-        self._figures([record["figures"] for record in records], labels)
+        figures = [record["figures"] for record in records]
+        self._figures(figures, labels)
+        self._counts(figures)
+
+    def _counts(self, found: Sequence[State]) -> None:
+        """The metric's own counts, added up over the ranks; a metric that cannot add them up has none."""
+        right = np.sum([metric_counts(rank) for rank in range(self.ranks)], axis=0)
+        wrong = []
+        for rank, figures in enumerate(found):
+            counts = figures.get("counts")
+            if counts is None:
+                continue
+            row = self._row("evaluation.counts", rank, right.shape)
+            if not np.array_equal(counts, right):
+                row.fail(f"counts {counts.tolist()}, expected {right.tolist()}")
+                wrong.append((rank, counts.tolist()))
+        if wrong:
+            own = all(counts == metric_counts(rank) for rank, counts in wrong)
+            hint = (Kind.RANKS_NOT_MERGED, "each rank keeps its own counts: they are not added up") if own else NO_HINT
+            where = f"TopKAccuracy.all_reduce on {on_ranks([rank for rank, _ in wrong], self.ranks)}"
+            self._blame(where, hint, f"rank {wrong[0][0]}: {wrong[0][1]}, expected {right.tolist()}")
 
     def _figures(self, found: Sequence[State], labels: Sequence[np.ndarray]) -> None:
         expected, wrong = self.expected.figures, []

@@ -19,11 +19,13 @@ import numpy as np
 from alignment.bench.fault import injected
 from alignment.project import load_project
 from alignment.ranks.plan import (
+    METRIC_KS,
     Case,
     Plan,
     begin,
     evaluation_batches,
     in_float64,
+    metric_counts,
     read_start,
     record_file,
     write_record,
@@ -125,8 +127,19 @@ class Rank:
         with self.framework.precision("float64"):
             result = self.train.evaluate_run(run, batches)
         figures = {name: np.array(getattr(result, name)) for name in ("samples", "top1", "top5", "loss", "confusion")}
+        figures |= self._counted()
         state = self.framework.state(run.model)
         self.write(case, "evaluation", figures=figures, state=state, average=self._average(run))
+
+    def _counted(self) -> State:
+        """Counts of the metric, other ones on each rank, added up over the ranks; nothing where it cannot do that."""
+        metric = self.context.port.metric
+        counted: Any = metric.TopKAccuracy(METRIC_KS) if metric is not None else None
+        if not hasattr(counted, "all_reduce"):
+            return {}
+        *counted.correct, counted.count = metric_counts(self.ranks.rank)
+        counted.all_reduce()
+        return {"counts": np.array([*counted.correct, counted.count])}
 
     def _average(self, run: Any) -> State:
         arrays = run.average.arrays()

@@ -80,6 +80,10 @@ class Context:
             are known.
         known_fresh: parameters whose fresh values are known to be drawn otherwise.
         accepted: one line for each difference that was accepted beforehand and is there.
+        in_haste: whether steps 5 and 6 compare what is quick first, and end where something has failed: for many attempts of which
+            nobody reads the rows.
+        kept: a folder in which step 6 keeps the reference's training runs for the next attempt; none where None. They depend on
+            nothing of the port.
         progress: what is told how far a long step is.
     """
 
@@ -104,6 +108,8 @@ class Context:
     mended: tuple[str, ...] = ()
     known_fresh: frozenset[str] = frozenset()
     accepted: tuple[str, ...] = ()
+    in_haste: bool = False
+    kept: Path | None = None
     progress: Progress = field(default_factory=Progress, compare=False)
 
     def __post_init__(self) -> None:

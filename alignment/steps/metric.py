@@ -28,6 +28,8 @@ def run(context: Context) -> StepResult:
     for world in (2, 3):
         result.extend(_accumulated(context, f"ranks{world}", real, labels, 5, world))
     result.extend(_padded(context, real, labels))
+    result.extend(_by_default(context, real, labels))
+    result.extend(_few(context, real, labels))
     return result
 
 
@@ -143,6 +145,46 @@ def _padded(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Qu
         metric.update(*(side.framework.tensor(array) for array in (padded, padded_labels, mask)))
         totals[role] = np.array([*metric.correct, metric.count])
     return _judged("padding.counts", totals, logits, labels)
+
+
+def _by_default(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Quantity]:
+    """The shares of a metric that nobody told the values of k; nothing where the reference has none by default."""
+    try:
+        part(context.reference).TopKAccuracy()
+    except TypeError:
+        return []
+    found = {}
+    for role, side in context.sides.items():
+        metric = part(side).TopKAccuracy()
+        metric.update(side.framework.tensor(logits), side.framework.tensor(labels))
+        found[role] = metric.compute()
+    names = sorted({*found["port"]} | {*found["reference"]})
+    return [
+        judge_equal(f"by_default.{name}", *(np.array(found[role].get(name, np.nan)) for role in ("port", "reference")))
+        for name in names
+    ]
+
+
+def _few(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Quantity]:
+    """Shares of one picture, and whether those of no picture at all raise an error."""
+    right = int(oracle(logits, labels)[:, 0].argmax())
+    one: dict[str, np.ndarray] = {}
+    raises: dict[str, np.ndarray] = {}
+    for role, side in context.sides.items():
+        metric = part(side).TopKAccuracy(KS)
+        try:
+            metric.compute()
+        except Exception:  # noqa: BLE001  # each framework has its own
+            raises[role] = np.array(True)
+        else:
+            raises[role] = np.array(False)
+        metric.update(*(side.framework.tensor(array[right : right + 1]) for array in (logits, labels)))
+        found = metric.compute()
+        one[role] = np.array([found[f"top{k}"] for k in KS])
+    return [
+        judge_equal("one_picture", one["port"], one["reference"]),
+        judge_equal("no_picture.raises", raises["port"], raises["reference"]),
+    ]
 
 
 def _judged(name: str, totals: dict[str, np.ndarray], logits: np.ndarray, labels: np.ndarray) -> list[Quantity]:

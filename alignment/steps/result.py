@@ -51,6 +51,11 @@ class StepResult:
         return bool(self.quantities or self.problems) or not self.not_run
 
     @property
+    def differs(self) -> bool:
+        """Whether something has failed so far; a step may not have compared everything yet."""
+        return bool(self.problems) or not all(q.passed for q in self.quantities)
+
+    @property
     def failed(self) -> bool:
         """Whether the step was run and found a difference, or had nothing real to compare."""
         return self.ran and not self.passed
@@ -58,7 +63,7 @@ class StepResult:
     @property
     def passed(self) -> bool:
         """Whether the step was run and everything agreed; a step that was not run has not passed."""
-        return bool(self.quantities) and not self.problems and all(q.passed for q in self.quantities)
+        return bool(self.quantities) and not self.differs
 
     @property
     def verdict(self) -> str:
