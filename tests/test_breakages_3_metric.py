@@ -36,7 +36,27 @@ def right_beside_nan(logits, labels, ks):
     return top_k_correct(filled, labels, ks) & ~paddle.isnan(logits).all(axis=1, keepdim=True)
 
 
+class NoShareOfOne(TopKAccuracy):
+    def compute(self):
+        if self.count == 1:
+            raise ValueError("accuracy of no samples")
+        return super().compute()
+
+
+class NothingIsZero(TopKAccuracy):
+    def compute(self):
+        return super().compute() if self.count else dict.fromkeys(("top1", "top5"), 0.0)
+
+
+class OtherDefault(TopKAccuracy):
+    def __init__(self, ks=(1, 4)):
+        super().__init__(ks)
+
+
 OTHERS = {
+    "one picture raises": (lambda: PROJECT.with_port("metric", TopKAccuracy=NoShareOfOne), ("TopKAccuracy.compute", "raises")),
+    "no picture is 0": (lambda: PROJECT.with_port("metric", TopKAccuracy=NothingIsZero), ("TopKAccuracy.compute", "raises")),
+    "another default": (lambda: PROJECT.with_port("metric", TopKAccuracy=OtherDefault), ("TopKAccuracy.__init__", "count")),
     "one NaN counts as right": (lambda: correct_by(PROJECT, right_beside_nan), ("top_k_correct", "nan_right")),
     "always 0": (
         lambda: correct_by(PROJECT, lambda x, y, ks: paddle.zeros_like(top_k_correct(x, y, ks))),

@@ -202,7 +202,42 @@ def counting(context: Context) -> Finding | None:
             measured = f"{ours[0]} right of {ours[1]}, expected {wanted[0]} of {wanted[1]}"
             explained = ((kind, words) for kind, words, made in others if made == ours)
             return Finding("metric", f"TopKAccuracy.{name}", *next(explained, NO_HINT), measured)
-    return _shares(metric, tensor(logits), tensor(labels), of(every))
+    return _shares(metric, tensor(logits), tensor(labels), of(every)) or _ends(context, logits, labels)
+
+
+def _ends(context: Context, logits: np.ndarray, labels: np.ndarray) -> Finding | None:
+    """One picture, none, and a metric that nobody tells the values of k."""
+    said = {role: _said(side, logits, labels) for role, side in context.sides.items()}
+    for what, place in (("one picture", "compute"), ("no picture", "compute"), ("no values of k", "__init__")):
+        ours, theirs = said["port"][what], said["reference"][what]
+        if ours != theirs and theirs != NO_DEFAULT:
+            kind = Kind.RAISES if isinstance(ours, str) != isinstance(theirs, str) else Kind.COUNT
+            show = lambda answer: answer if isinstance(answer, str) else f"gives {answer}"  # noqa: E731
+            words = f"with {what} it {show(ours)}; the reference {show(theirs)}"
+            return Finding("metric", f"TopKAccuracy.{place}", kind, words, words)
+    return None
+
+
+NO_DEFAULT = "has no default"
+
+
+def _said(side: Side, logits: np.ndarray, labels: np.ndarray) -> dict[str, str | dict[str, float]]:
+    """What a side's metric says at its ends: shares, or that it raises."""
+    metric, tensor = part(side), side.framework.tensor
+
+    def asked(count: int, *given: Any) -> str | dict[str, float]:
+        try:
+            total = metric.TopKAccuracy(*given)
+        except TypeError:
+            return NO_DEFAULT
+        try:
+            if count:
+                total.update(tensor(logits[:count]), tensor(labels[:count]))
+            return total.compute()
+        except Exception:  # each framework has its own
+            return "raises"
+
+    return {"one picture": asked(1, KS), "no picture": asked(0, KS), "no values of k": asked(len(labels))}
 
 
 def _shares(metric: MetricPart, logits: Any, labels: Any, wanted: Counts) -> Finding | None:
