@@ -61,6 +61,16 @@ def test_step_6_passes(reference):
     assert any("loss_fell_to" in p for p in result.problems) and any("accuracy_gained" in p for p in result.problems)
 
 
+def test_the_references_runs_can_be_kept_for_the_next_attempt(reference, tmp_path):
+    folder, theirs = reference
+    theirs.write(tmp_path / "reference.mobilenet_v3_small.npz")
+    kept = train.Trial(Context(PROJECT, kept=tmp_path), SHORT, folder).kept_reference()
+    result = StepResult(6, "train")
+    train.judge(result, SHORT, kept, theirs)
+    assert len(result.quantities) > 5 and all(q.passed and not q.max_abs_diff for q in result.quantities)
+    assert kept.curves.keys() == theirs.curves.keys() and (kept.start, kept.accuracies) == (theirs.start, theirs.accuracies)
+
+
 def test_every_fault_has_its_row():
     assert set(WHERE) == set(faults_of(6))
 

@@ -214,6 +214,18 @@ def test_mutants_are_killed_survive_and_are_declared_equivalent(made, capsys):
 
 
 @pytest.mark.slow
+def test_without_localisation_the_same_mutants_are_killed(made, tmp_path):
+    folder, flags = made
+    hasty = [flag for flag in flags[: flags.index("--result-dir")] if flag != "--localize"]
+    assert main(["bench", str(folder / "two.py"), "--mutants", "port", *hasty, "--result-dir", str(tmp_path)]) == 0
+    located, unlocated = (json.loads((path / "mutants.json").read_text())["mutants"] for path in (folder / "result", tmp_path))
+    assert [(row["key"], row["outcome"], row["step"]) for row in unlocated] == [
+        (r["key"], r["outcome"], r["step"]) for r in located
+    ]
+    assert not any(row["finding"] for row in unlocated) and any(row["finding"] for row in located)
+
+
+@pytest.mark.slow
 def test_the_page_shows_each_line_with_its_mutants(made):
     folder, _ = made
     page = (folder / "result" / "mutants.html").read_text()
