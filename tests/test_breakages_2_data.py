@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
 
 import mobilenetv3_paddle.data.transforms
 from alignment.bench.fault import injected, replaced
-from alignment.steps import data
+from alignment.steps import data, data_errors
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, first_finding, found_where_it_is
@@ -64,6 +68,53 @@ def test_rotation_with_another_interpolation_is_found(context):
     with replaced(operations, "Rotate", lambda image, degrees: image.rotate(degrees)):
         result = data.run(context(), {"autoaugment": FEW_POLICIES["autoaugment"]}, ())
         assert first_finding(context(), result)[0] == "apply_op:Rotate"
+
+
+class SkipsWhatItCannotRead(ImageDataset):
+    """Another picture in the place of one that cannot be read, as some loaders in circulation do."""
+
+    def __getitem__(self, key):
+        try:
+            return super().__getitem__(key)
+        except UserError:
+            return super().__getitem__(key._replace(sample=0))
+
+
+def without_the_path(dataset, plan, num_workers=0, mix_group=None):
+    try:
+        yield from build_loader(dataset, plan, num_workers, mix_group)
+    except UserError:
+        raise RuntimeError("blocking queue is killed") from None
+
+
+def ends_early(dataset, plan, num_workers=0, mix_group=None):
+    with contextlib.suppress(UserError, RuntimeError):
+        yield from build_loader(dataset, plan, num_workers, mix_group)
+
+
+class OneView(ImageDataset):
+    def eval_transform(self, image, preset):
+        return super().eval_transform(image, dataclasses.replace(preset, tta="none"))
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ({"ImageDataset": SkipsWhatItCannotRead}, "errors.picture"),
+        ({"build_loader": without_the_path}, "errors.picture"),
+        ({"build_loader": ends_early}, "errors.picture"),
+    ],
+)
+def test_a_loader_that_hides_a_damaged_picture_fails(context, names, row):
+    broken = context(PROJECT.with_port("data", **names))
+    result = data.run(broken, {}, (data_errors.run,))
+    assert next(q.name for q in result.quantities if not q.passed) == row
+    assert first_finding(broken, result) == ("build_loader", "raises")
+
+
+def test_views_that_are_not_made_fail(context):
+    result = data.run(context(PROJECT.with_port("data", ImageDataset=OneView)), {}, ())
+    assert [q.name for q in result.quantities if not q.passed][:1] == ["eval.views.flip.images"]
 
 
 def test_an_error_in_a_worker_ends_the_loop(context):

@@ -36,7 +36,16 @@ class OtherDefault(CrossEntropyLoss):
         super().__init__(label_smoothing, ignore_index)
 
 
+def maximum_of_the_batch(self, x, y):
+    """Log-sum-exp with one shift for all samples: that of a sample far below the others is the logarithm of 0."""
+    shifted = x - x.detach().max()
+    if y.ndim == 1 and self.label_smoothing == 0.0 and self.weight is None and bool((y >= 0).all()):
+        return (paddle.exp(shifted).sum(1).log() - paddle.take_along_axis(shifted, y.unsqueeze(1), 1).squeeze(1)).mean()
+    return plain(self, x, y)
+
+
 OTHERS = {
+    "maximum over the batch": (maximum_of_the_batch, ""),
     "0.9 times": (lambda self, x, y: plain(self, x, y) * 0.9, "scaled"),
     "no gradient of the softmax's sum": (normaliser_detached, "detached"),
     "soft labels hardened": (lambda self, x, y: plain(self, x, y.argmax(1) if y.ndim == 2 else y), "soft_as_hard"),

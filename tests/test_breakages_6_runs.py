@@ -222,6 +222,10 @@ def statistics_twice(patch):
     patch.setattr("mobilenetv3_paddle.train.recompute.statistics_kept", lambda block: contextlib.nullcontext())
 
 
+def nothing_computed_again(patch):
+    patch.setattr(port_framework, "recompute_blocks", lambda model: 0)
+
+
 def mean_of_the_logits(patch):
     def averaged(model, images, precision):
         if images.ndim == 4:
@@ -374,6 +378,7 @@ FOUND = {
         "memory", moment_of_lion_not_restored, "resume.with.lion", "resume.optimizer", Kind.STATE_NOT_RESTORED,
     ),
     "statistics follow twice": ("options", statistics_twice, "option.gradient_checkpointing", "recompute_blocks", Kind.UNKNOWN),
+    "blocks kept": ("options", nothing_computed_again, "option.gradient_checkpointing", "recompute_blocks", Kind.UNKNOWN),
     "mean of the views' logits": ("options", mean_of_the_logits, "option.views.flip", "evaluate_run", Kind.UNKNOWN),
     "pretrained ignored": ("options", pretrained_ignored, "option.pretrained", "load_pretrained", Kind.WEIGHTS_NOT_LOADED),
     "average not restored": ("resume", average_not_restored, "resume.average", "resume.average", Kind.STATE_NOT_RESTORED),

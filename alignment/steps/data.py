@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.steps import data_draws, data_pixels, data_plan, data_presets
+from alignment.steps import data_draws, data_errors, data_pixels, data_plan, data_presets
 from alignment.steps.context import Context
 from alignment.steps.loading import Batch, batches, compare_batches, first_pictures
 from alignment.steps.result import StepResult
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
-from mobilenetv3_common.presets import EvalPreset, TrainPreset
+from mobilenetv3_common.presets import TTA, EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
 
 EPOCHS = 3
+VIEWED, VIEW_SIZE = 4, 64  # pictures of which every view is compared, and their pixels
 POLICIES = {**data_pixels.AUGMENTED, **data_pixels.MIXED}
 TOPICS = {"basic": ("random resized crop", "horizontal flip"), "erasing": ("random erasing",)}
 Check = Callable[[Context, StepResult], None]
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     data_pixels.mixing,
     data_pixels.training_pictures,
     data_plan.run,
+    data_errors.run,
     data_draws.run,
 )
 
@@ -42,6 +44,7 @@ def run(context: Context, policies: dict[str, TrainPreset] = POLICIES, checks: S
     """
     result = StepResult(2, "data")
     _evaluation(context, result)
+    _views(context, result)
     _training(context, result, policies)
     for check in checks:
         check(context, result)
@@ -64,6 +67,21 @@ def _evaluation(context: Context, result: StepResult) -> None:
     result.require("eval_labels", len(set(index.labels)), len(set(index.labels)) > 1, "more than one class")
     for role, records in result.records.items():
         records["eval.images"], records["eval.labels"], records["eval.order"] = runs[role][0]
+
+
+def _views(context: Context, result: StepResult) -> None:
+    """The views of each picture in evaluation, where the port's part makes any."""
+    whole = context.index("val")
+    index = whole.take([i * len(whole) // VIEWED for i in range(min(VIEWED, len(whole)))])
+    for view in TTA:
+        preset = EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view)
+        try:
+            runs = {role: list(batches(side, context, index, preset, epoch=0)) for role, side in context.sides.items()}
+        except UserError:  # a part without views
+            continue
+        if view != "none" and runs["reference"][0][0].ndim == 4:  # one picture each: the reference makes none
+            continue
+        result.extend(compare_batches(f"eval.views.{view}", runs["port"], runs["reference"]))
 
 
 def _against_independent(context: Context, index: DatasetIndex, ours: list[Batch]) -> Iterator[Quantity]:

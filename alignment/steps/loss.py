@@ -48,6 +48,7 @@ def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
     spread = rng.dirichlet(np.ones(classes), len(labels)).astype(np.float32)
     some_ignored = np.where(np.arange(len(labels)) % 3 == 0, -100, labels)
     last_ignored = np.where(np.arange(len(labels)) % 4 == 0, classes - 1, labels)
+    levels = 3000.0 * (np.arange(len(labels)) % 3)[:, None]  # of each sample: a maximum over the batch is far above most
     wrong = np.zeros_like(logits)
     wrong[np.arange(len(labels)), (labels + 1) % classes] = 500.0
     return [
@@ -64,6 +65,7 @@ def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
         Case("gap500_smoothed", wrong + logits, labels, smoothing=0.1),
         Case("gap10000", (wrong * 20 + logits).astype(np.float32), mixed),
         Case("offset", (logits + 3000).astype(np.float32), labels, smoothing=0.1),
+        Case("levels", (logits + levels).astype(np.float32), labels),
         Case("single", logits[:1], (labels[:1] + 1) % classes),
     ]
 
@@ -83,7 +85,7 @@ def distilled_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[C
     """Hard and soft labels with a teacher whose logits are the pictures' in another order."""
     plain = {case.name: case for case in cases(logits, labels, seed)}
     teacher = np.roll(logits, 1, axis=1)
-    return [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed")]
+    return [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed", "levels")]
 
 
 def takes_weights(context: Context) -> bool:

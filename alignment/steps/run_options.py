@@ -5,6 +5,7 @@ Each is held against arithmetic or against the port's own run without it, and th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -54,16 +55,29 @@ def judge_options(result: StepResult, wrong: dict[str, str]) -> None:
 
 
 def _checkpointing(ground: Ground) -> str:
-    """Weights and statistics of the port's run, with its blocks computed again and without."""
+    """Weights and statistics of the port's run with its blocks computed again and without, and whether they are at all."""
     config = replace(ground.long, ema_decay=0.0)
 
-    def last(again: bool) -> State:
-        run = start_run(ground.context, "port", replace(config, grad_checkpointing=again), "64", ground.weights)
-        return list(updates_of(ground.context, "port", run, UPDATES))[-1].state
+    def last(role: str, again: bool, updates: int) -> tuple[State, int]:
+        """The state after some updates, and how many modules were computed in them."""
+        run = start_run(ground.context, role, replace(config, grad_checkpointing=again), "64", ground.weights)
+        framework, calls = ground.context.sides[role].framework, Counter[str]()
+        for name, module in framework.modules(run.model).items():
+            framework.hook(module, after=partial(_count, calls, name))
+        return list(updates_of(ground.context, role, run, updates))[-1].state, calls.total()
 
-    plain, made = last(False), last(True)
+    (plain, once), (made, twice) = last("port", False, UPDATES), last("port", True, UPDATES)
     unlike = [n for n in plain if not relative(distance(made[n], plain[n]), norm(plain[n])) <= tolerance.EXACT_RTOL]
-    return f"{len(unlike)} tensors become others than without it, first {unlike[0]}" if unlike else ""
+    if unlike:
+        return f"{len(unlike)} tensors become others than without it, first {unlike[0]}"
+    if twice > once:
+        return ""
+    (_, expected_once), (_, expected_twice) = last("reference", False, 1), last("reference", True, 1)
+    return "no block is computed again for the backward pass, the reference's are" if expected_twice > expected_once else ""
+
+
+def _count(calls: Counter[str], name: str, *_: Any) -> None:
+    calls[name] += 1
 
 
 def _views(ground: Ground, view: str) -> str:
