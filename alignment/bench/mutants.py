@@ -27,8 +27,10 @@ from typing import Any
 
 import yaml
 
+from alignment.bench.attempt import about
 from alignment.bench.edited import Attempt, Task, Workshop, make_copy, root_of
 from alignment.bench.mutation import Mutation, drawn, mutations
+from alignment.project import load_project
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
@@ -235,9 +237,11 @@ def run(project: Path, sample: Sample, log: Log, jobs: int = 2, say: Callable[[s
     missing = {m.key: (package, m) for package, m in chosen if m.key not in log.done}
     say(f"{len(chosen)} mutants of {len(sample.packages)} package(s), {len(chosen) - len(missing)} of them known")
     if missing:
-        with Workshop(project, sample.steps or ALL_STEPS, jobs, every_model=True, localize=sample.localize) as workshop:
+        made = about(load_project(project))
+        steps = {name: sample.steps or steps_for(name, made["parts"], made["builders"]) for name in sample.packages}
+        needed = sorted({step for package, _ in missing.values() for step in steps[package]})
+        with Workshop(project, needed, jobs, every_model=True, localize=sample.localize) as workshop:
             say(f"the sound project passes in {workshop.sound.seconds:.0f} s")
-            steps = {name: sample.steps or steps_for(name, workshop.parts, workshop.builders) for name in sample.packages}
             tasks = (_task(root, m, steps[package]) for package, m in missing.values())
             for number, (task, attempt) in enumerate(workshop.run(tasks), start=1):
                 mutant = _judged(*missing[task.key], attempt)

@@ -76,7 +76,8 @@ def _views(context: Context, result: StepResult) -> None:
     for view in TTA:
         preset = EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view)
         try:
-            runs = {role: list(batches(side, context, index, preset, epoch=0)) for role, side in context.sides.items()}
+            workers = 1 if view == "flip" else 0
+            runs = {role: list(batches(side, context, index, preset, 0, workers)) for role, side in context.sides.items()}
         except UserError:  # a part without views
             continue
         if view != "none" and runs["reference"][0][0].ndim == 4:  # one picture each: the reference makes none

@@ -37,9 +37,6 @@ class _Guarded(paddle.io.Dataset):
     def __init__(self, dataset: Samples) -> None:
         self.dataset = dataset
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
     def __getitem__(self, key: SampleKey) -> tuple[np.ndarray, int, SampleKey] | Exception:
         try:
             return self.dataset[key]
