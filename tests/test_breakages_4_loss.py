@@ -135,6 +135,18 @@ def test_another_distillation_is_found(context, name):
     assert name != "no square" or first_finding(broken, loss.run(broken)) == ("DistillationLoss", "distillation")
 
 
+class OtherShare(DistillationLoss):
+    def __init__(self, criterion, teacher, temperature=4.0, alpha=1.0):
+        super().__init__(criterion, teacher, temperature, alpha)
+
+
+def test_another_default_of_the_distillation_is_found(context):
+    broken = context(PROJECT.with_port("loss", DistillationLoss=OtherShare))
+    result = loss.run(broken)
+    assert [q.name for q in result.quantities if not q.passed] == ["distilled_by_default.loss", "distilled_by_default.gradient"]
+    assert first_finding(broken, result) == ("DistillationLoss", "distillation")
+
+
 def test_a_loss_without_these_options_is_compared_without_and_says_so(context):
     without = context(PROJECT.with_port("loss", CrossEntropyLoss=OtherDefault, DistillationLoss=None))
     assert not loss.takes_weights(without) and not loss.distils(without) and loss_options.options(without) is None

@@ -21,7 +21,10 @@ from alignment.steps.result import StepResult
 
 @dataclass(frozen=True)
 class Case:
-    """Logits (N, classes), labels, and the arguments of the loss: class weights, and a teacher's logits to distil from."""
+    """Logits (N, classes), labels, and the arguments of the loss: class weights, and a teacher's logits to distil from.
+
+    With ``by_default`` the distillation's temperature and share are left out.
+    """
 
     name: str
     logits: np.ndarray
@@ -30,6 +33,7 @@ class Case:
     ignore_index: int = -100
     weight: np.ndarray | None = None
     teacher: np.ndarray | None = None
+    by_default: bool = False
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -81,11 +85,16 @@ def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Ca
     return [replace(plain[name], name=f"weighted_{name}", weight=weight) for name in names]
 
 
-def distilled_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+def distilled_cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Case]:
     """Hard and soft labels with a teacher whose logits are the pictures' in another order."""
+    seed = context.seed
     plain = {case.name: case for case in cases(logits, labels, seed)}
     teacher = np.roll(logits, 1, axis=1)
-    return [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed", "levels")]
+    made = [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed", "levels")]
+    losses = [getattr(side.loss, "DistillationLoss", None) for side in context.sides.values()]
+    if all({"temperature", "alpha"} <= _defaults(loss) for loss in losses):
+        made.append(replace(made[0], name="distilled_by_default", by_default=True))
+    return made
 
 
 def takes_weights(context: Context) -> bool:
@@ -101,6 +110,14 @@ def distils(context: Context) -> bool:
 def _parameters(made: Any) -> set[str]:
     try:
         return set(inspect.signature(made).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def _defaults(made: Any) -> set[str]:
+    """Names of the parameters that have a default."""
+    try:
+        return {name for name, one in inspect.signature(made).parameters.items() if one.default is not inspect.Parameter.empty}
     except (TypeError, ValueError):
         return set()
 
@@ -122,7 +139,7 @@ def run(context: Context) -> StepResult:
         compared += weighted_cases(real, labels, context.seed)
         result.cover("class weights")
     if distils(context):
-        compared += distilled_cases(real, labels, context.seed)
+        compared += distilled_cases(context, real, labels)
         result.cover("distillation")
     for case in compared:
         runs = {name: value_and_gradient(sides[name], _in_precision(case, name)) for name in LANES}
@@ -159,7 +176,8 @@ def value_and_gradient(
     labels = framework.tensor(case.labels)
     if case.teacher is not None:
         part: Any = side.loss
-        criterion = part.DistillationLoss(criterion, lambda pictures: pictures, TEMPERATURE, ALPHA)
+        given = () if case.by_default else (TEMPERATURE, ALPHA)
+        criterion = part.DistillationLoss(criterion, lambda pictures: pictures, *given)
         criterion.look(framework.tensor(case.teacher))
     made = framework.vjp(lambda logits: criterion(logits, labels), (case.logits,), None, Wanted())
     gradient = made.inputs[0]

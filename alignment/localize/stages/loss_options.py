@@ -18,7 +18,7 @@ def options(context: Context) -> Finding | None:
     """Class weights and distillation, where both sides have them; the loss without them was looked at before."""
     logits, labels = material()
     wanted = weighted_cases(logits, labels, context.seed) if takes_weights(context) else []
-    wanted += distilled_cases(logits, labels, context.seed) if distils(context) else []
+    wanted += distilled_cases(context, logits, labels) if distils(context) else []
     for case in (cast(case, np.float64) for case in wanted):
         location = LOCATION if case.teacher is None else "DistillationLoss"
         try:
@@ -57,6 +57,8 @@ def _weight_hint(one: Tried) -> str:
 
 def _distillation_hint(one: Tried) -> str:
     """Which other distillation gives the port's value."""
+    if one.case.by_default:  # with both given it was right
+        return "another default of the temperature or of the divergence's share"
     case, teacher = one.case, np.asarray(one.case.teacher)
     target, kept = targets(case)
     hard = float(-(target * log_softmax(case.logits)).sum(1)[kept].mean())
