@@ -81,7 +81,7 @@ def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Ca
     """The kinds of labels with a weight for each class, of which the largest is some twenty times the least."""
     weight = np.exp(np.random.default_rng([seed, 6]).uniform(-1.5, 1.5, logits.shape[1]))
     plain = {case.name: case for case in cases(logits, labels, seed)}
-    names = ("hard", "smoothed", "soft", "soft_smoothed", "ignored", "ignored_smoothed")
+    names = ("hard", "smoothed", "soft", "soft_smoothed", "ignored", "ignored_smoothed", "single")
     return [replace(plain[name], name=f"weighted_{name}", weight=weight) for name in names]
 
 

@@ -43,6 +43,7 @@ _LARGE = (
     (5, 960, 160, True, "HS", 1),
     (5, 960, 160, True, "HS", 1),
 )
+_ACTIVATIONS = {"RE": nn.ReLU, "HS": nn.Hardswish}
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class ConvNormActivation(nn.Sequential):
             BatchNorm2D(out_channels, eps=0.001, momentum=0.01),
         ]
         if activation is not None:
-            layers.append(nn.ReLU() if activation == "RE" else nn.Hardswish())
+            layers.append(_ACTIVATIONS[activation]())
         super().__init__(*layers)
 
 

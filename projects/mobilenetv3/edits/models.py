@@ -2,7 +2,7 @@
 
 from .base import BLOCK, DROPOUT, FORWARD, GATE, INIT, LAYERS, NET, NORM, POOL, after_init, fault
 
-ACTIVATION = 'nn.ReLU() if activation == "RE" else nn.Hardswish()'
+ACTIVATION = "_ACTIVATIONS[activation]()"
 NORM_LAYER = "BatchNorm2D(out_channels, eps=0.001, momentum=0.01)"
 
 # --- the known ones --------------------------------------------------------------------------------------------------------

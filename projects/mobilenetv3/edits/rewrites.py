@@ -75,8 +75,8 @@ rewrite("calls_by_loop", (NET, LAYERS, f"""{LAYERS}
         return input
 """))  # fmt: skip
 rewrite(
-    "activation_by_a_table",
-    (NET, 'nn.ReLU() if activation == "RE" else nn.Hardswish()', '{"RE": nn.ReLU, "HS": nn.Hardswish}[activation]()'),
+    "activation_by_a_condition",
+    (NET, "_ACTIVATIONS[activation]()", 'nn.ReLU() if activation == "RE" else nn.Hardswish()'),
 )
 rewrite("linear_squeeze", (NET, SE_POOL, f"        self.width = channels\n{SE_POOL}"))
 
