@@ -177,7 +177,7 @@ EXPECTED: dict[str, Run] = {
     ),
     # Three mistakes in one run, the port without them, and that with a known difference accepted.
     r"python -m alignment audit --port docs/examples/vit_port\.py.*": Run(
-        (r"^3 mistakes", r"with these \d+ places put right in memory, steps 1, 5 pass"), status=1
+        (r"^3 mistakes", r"with these \d+ places fixed in memory, steps 1, 5 pass"), status=1
     ),
     r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
         (r"^first divergence: initialisation: patches\.weight",), status=1
