@@ -163,7 +163,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[l
     context.accepted = tuple(f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in accepted)
     if all(one.kind is Kind.RAISES for one in found.every):
         return done, found
-    print(" again with the mistakes put right ...", end="", flush=True)
+    print(" again with the mistakes fixed ...", end="", flush=True)
     corrected = search.corrected(found.every)
     again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
     failed = [one for one in again if one.failed]
@@ -174,9 +174,9 @@ def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[l
     if failed:
         wrong = next((q for q in failed[0].quantities if not q.passed), None)
         what = f"{wrong.name}: {wrong.reason}" if wrong else failed[0].problems[0]
-        found.remarks.append(f"with {_them(found)} put right in memory, step {failed[0].step} still fails: {what}")
+        found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} still fails: {what}")
     elif "" not in corrected.mended:
-        found.remarks.append(f"with {_them(found)} put right in memory, {names}")
+        found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
     if not open_ and failed:
         found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
     return again if not open_ else done, found

@@ -32,7 +32,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     """The flags of ``run``; with a project given, those of a command of its own."""
     p = Parser(
         prog=prog,
-        description="Prove that a port is its reference, step by step of the reproduction guide. "
+        description="Verify numerically that a port equals its reference, in the steps of the reproduction guide. "
         "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
     )
     if project is None:
@@ -45,49 +45,49 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     p.add_argument(
         "--weights",
         metavar="FILE|NAME",
-        help="a .pth, .pdparams, .ckpt or .safetensors file; its class count and width are taken over, or the name of weights that "
-        "the project fetches, e.g. torchvision (default: calibrated weights, made once)",
+        help="a .pth, .pdparams, .ckpt or .safetensors file; it also sets class count and width; or the name of weights that the "
+        "project fetches, e.g. torchvision (default: calibrated weights, made once)",
     )
     p.add_argument(
         "--port-weights",
         metavar="FILE",
-        help="the same weights converted for the port, which takes them as they are: compared with --weights tensor by tensor",
+        help="the same weights converted for the port: loaded unchanged, and compared with --weights tensor by tensor",
     )
     p.add_argument(
         "--names",
         type=Path,
         metavar="FILE.yaml",
-        help="lines 'port path: reference path' for modules, or whole parts, that are called otherwise (default: paired by "
-        "kind, shape and order of use)",
+        help="lines 'port path: reference path' for modules, or whole parts, with other names (default: paired by "
+        "type, shape and order of use)",
     )
     p.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="a recipe of tools/train.py: steps 5 and 6 align its optimizer, schedule and all else that it trains by, in small "
-        "(default: the project's own recipe; its model is aligned unless --model names one)",
+        help="a recipe of tools/train.py: steps 5 and 6 compare its optimizer, schedule and other training settings, on a small "
+        "scale (default: the project's own recipe; its model is aligned unless --model names one)",
     )
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
     p.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="compare in this precision too, in steps 1, 4 and 5, as automatic mixed precision computes (default: not)",
+        help="also compare steps 1, 4 and 5 in this precision, under automatic mixed precision (default: off)",
     )
     p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
     p.add_argument("--result-dir", type=Path, default=result, metavar="DIR", help=f"where results go (default: {shown(result)})")
     p.add_argument(
         "--localize",
         action="store_true",
-        help="make the table over all modules even where every step passes (a failure is always localised)",
+        help="make the table over all modules even if every step passes (a failure is always localised)",
     )
     p.add_argument(
         "--ranks",
         type=int,
         metavar="N",
-        help="train on N processes by the port's launcher, too, and compare with the reference in one: step 7 of --steps",
+        help="also train on N processes with the port's launcher, and compare with the reference in one: step 7 of --steps",
     )
-    p.add_argument("--inject", metavar="NAME", help="break the port by one known fault first ('list' names them), to see it found")
+    p.add_argument("--inject", metavar="NAME", help="break the port on purpose by one known fault ('list' prints their names)")
     p.add_argument(
         "--bench-faults",
         action="store_true",
@@ -97,7 +97,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         "--padiff",
         type=Path,
         metavar="DIR",
-        help="with --bench-faults: ask PaDiff too, from where pip install --no-deps --target DIR padiff==0.2.0 pyyaml put it",
+        help="with --bench-faults: also run PaDiff from DIR; pip install --no-deps --target DIR padiff==0.2.0 pyyaml puts it there",
     )
     return p
 
@@ -106,13 +106,13 @@ def bench_parser() -> Parser:
     """The flags of ``bench``."""
     p = Parser(
         prog="python -m alignment bench",
-        description="Measure the engine on a project: are its known faults found, does a sound port ever fail, and how much of the "
-        "port's source do the steps see? Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
+        description="Measure the engine on a project: are its known faults found, does a correct port ever fail, and how much of "
+        "the port's source do the steps examine? Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
     )
     p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
     what = p.add_mutually_exclusive_group()
     what.add_argument("--faults", action="store_true", help="inject every known fault in turn (the default)")
-    what.add_argument("--false-alarms", action="store_true", help="run the steps on the sound port from many random weights")
+    what.add_argument("--false-alarms", action="store_true", help="run the steps on the correct port with many random weights")
     what.add_argument(
         "--mutants", nargs="+", metavar="PACKAGE", help="run the steps on small changes of these packages, modules or files"
     )
@@ -120,36 +120,36 @@ def bench_parser() -> Parser:
     what.add_argument(
         "--functional-faults",
         action="store_true",
-        help="mistakes between the layers, as edits of the source: is each named by its line, and is no right rewrite?",
+        help="mistakes between the layers, as edits of the source: is the line of each found, and does no correct rewrite fail?",
     )
     what.add_argument(
         "--layer-faults",
         action="store_true",
-        help="wrong settings of single layers, of a file that defines PAIRS, and its sound pairs",
+        help="wrong settings of single layers, from a file that defines PAIRS, and its correct pairs",
     )
     what.add_argument(
         "--together", type=int, metavar="N", help="plant N known faults of the model at once: does one search find all?"
     )
-    what.add_argument("--rewrites", action="store_true", help="run the steps on right rewrites of the source: none may fail")
+    what.add_argument("--rewrites", action="store_true", help="run the steps on correct rewrites of the source: none may fail")
     p.add_argument(
         "--steps",
         default=None,
         metavar="1-6",
-        help="of the faults, false alarms or mutants (default: all; false alarms: 1,4,5; mutants: those that could see each)",
+        help="of the faults, false alarms or mutants (default: all; false alarms: 1,4,5; mutants: those that could detect each)",
     )
     p.add_argument("--inject", metavar="NAME", help="this fault alone")
-    p.add_argument("--padiff", type=Path, metavar="DIR", help="ask PaDiff about the faults too; DIR is where it is installed")
+    p.add_argument("--padiff", type=Path, metavar="DIR", help="also run PaDiff on the faults; DIR is where it is installed")
     p.add_argument("--precision", choices=PRECISIONS, help="steps 1, 4 and 5 in this precision alone")
     p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
     p.add_argument("--models", nargs="+", metavar="NAME", help="false alarms: of these models (default: all)")
     p.add_argument(
         "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
     )
-    p.add_argument("--seeds", type=int, default=20, help="false alarms, sound pairs: random weights of each (default: 20)")
+    p.add_argument("--seeds", type=int, default=20, help="false alarms, correct pairs: random weights of each (default: 20)")
     p.add_argument(
         "--localize",
         action="store_true",
-        help="false alarms: what does localisation find in the sound port? mutants: locate each that a step kills",
+        help="false alarms: what does localisation find in the correct port? mutants: locate each that a step kills",
     )
     p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
     p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")
@@ -161,7 +161,7 @@ def bench_parser() -> Parser:
     )
     p.add_argument("--seed", type=int, default=0, help="mutants, together: which ones are drawn (default: 0)")
     p.add_argument("--resume", action="store_true", help="mutants: keep what mutants.jsonl in the result folder has")
-    p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: survivors have to pass this command, too")
+    p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: also run this command on the survivors")
     return p
 
 
@@ -191,37 +191,37 @@ def audit_parser() -> Parser:
     maker = "MODULE:CALLABLE"
     p.add_argument("--port", metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net")
     p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
-    p.add_argument("--port-dump", type=Path, metavar="DIR", help="in place of --port: its dump (python -m alignment dump)")
+    p.add_argument("--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump)")
     p.add_argument(
-        "--reference-dump", type=Path, metavar="DIR", help="in place of --reference: the dump with which the port's was made"
+        "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"
     )
     p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
-    p.add_argument("--reference-args", metavar="JSON", help="of the reference's")
+    p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
     p.add_argument(
         "--input",
         metavar="SHAPE|FILE.npz|MODULE:CALLABLE",
-        help="samples and shape of one, e.g. 2x3x224x224; or arrays, samples first; or a function of (samples, numpy generator) "
-        "that returns them (default: what the reference is found to accept)",
+        help="number of samples and shape of one, e.g. 2x3x224x224; or arrays, samples first; or a function of (samples, numpy "
+        "generator) that returns them (default: a shape that the reference accepts)",
     )
-    p.add_argument("--weights", metavar="FILE", help="of either side, loaded into both (default: random, calibrated on the input)")
+    p.add_argument("--weights", metavar="FILE", help="of either side, for both (default: random, calibrated on the input)")
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
-    p.add_argument("--training", action="store_true", help="compare training mode and fresh weights, too")
+    p.add_argument("--training", action="store_true", help="also compare training mode and fresh weights")
     p.add_argument(
         "--updates",
         type=int,
         default=0,
         metavar="N",
-        help="move both by N steps of their frameworks' own gradient descent, and compare the weights after each (default: 0)",
+        help="update both N times by their frameworks' own gradient descent, and compare the weights after each (default: 0)",
     )
     p.add_argument(
         "--accept",
         action="append",
         default=[],
         metavar="KIND[@PLACE]",
-        help="a known difference, e.g. biased_variance or padding@features.0: reported, and no reason to fail (may be repeated)",
+        help="a known difference, e.g. biased_variance or padding@features.0: still reported, but does not fail (may be repeated)",
     )
-    p.add_argument("--precision", choices=PRECISIONS, help="compare in this precision too (default: not)")
-    p.add_argument("--localize", action="store_true", help="make the table over all modules even where nothing differs")
+    p.add_argument("--precision", choices=PRECISIONS, help="also compare in this precision (default: off)")
+    p.add_argument("--localize", action="store_true", help="make the table over all modules even if nothing differs")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--seed", type=int, default=0, help="of inputs, ulp changes and dropout masks (default: 0)")
     p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
@@ -233,18 +233,18 @@ def dump_parser() -> Parser:
     """The flags of ``dump``."""
     p = Parser(
         prog="python -m alignment dump",
-        description="Write what one model computes to a folder, where the other one's framework is not: first the reference, then "
-        "the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used.",
+        description="Write the results of one model to a folder, on a machine without the other one's framework: first the "
+        "reference, then the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used.",
     )
     p.add_argument("model", metavar="MODULE:CALLABLE", help="makes the model, as --port and --reference of audit")
-    p.add_argument("--framework", metavar="NAME", help="of the model: torch or paddle (default: found out)")
+    p.add_argument("--framework", metavar="NAME", help="framework of the model: torch or paddle (default: detected)")
     p.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the dump goes")
     p.add_argument("--reference-dump", type=Path, metavar="DIR", help="the model is the port of this dump's reference")
     p.add_argument("--args", metavar="JSON", help="keyword arguments of the callable, e.g. '{\"num_classes\": 10}'")
     p.add_argument("--input", metavar="SHAPE|FILE.npz|MODULE:CALLABLE", help="of the reference, as for audit")
     p.add_argument("--weights", metavar="FILE", help="of the reference (default: random, calibrated on the input)")
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="of the port: lines 'port path: reference path'")
-    p.add_argument("--training", action="store_true", help="training mode, too")
+    p.add_argument("--training", action="store_true", help="also dump training mode")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--seed", type=int, default=0, help="of the reference's inputs, ulp changes and dropout masks (default: 0)")
     return p

@@ -100,6 +100,8 @@ EXPECTED: dict[str, Run] = {
         instead=((r"(--bench-faults)", r"\1 --steps 3,4"),),
         weekly="test-pages runs the same faults without --padiff (docs/projects.md); tests/test_align_command.py the flag",
     ),
+    # The machine of the tests has no GPU; the command says so.
+    r"python tools/align\.py --device gpu": Run((r"^error: --device gpu: this Paddle finds no GPU",), status=2),
     r"python tools/align\.py --steps 1": Run((PASSED.format(1),)),
     r"python tools/align\.py --model mobilenet_v3_large --steps 1,4": Run(
         (PASSED.format(1), PASSED.format(4)), weekly="tests/test_align_command.py aligns the large model"
@@ -175,7 +177,7 @@ EXPECTED: dict[str, Run] = {
     ),
     # Three mistakes in one run, the port without them, and that with a known difference accepted.
     r"python -m alignment audit --port docs/examples/vit_port\.py.*": Run(
-        (r"^3 mistakes", r"with these \d+ places put right in memory, steps 1, 5 pass"), status=1
+        (r"^3 mistakes", r"with these \d+ places fixed in memory, steps 1, 5 pass"), status=1
     ),
     r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
         (r"^first divergence: initialisation: patches\.weight",), status=1

@@ -107,14 +107,14 @@ def test_all_mistakes_are_found_in_one_call_with_their_lines(files, names, capsy
         assert file == "ours.py" and line in lines[int(number) - 1], (one["source"], lines[int(number) - 1])
     assert len(found) == len(names), "and nothing else"
     if len(names) > 1:
-        assert f"{len(names)} mistakes, each found with those before it put right in memory:" in capsys.readouterr().out
+        assert f"{len(names)} mistakes, each found with the earlier ones fixed in memory:" in capsys.readouterr().out
         block = (files / "report" / "report.md").read_text()
         assert all(f"| {MISTAKES[name][3]} |" in block for name in names), block
 
 
 def test_with_all_put_right_the_steps_pass_and_with_one_left_they_do_not(files, capsys):
     broken(files, "slope", "residual", "pool")
-    assert "put right in memory, steps 1, 5 pass" in " ".join(audit(files)[2]["localization"]["remarks"])
+    assert "fixed in memory, steps 1, 5 pass" in " ".join(audit(files)[2]["localization"]["remarks"])
 
 
 def test_what_stands_behind_a_place_that_is_not_understood_is_said(files):
@@ -122,7 +122,7 @@ def test_what_stands_behind_a_place_that_is_not_understood_is_said(files):
     _, found, said = audit(files)
     assert [one["kind"] for one in found] == [""] and not found[0]["confirmed"], "one class, one line, three places"
     assert [found[0]["location"], *found[0]["also"]] == ["blocks.0", "blocks.1", "blocks.2"]
-    assert "whatever else is wrong in its forward is seen only when this is corrected" in said["localization"]["remarks"][0]
+    assert "a further mistake in its forward shows only after this one is corrected" in said["localization"]["remarks"][0]
 
 
 def test_wrong_structure_does_not_end_the_search(files):

@@ -131,7 +131,7 @@ def test_what_is_zero_but_for_rounding_is_a_footnote():
     assert (
         "gradient" in table
         and "bias before a norm" not in table
-        and "Zero but for rounding" in note
+        and "Zero apart from rounding" in note
         and "bias before a norm" in note
     )
     html = _details(StepResult(5, "backward", [noise, wrong]))

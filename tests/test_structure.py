@@ -249,7 +249,7 @@ SOUND = {
          ("self.block(input)", "self.inner(input)"),
          ("self.classifier = nn.Sequential(", "self.a, self.b, self.c, self.d = ("),
          ("self.classifier(paddle.flatten(features, 1))", "self.d(self.c(self.b(self.a(paddle.flatten(features, 1)))))")],
-        "lie elsewhere in the port and are paired in the order of use, first "),
+        "have another place in the port and are paired by order of use, first "),
 }  # fmt: skip
 
 
@@ -339,7 +339,7 @@ def test_a_map_of_names_is_strict_and_values_tell_layers_apart_without_one(tmp_p
     assert only.startswith("conversion not checked")
     capsys.readouterr()
     assert engine(base) == 0
-    assert "with random weights, first left, called second in the port (--names maps them otherwise)" in capsys.readouterr().out
+    assert "with random weights, first left, called second in the port (--names sets other pairs)" in capsys.readouterr().out
     names.write_text("first: left\nsecond: right\n")
     assert engine([*base, "--names", str(names)]) == 1
     for text, message in BAD_MAPS.items():

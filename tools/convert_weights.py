@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     for side in ("port", "reference"):
         pair.add_argument(f"--{side}", metavar="MODULE:CALLABLE", help=f"what makes the {side}")
         pair.add_argument(f"--{side}-args", metavar="JSON", help="its keyword arguments")
-    pair.add_argument("--names", type=Path, metavar="FILE.yaml", help="map of names, as an audit writes it (default: found out)")
-    pair.add_argument("--model-input", metavar="SHAPE", help="what the models are run on where names differ, e.g. 2x3x224x224")
-    pair.add_argument("--to", choices=("port", "reference"), help="whose weights are written (default: the other's of the input)")
+    pair.add_argument("--names", type=Path, metavar="FILE.yaml", help="map of names, as an audit writes it (default: detected)")
+    pair.add_argument("--model-input", metavar="SHAPE", help="input on which the models are run if names differ, e.g. 2x3x224x224")
+    pair.add_argument("--to", choices=("port", "reference"), help="whose weights are written (default: those of the other side)")
     pair.add_argument("--list", action="store_true", help="print which tensor is which")
     args = parser.parse_args(argv)
     if args.port or args.reference:

@@ -23,18 +23,18 @@ def parser() -> Parser:
     add_weights_flags(p)
     p.add_argument("--output-dir", default="exported", metavar="DIR", help="(default: exported)")
     p.add_argument("--formats", default="paddle,onnx", metavar="LIST", help="paddle, or paddle,onnx (default: paddle,onnx)")
-    p.add_argument("--int8", action="store_true", help="make a quantised ONNX model, too")
+    p.add_argument("--int8", action="store_true", help="also make a quantised ONNX model")
     p.add_argument(
         "--calibration-data",
         nargs="+",
         metavar="FILE_OR_DIR",
-        help="pictures such as the model will see, hundreds: every second one calibrates int8, the others judge it and the engines",
+        help="hundreds of pictures like those in use: every second one calibrates int8, the others test it and the engines",
     )
     p.add_argument(
-        "--engine", choices=("auto",), help="measure every engine here and keep the fastest whose predictions hold (default: not)"
+        "--engine", choices=("auto",), help="measure every engine here and keep the fastest whose predictions agree (default: off)"
     )
-    p.add_argument("--triton", metavar="DIR", help="write a model repository for Triton, too")
-    p.add_argument("--triton-batch", type=positive(int), default=32, metavar="N", help="most pictures in a run of it (default: 32)")
+    p.add_argument("--triton", metavar="DIR", help="also write a model repository for Triton")
+    p.add_argument("--triton-batch", type=positive(int), default=32, metavar="N", help="largest batch (default: 32)")
     return p
 
 

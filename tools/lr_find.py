@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--from", dest="low", type=float, default=1e-5, metavar="X", help="first learning rate (default: 1e-5)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="X", help="last learning rate (default: 1)")
     parser.add_argument("--updates", type=int, default=200, metavar="N", help="updates from first to last (default: 200)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs from as many seeds, whose mean counts (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds to average over (default: 3)")
     parser.add_argument("--plot", metavar="FILE.png", help="draw loss and accuracy over the learning rate here")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     add_flags(parser, TrainConfig)

@@ -26,7 +26,7 @@ def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p)
     add_picture_flags(p)
-    p.add_argument("--decoders", type=int, default=0, metavar="N", help="processes that decode (default: one a core, at least 2)")
+    p.add_argument("--decoders", type=int, default=0, metavar="N", help="decoding processes (default: one per core, at least 2)")
     p.add_argument(
         "--workers", type=Count, default=1, metavar="N", help="processes that serve; the limits are of each (default: 1)"
     )
@@ -43,7 +43,7 @@ def parser() -> Parser:
     limits.add_argument("--max-upload", type=Number, default=10.0, metavar="MIB", help="size of a picture's file (default: 10)")
     limits.add_argument("--max-uploads", type=Number, default=200.0, metavar="MIB", help="of all under way (default: 200)")
     limits.add_argument("--max-pixels", type=Number, default=50.0, metavar="MILLION", help="size of a picture (default: 50)")
-    limits.add_argument("--shutdown", type=Number, default=30.0, metavar="S", help="for requests at the end (default: 30)")
+    limits.add_argument("--shutdown", type=Number, default=30.0, metavar="S", help="for open requests at shutdown (default: 30)")
     who = p.add_argument_group("who may ask")
     who.add_argument("--token-file", type=Path, metavar="FILE", help="requests must carry its content as Authorization: Bearer")
     who.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help="Host headers that are answered (default: any)")
@@ -52,7 +52,7 @@ def parser() -> Parser:
         nargs="+",
         default=[],
         metavar="ADDRESS",
-        help="fronts whose X-Forwarded-For is believed (default: none)",
+        help="proxies whose X-Forwarded-For is trusted (default: none)",
     )
     who.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each answer; - for standard output")
     return p

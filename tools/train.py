@@ -26,7 +26,7 @@ def parser() -> Parser:
     """The flags: those of this command, and every setting of a run."""
     made = Parser(description=__doc__)
     made.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
-    made.add_argument("--watch", action="store_true", help="look for training mistakes while the run goes on: docs/doctor.md")
+    made.add_argument("--watch", action="store_true", help="look for training mistakes during the run: docs/doctor.md")
     add_flags(made, TrainConfig)
     return made
 

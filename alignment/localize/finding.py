@@ -83,7 +83,7 @@ class Finding:
 
     def line(self) -> str:
         """One line for a person."""
-        likely = self.hint or "no known mistake has this shape"
+        likely = self.hint or "no known mistake matches"
         return f"{self.stage}: {self.location}: {likely} ({self.measured})"
 
 

@@ -280,7 +280,7 @@ def _confirmed(
     for path in found.apart - (holding & layers.keys()):
         matching.paths.pop(path, None)
     if not found.agrees and matching.notes:
-        matching.notes[-1] += "; with the same random weights the two models then still differ"
+        matching.notes[-1] += "; with these pairs and the same random weights the two models still differ"
     return matching, found.links
 
 
@@ -379,13 +379,13 @@ def _by_layers(
     if moved:
         mine, theirs = moved[0]
         matching.notes.append(
-            f"{len(moved)} layers with weights lie elsewhere in the port and are paired in the order of use, "
+            f"{len(moved)} layers with weights have another place in the port and are paired by order of use, "
             f"first {theirs.path} ({theirs.part.title}), called {mine.path} in the port"
         )
     if found.links:
         first = found.links[0]
         matching.notes.append(
-            f"{sum(len(link.reference) for link in found.links)} tensors are held otherwise in the port, first {first.words()}"
+            f"{sum(len(link.reference) for link in found.links)} tensors are stored differently in the port, first {first.words()}"
         )
     return matching, every
 

@@ -19,18 +19,18 @@ from alignment.steps.context import Context
 from alignment.steps.result import Curves, StepResult
 
 SHOWN = 300  # rows of a step; alignment.json has all
-NOTE = "Zero but for rounding in the float64 truth, so that a relative difference says nothing; their absolute size was judged"
+NOTE = "Zero apart from rounding in float64, so a relative difference has no meaning; their absolute size was compared"
 GUIDE = (
-    "<strong>Noise floor</strong>: what the reference's own float32 is off by, and what it changes by when all it is given moves "
-    "by one unit in the last place. A correct port is about as far from the float64 truth as the reference (column float32 beside "
-    f"noise floor; {tolerance.FLOOR_FACTOR:g} times is the bound).",
-    "<strong>Exact mode</strong>: both sides in float64 with the same constants; a correct port differs by less than "
+    "<strong>Noise floor</strong>: the larger of the reference's own float32 error and its change when all its inputs and weights "
+    "move by one unit in the last place. The float32 error of a correct port has about this size (compare the columns float32 and "
+    f"noise floor; the bound is {tolerance.FLOOR_FACTOR:g} times).",
+    "<strong>Exact mode</strong>: both sides compute in float64 with the same constants. A correct port differs by less than "
     f"{tolerance.EXACT_RTOL:.0e}, a wrong one by orders of magnitude more.",
     "<strong>Colours</strong> are the same in every picture: the port's own error is blue, the reference and its noise orange, the "
-    "difference between the two in exact mode purple. <strong>Red is a mistake</strong>: the place that computes wrongly from "
-    "right inputs. What comes after it differs too, for that reason alone.",
-    "Begin with the first mistake: the place, the hypothesis that was confirmed, and the line to change. A step that was not run "
-    "has proven nothing.",
+    "difference between the two in exact mode purple. <strong>Red is a mistake</strong>: the place whose result is wrong "
+    "although its inputs are correct. Everything after it differs only because of it.",
+    "Start with the first mistake: its place, the confirmed hypothesis, and the line to change. A step that was not run verifies "
+    "nothing.",
 )
 
 
@@ -83,7 +83,7 @@ def _place(localization: Localization) -> str:
     rows = [
         ("Stage", first.stage),
         ("Place", first.location),
-        ("It looks like", first.hint or "no known mistake has this shape"),
+        ("It looks like", first.hint or "no known mistake matches"),
         ("Measured", first.measured),
         ("Found in", f"{localization.seconds:.1f} s"),
     ]

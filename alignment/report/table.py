@@ -182,7 +182,7 @@ def mistakes(localization: Localization) -> list[str]:
         places = f"{also(wrong[0]).removeprefix(', and ')}; " if wrong[0].also else ""
         lines.append(f"  {places}the only one found; {_kind_and_source(wrong[0])}")
     elif wrong:
-        lines.append(f"{len(wrong)} mistakes, each found with those before it put right in memory:")
+        lines.append(f"{len(wrong)} mistakes, each found with the earlier ones fixed in memory:")
         for number, one in enumerate(wrong, start=1):
             lines.append(f"  {number}. {one.line()}{also(one)}; {_kind_and_source(one)}")
     return lines + [f"  {remark}" for remark in localization.remarks]

@@ -451,7 +451,7 @@ class Context:
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know: layers called or nested otherwise, and which conversion was not checked."""
         try:
-            found = [*self.accepted, *(f"{note} (--names maps them otherwise)" for note in self.matched.matching.notes)]
+            found = [*self.accepted, *(f"{note} (--names sets other pairs)" for note in self.matched.matching.notes)]
         except Exception:  # a port that cannot be built is a finding of the steps
             found = [*self.accepted]
         if self.port_weights is None and self.given_state is None:

@@ -29,7 +29,7 @@ HELP = "examine a run before it begins: data, model, loss, gradients, schedule"
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags: those of tools/train.py."""
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
-    parser.add_argument("--run", dest="of_run", metavar="DIR", help="a run's folder: its effective config in place of --config")
+    parser.add_argument("--run", dest="of_run", metavar="DIR", help="a run's folder: its effective config instead of --config")
     parser.add_argument(
         "--bundle",
         metavar="FILE.zip",

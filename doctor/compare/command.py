@@ -31,32 +31,32 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", nargs="?", metavar="RUN_A", help=f"the run that is trusted: {about}")
     parser.add_argument("second", nargs="?", metavar="RUN_B", help="the run in question")
     parser.add_argument(
-        "--repeats", nargs="+", default=[], metavar="RUN", help="repeated runs of RUN_A: what they differ by is chance"
+        "--repeats", nargs="+", default=[], metavar="RUN", help="repeated runs of RUN_A: their differences count as chance"
     )
     parser.add_argument(
         "--same-start",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="whether both begin from the same weights and see the same batches (default: told by the settings beside the logs)",
+        help="whether both begin from the same weights and see the same batches (default: read from the settings beside the logs)",
     )
     parser.add_argument("--pattern", metavar="REGEX", help="of other logs: groups update and loss, and any of epoch, lr and top1")
-    parser.add_argument("--watch", action="store_true", help="RUN_B is going on: compare until a problem shows or it has caught up")
-    parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="between two looks of --watch (default 5)")
+    parser.add_argument("--watch", action="store_true", help="RUN_B still runs: compare until a problem shows or it has caught up")
+    parser.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="between two checks of --watch (default 5)")
     parser.add_argument(
         "--patience",
         type=float,
         default=600.0,
         metavar="SECONDS",
-        help="--watch ends where no line comes for so long (default 600)",
+        help="--watch ends if no line comes for this long (default 600)",
     )
     parser.add_argument(
         "--from",
         dest="checkpoint",
         metavar="CHECKPOINT",
-        help="in place of two runs: a checkpoint of tools/train.py, or a run's folder, for three updates in both frameworks",
+        help="instead of two runs: a checkpoint of tools/train.py, or a run's folder: three updates in both frameworks",
     )
-    parser.add_argument("--data-path", metavar="DIR", help="of --from, where the pictures have moved")
-    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), help="of --from, in place of the run's own")
+    parser.add_argument("--data-path", metavar="DIR", help="for --from, if the pictures have moved")
+    parser.add_argument("--device", choices=("auto", "cpu", "gpu"), help="for --from, instead of the run's own")
 
 
 def run(flags: argparse.Namespace) -> Examination:

@@ -38,15 +38,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mean", metavar="R,G,B", help="configured mean of pictures in 0..1 (default: ImageNet's)")
     parser.add_argument("--std", metavar="R,G,B", help="configured standard deviation (default: ImageNet's)")
     default = os.cpu_count() or 1
-    parser.add_argument("--processes", type=int, default=default, metavar="N", help=f"that decode (default: {default})")
-    parser.add_argument("--scan", metavar="FILE", help="keep what is measured here, so that an interrupted scan goes on")
+    parser.add_argument("--processes", type=int, default=default, metavar="N", help=f"decoding processes (default: {default})")
+    parser.add_argument("--scan", metavar="FILE", help="store the measurements here, so that an interrupted scan can continue")
     parser.add_argument(
         "--near", type=float, default=near.LIMIT, metavar="X",
         help=f"largest relative difference of pictures that count as the same, 0 for equal files only (default: {near.LIMIT})",
     )  # fmt: skip
     parser.add_argument("--write-manifest", metavar="FILE", help="write digest, label and path of every picture here")
-    parser.add_argument("--compare-manifest", metavar="FILE", help="compare with a manifest of a copy that is right")
-    parser.add_argument("--subset", type=int, metavar="N", help="copy N pictures of each split, of all classes alike")
+    parser.add_argument("--compare-manifest", metavar="FILE", help="compare with a manifest of a correct copy")
+    parser.add_argument("--subset", type=int, metavar="N", help="copy N pictures of each split, evenly from all classes")
     parser.add_argument("--subset-dir", metavar="DIR", help="where --subset copies to; a new folder")
 
 

@@ -21,7 +21,7 @@ HELP = "what a watched run told: events with update, tensors, rank, cause and fi
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags."""
-    parser.add_argument("watched", metavar="RUN", help=f"a run's folder with {EVENTS}, or such a file; the run may be going on")
+    parser.add_argument("watched", metavar="RUN", help=f"a run's folder with {EVENTS}, or such a file; the run may still go on")
 
 
 def run(flags: argparse.Namespace) -> Examination:

@@ -18,7 +18,7 @@ def finding(context: Context) -> Finding | None:
     held = {entry.canonical: (entry, in_file(entry, state)) for entry in wanted}
     wrong = [name for name, (_, given) in held.items() if given is None or given.shape != expected[name].shape]
     others = extra(context, state, wanted)
-    counts = f"{len(wrong)} of {len(held)} tensors missing or of another shape, {len(others)} too many"
+    counts = f"{len(wrong)} of {len(held)} tensors missing or of another shape, {len(others)} extra"
     if not wrong and not others:
         right = {name: expected[name] for name in held}
         ours = {name: given.astype(right[name].dtype) for name, (_, given) in held.items() if given is not None}

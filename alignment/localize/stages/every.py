@@ -217,8 +217,8 @@ def _hidden(found: list[Finding]) -> list[str]:
     if not places:
         return []
     return [
-        f"{', '.join(places)}: the reference's own part was put in the place of the port's; whatever else is wrong in its "
-        "forward is seen only when this is corrected"
+        f"{', '.join(places)}: the reference's own part replaced the port's in memory; a further mistake in its forward shows "
+        "only after this one is corrected"
     ]
 
 

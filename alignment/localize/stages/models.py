@@ -154,7 +154,7 @@ def with_other_options(context: Context) -> Finding | None:
         other, _ = variants.of(context, options)
         found = next((f for look in (built, in_evaluation, dropout) if (f := look(other)) is not None), None)
         found = found or Finding("forward", failed[0].name, measured=failed[0].reason)
-        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake has this shape'}"
+        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
         return found
     return None
 
@@ -163,7 +163,7 @@ def on_other_inputs(context: Context) -> Finding | None:
     """What is right on inputs of the model's own size alone, or of the usual values."""
     for _, words, other in variants.on_other_inputs(context):
         if finding := in_evaluation(other):
-            finding.hint = f"on {words}: {finding.hint or 'no known mistake has this shape'}"
+            finding.hint = f"on {words}: {finding.hint or 'no known mistake matches'}"
             return finding
     return None
 
