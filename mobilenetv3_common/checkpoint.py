@@ -261,19 +261,25 @@ def find_checkpoint(resume: str, output_dir: str | os.PathLike) -> Path | None:
     """The file that ``--resume`` means: a checkpoint, the latest of a folder, or with ``auto`` the latest of the run.
 
     Returns:
-        The file; None where ``auto`` finds none, so that the run begins anew.
+        The file; None where ``auto`` finds none, so that the run begins anew. Where only the latest's name is gone, ``auto`` and a
+        folder mean the newest numbered one.
 
     Raises:
         UserError: the folder holds none, or there is no such file; with ``auto``, what has the latest's name is no file.
     """
     if resume == "auto":
-        path = Path(output_dir) / LATEST
-        return path if regular_file(path) else None
+        return _latest(Path(output_dir))
     path = Path(resume)
     if path.is_dir():
-        if not (path / LATEST).is_file():
-            raise UserError(f"--resume {resume}: the folder holds no {LATEST}")
-        return path / LATEST
+        if (found := _latest(path)) is None:
+            raise UserError(f"--resume {resume}: the folder holds no {LATEST}, and no other checkpoint of a run")
+        return found
     if not path.is_file():
         raise UserError(f"--resume {resume}: no such file or folder")
     return path
+
+
+def _latest(folder: Path) -> Path | None:
+    if regular_file(folder / LATEST):
+        return folder / LATEST
+    return max((path for path in folder.glob("update_*.safetensors") if path.is_file()), default=None)

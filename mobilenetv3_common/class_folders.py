@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError, shown
 
+LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")  # what programs leave
 Identity = tuple[int, int]  # device and inode
 
 
 def pictures_of_classes(
-    root: Path, folder: Path, extensions: tuple[str, ...], pictures: Builder, visited: Callable[[str], None]
+    root: Path,
+    folder: Path,
+    extensions: tuple[str, ...],
+    pictures: Builder,
+    visited: Callable[[str], None],
+    odd: Callable[[str], None],
 ) -> list[str]:
     """The pictures of ``folder/CLASS/**``, classes and files in sorted order as torchvision's ``ImageFolder`` has them.
 
@@ -26,6 +33,7 @@ def pictures_of_classes(
         extensions: of picture files, in lower case.
         pictures: gets the name and label of each.
         visited: called with each folder before it is listed.
+        odd: called with what can be listed, but is no class or picture that somebody meant: what it is, and the fix.
 
     Returns:
         the classes' names.
@@ -44,6 +52,8 @@ def pictures_of_classes(
     if len(homes) < len(classes):
         twin = next(name for name in classes if homes[_identity(folder / name)] != name)
         raise UserError(f"{folder / twin} and {folder / homes[_identity(folder / twin)]} are one folder: remove the link")
+    for said in _odd_classes(folder, classes):
+        odd(said)
     prefix = folder.relative_to(root).as_posix()
     for label, name in enumerate(classes):
         if not _is_text(name):
@@ -53,8 +63,37 @@ def pictures_of_classes(
         if not found:
             raise UserError(f"class folder {folder / name} holds no picture: remove the folder or fill it")
         found.sort(key=lambda path: path.rsplit("/", 1))
+        hidden = [path for path in found if "/." in path[len(prefix) + len(name) + 1 :]]
+        if hidden:
+            more = f", and {len(hidden) - 1} more of this class," if len(hidden) > 1 else ""
+            odd(
+                f"{shown(root / hidden[0])} is hidden, as are the files that macOS writes beside pictures ('._*') and a notebook's "
+                f"copies: remove it{more} or rename it"
+            )
         pictures.extend(found, label)
     return classes
+
+
+def left_behind(name: str) -> bool:
+    """Whether a folder's name is one that programs leave behind, and no class's."""
+    return name.startswith(LEFT_BEHIND)
+
+
+def _odd_classes(folder: Path, classes: list[str]) -> list[str]:
+    """What is wrong with the names of class folders, each with its fix."""
+    said = [
+        f"class folder {shown(folder / name)} was left behind by a program, and would be a class of its own: remove it"
+        for name in classes
+        if left_behind(name)
+    ]
+    first: dict[str, str] = {}
+    for name in classes:
+        if (other := first.setdefault(unicodedata.normalize("NFC", name), name)) != name:
+            said.append(
+                f"class folders {shown(folder / other)} and {shown(folder / name)} have one name in two Unicode forms: put the "
+                "pictures into one of them"
+            )
+    return said
 
 
 class _ClassWalk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,14 @@ def difference(
     if not said and ordered and not subset and tuple(names) != tuple(expected):
         first = next(i for i, (one, other) in enumerate(zip(names, expected, strict=True)) if one != other)
         said = [f"class {first} is {names[first]!r} in {whose} and {expected[first]!r} in {than}"]
+    plain = {_plain(name): name for name in missing}
+    twins = [(name, plain[_plain(name)]) for name in extra if _plain(name) in plain]
+    said += [f"{one!a} and {other!a} differ in case, spaces or Unicode form alone" for one, other in twins[:1]]
     return "; ".join(said)
+
+
+def _plain(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
 
 
 def class_names(num_classes: int, path: str | Path | None = None) -> tuple[str, ...]:

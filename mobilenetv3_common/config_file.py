@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import os
 import re
 import sys
 import textwrap
@@ -95,6 +96,7 @@ def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
             text = file.read(LONGEST + 1)
         if len(text) > LONGEST:
             raise UserError(f"config {path} is longer than {LONGEST} characters: it is no recipe")
+        _refuse_misread(yaml.compose(text, yaml.SafeLoader), f"config {path}")
         settings = yaml.safe_load(text)
     except (RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, UnicodeDecodeError):
@@ -113,6 +115,24 @@ def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
             raise UserError(f"config {path}: unknown key {key!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         settings[key] = _typed(value, *known[key], f"config {path}: {key}")
     return settings
+
+
+def _refuse_misread(node: Any, where: str) -> None:
+    """Refuse what YAML reads otherwise than it looks: a key that stands there twice, and numbers that are not decimal.
+
+    Args:
+        node: of the document, as ``yaml.compose`` gives it.
+        where: begins the message.
+    """
+    lines: dict[str, int] = {}
+    for key, value in getattr(node, "value", ()) if getattr(node, "id", "") == "mapping" else ():
+        line, name = key.start_mark.line + 1, str(key.value)
+        if name in lines:
+            raise UserError(f"{where}:{line}: {name} is set in line {lines[name]} already: remove one of the two")
+        lines[name] = line
+        number = value.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float") and value.style is None
+        if number and re.fullmatch(r"[-+]?(0[\d_]+|0[xXbBoO].*|.*:.*)", value.value):
+            raise UserError(f"{where}:{line}: YAML reads {value.value} as no decimal number: write {name} in decimal digits")
 
 
 def recipe_text(config: Any, header: str) -> str:
@@ -177,7 +197,12 @@ def make_config(kind: type[Config], recipe: str | Path | None, flags: dict[str, 
         UserError: as ``read_recipe``, or the config itself refuses a value.
     """
     settings = read_recipe(recipe, kind) if recipe is not None else {}
-    config = kind(**{**settings, **flags})
+    given = {**settings, **flags}
+    for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
+        value = given.get(entry.name)
+        if re.search("DIR|FILE", entry.metadata.get("metavar") or "") and isinstance(value, str) and value.startswith("~"):
+            given[entry.name] = os.path.expanduser(value)  # no shell does so behind --data-path= or in a recipe
+    config = kind(**given)
     for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
         choices, value = entry.metadata.get("choices"), getattr(config, entry.name)
         if choices and value not in choices:
@@ -196,7 +221,7 @@ def _reader(of_type: type, optional: bool) -> Any:
 
 
 def _typed(value: Any, of_type: type, optional: bool, where: str) -> Any:
-    if value is None and optional:
+    if optional and (value is None or (isinstance(value, str) and value.lower() == "none")):  # as on the command line
         return None
     if of_type is float and isinstance(value, str):
         try:  # YAML reads 1e-5 as text: it wants 1.0e-5
@@ -206,5 +231,8 @@ def _typed(value: Any, of_type: type, optional: bool, where: str) -> Any:
     if of_type is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, of_type) or (of_type is int and isinstance(value, bool)):
-        raise UserError(f"{where} must be {'none or ' if optional else ''}{of_type.__name__}, found {value!r}")
+        hint = ""
+        if of_type is str and not isinstance(value, dict):
+            hint = ": write '1,2,3'" if isinstance(value, list) else ": write it in quotes"
+        raise UserError(f"{where} must be {'none or ' if optional else ''}{of_type.__name__}, found {value!r}{hint}")
     return value

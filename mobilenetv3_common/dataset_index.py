@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import unicodedata
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +47,7 @@ class DatasetIndex:
         classes: name of each class: its folder's, its line's in classes.txt, or its number as text.
         source: the folder or list file that was read.
         named: whether ``classes`` are names; False where a list has numbers alone.
+        odd: why no run should use the split, though it can be listed; empty where nothing is wrong.
         places: where in its shards each sample is; None for files.
         rows: where in the batches of CIFAR-10 each sample is; None for others.
     """
@@ -55,6 +58,7 @@ class DatasetIndex:
     classes: tuple[str, ...]
     source: Path = Path()
     named: bool = True
+    odd: str = field(default="", compare=False)
     places: Places | None = field(default=None, compare=False, repr=False)
     rows: Rows | None = field(default=None, compare=False, repr=False)
     _known: _Digest | None = field(default=None, compare=False, repr=False)
@@ -155,9 +159,71 @@ def index_splits(
     Raises:
         UserError: as ``index_dataset``; or a class is missing or too many, or only one of the two has names.
     """
-    train = index_dataset(data_path, "train", num_classes).with_classes(num_classes or 0)
-    val = index_validation(data_path, train.num_classes, match)
-    return train, matched(val, train.classes, str(train.source), match)
+    train = usable(index_dataset(data_path, "train", num_classes))
+    if num_classes is None:
+        _refuse_one_class(train)
+        if match == "name":
+            _refuse_gaps(train)
+    train = train.with_classes(num_classes or 0)
+    val = matched(index_validation(data_path, train.num_classes, match), train.classes, str(train.source), match)
+    if match == "name":
+        refuse_unseen(val, empty_classes(train))
+    return train, val
+
+
+def empty_classes(index: DatasetIndex) -> list[int]:
+    """Numbers of the classes that no picture has."""
+    return np.flatnonzero(np.bincount(np.asarray(index.labels), minlength=index.num_classes) == 0).tolist()
+
+
+def usable(index: DatasetIndex) -> DatasetIndex:
+    """The same pictures.
+
+    Raises:
+        UserError: no run should use them: ``index.odd`` says why.
+    """
+    if index.odd:
+        raise UserError(index.odd)
+    return index
+
+
+def _refuse_one_class(train: DatasetIndex) -> None:
+    if train.num_classes == 1:
+        raise UserError(
+            f"{train.source} has one class, {train.classes[0]!r}, from which nothing can be learnt: give each class a folder or a "
+            "label of its own there, or say --num-classes N for a network of more classes"
+        )
+
+
+def _refuse_gaps(train: DatasetIndex) -> None:
+    """Refuse a list or shards with classes that have no training picture; of folders an empty one is refused by its name."""
+    empty = empty_classes(train)
+    if not empty:
+        return
+    whose = "no picture of class" if train.named else "no picture with label"
+    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+    first = repr(train.classes[empty[0]]) if train.named else empty[0]
+    hint, last = "count labels from 0" if empty[0] == 0 else "correct the labels", int(np.max(np.asarray(train.labels)))
+    raise UserError(
+        f"{train.source} has {whose} {first}{more}, and its last label is {last}: {hint}, or give --num-classes "
+        f"{train.num_classes} to train classes without pictures"
+    )
+
+
+def refuse_unseen(val: DatasetIndex, may_be_empty: list[int]) -> None:
+    """Refuse validation pictures of a list or shards that lack a class; of folders an empty one is refused by its name.
+
+    Raises:
+        UserError: naming the class and the switch.
+    """
+    unseen = sorted(set(empty_classes(val)) - set(may_be_empty))
+    if not unseen:
+        return
+    more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+    raise UserError(
+        f"{val.source} has no picture of class {val.classes[unseen[0]]!r}{more}: add some, or give --match-classes subset to "
+        "evaluate the other classes alone"
+    )
 
 
 def index_validation(data_path: str | os.PathLike, num_classes: int, match: str = "name") -> DatasetIndex:
@@ -166,7 +232,8 @@ def index_validation(data_path: str | os.PathLike, num_classes: int, match: str 
     Raises:
         UserError: as ``index_dataset``; class folders that are too many are ``matched``'s matter, which names them.
     """
-    return index_dataset(data_path, "val", num_classes if match == "position" or _numbered(Path(data_path), "val") else None)
+    limited = match == "position" or _numbered(Path(data_path), "val")
+    return usable(index_dataset(data_path, "val", num_classes if limited else None))
 
 
 def _numbered(root: Path, split: str) -> bool:
@@ -193,8 +260,8 @@ def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str 
             f"{val.source} numbers its classes, {owner} names them: write the names in {val.root / CLASSES_FILE}, one a line, "
             "or give --match-classes position to compare numbers"
         )
-    end = len(classes)
-    while not are_numbers(classes) and classes[end - 1] == str(end - 1) and classes[end - 1] not in val.classes:
+    end, numbers = len(classes), are_numbers(classes)
+    while not numbers and classes[end - 1] == str(end - 1) and classes[end - 1] not in val.classes:
         end -= 1  # outputs beyond the data's classes, which --num-classes asked for
     if said := difference(val.classes, classes[:end], str(val.source), owner, match == "subset", ordered=False):
         raise UserError(f"{said}: rename or fill the class, or see --match-classes in --help")
@@ -234,15 +301,20 @@ def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetInd
 
 
 def _list_folders(root: Path, folder: Path) -> Listed:
-    pictures, folders, here = Builder(), dict[str, list[int]](), os.getcwd()
+    pictures, folders, here, odd = Builder(), dict[str, list[int]](), os.getcwd(), list[str]()
 
     def visited(path: str) -> None:
         folders[os.path.join(here, path)] = stamp(path)
 
-    classes = pictures_of_classes(root, folder, IMAGE_EXTENSIONS, pictures, visited)
+    classes = pictures_of_classes(root, folder, IMAGE_EXTENSIONS, pictures, visited, odd.append)
     if not pictures:
+        if any(entry.name.lower().endswith(IMAGE_EXTENSIONS) for entry in os.scandir(folder)):
+            raise UserError(
+                f"data folder {folder} holds pictures, but no class folder: move each into {folder.name}/CLASS/, or list them with "
+                f"their labels in {folder.name}_list.txt"
+            )
         raise UserError(f"data folder {folder} holds no class folder with pictures")
-    return _listed(pictures, folders, {"classes": classes})
+    return _listed(pictures, folders, {"classes": classes, "odd": odd[0] if odd else ""})
 
 
 def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
@@ -253,7 +325,8 @@ def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
 
 def _of_listed(root: Path, listed: Listed, classes: tuple[str, ...], source: Path, named: bool) -> DatasetIndex:
     names, labels = Names(listed.arrays["text"], listed.arrays["ends"]), Labels(listed.arrays["labels"])
-    return DatasetIndex(root, names, labels, classes, source, named, None, None, _Digest(names, labels, listed.meta["digest"]))
+    known = _Digest(names, labels, listed.meta["digest"])
+    return DatasetIndex(root, names, labels, classes, source, named, listed.meta.get("odd", ""), None, None, known)
 
 
 def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:
@@ -273,7 +346,7 @@ def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetI
 
 def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
     """The pictures of a list file; ``whose`` words begin the message about a label of ``limit`` or more."""
-    pictures, folders, labels = Builder(), dict[str, list[int]](), 0
+    pictures, folders, labels, seen = Builder(), dict[str, list[int]](), 0, array("q")
     base = os.path.join(os.getcwd(), root)
     try:
         with open(list_file, encoding="utf-8-sig") as file:
@@ -288,18 +361,53 @@ def _read_list(root: Path, list_file: Path, limit: int, whose: str) -> Listed:
                 if "\0" in name or not os.path.isfile(path):
                     raise UserError(f"{list_file}:{number}: {_lacking(path)} {root / name}: correct or remove the line")
                 pictures.add(name, label)
+                seen.append(hash(_plain(name)))
                 labels = max(labels, label + 1)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {list_file}: {error}: save it as UTF-8") from error
+    except OSError as error:
         raise UserError(f"cannot read {list_file}: {error}") from error
     if not pictures:
         raise UserError(f"{list_file} lists no picture")
-    return _listed(pictures, folders, {"labels": labels})
+    return _listed(pictures, folders, {"labels": labels, "odd": _listed_again(list_file, np.frombuffer(seen, dtype=np.int64))})
+
+
+def _plain(name: str) -> str:
+    return os.path.normpath(name) if "./" in name or "//" in name else name
+
+
+def _listed_again(list_file: Path, hashes: np.ndarray) -> str:
+    """Where a list has a picture for the second time, in words.
+
+    Args:
+        list_file: which was read.
+        hashes: int64 (N,), of its names in order; ten million bytes where the names would take two hundred.
+    """
+    values, counts = np.unique(hashes, return_counts=True)
+    if len(values) == len(hashes):
+        return ""
+    several, first = set(values[counts > 1].tolist()), dict[str, int]()
+    with open(list_file, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            parts = line.strip().rsplit(None, 1)
+            if not parts or hash(plain := _plain(parts[0])) not in several:
+                continue
+            if (before := first.setdefault(plain, number)) != number:
+                return f"{list_file}:{number}: {parts[0]} is in line {before} already: remove one of the two lines"
+    return ""
 
 
 def _lacking(path: str) -> str:
     """What is wrong with a name that is no file's."""
-    there = "\0" not in path and os.path.lexists(path)
-    return "no regular file, but a folder, a pipe, a device or a link to nothing:" if there else "no such file"
+    if "\0" in path:
+        return "no such file"
+    if os.path.lexists(path):
+        return "no regular file, but a folder, a pipe, a device or a link to nothing:"
+    if any(os.path.isfile(unicodedata.normalize(form, path)) for form in ("NFC", "NFD")):
+        return "no such file, but one whose name is the same in another Unicode form:"
+    if os.path.isfile(path.replace("\\", "/")):
+        return "no such file, but one with / in place of each \\:"
+    return "no such file"
 
 
 def _from_shards(root: Path, split: str, shards: list[Path], num_classes: int | None) -> DatasetIndex:
@@ -327,8 +435,8 @@ def _read_shards(root: Path, split: str, shards: list[Path], limit: int, whose: 
 
 
 def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str, int]:
-    name, _, label = line.rpartition(" ")
-    name = name.strip()
+    *names, label = line.rsplit(None, 1)  # a blank or a tab
+    name = names[0].strip() if names else ""
     if not name or not label.isascii() or not label.isdigit():
         raise UserError(f"{where}: expected 'relative/path label' with a whole label of 0 or more, found {line!r}")
     if len(label) > 18 or int(label) >= limit:

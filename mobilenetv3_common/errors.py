@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from mobilenetv3_common.interrupts import raise_at_ctrl_c
+
+Item = TypeVar("Item")
 
 
 class UserError(Exception):
@@ -49,6 +55,12 @@ class RankError(UserError):
     status = 1
 
 
+class WorkerError(UserError):
+    """A loader worker has ended; the run may be started again, so the command ends with 1."""
+
+    status = 1
+
+
 @contextlib.contextmanager
 def naming_lost_ranks(timeout: float) -> Iterator[None]:
     """Inside the block, what a collective operation raises when another rank is late or gone is one line.
@@ -70,6 +82,38 @@ def naming_lost_ranks(timeout: float) -> Iterator[None]:
         ) from error
 
 
+_NO_SHARED_MEMORY = re.compile(r"shared memory|shm|bus error|no space left", re.IGNORECASE)
+_WORKER_GONE = re.compile(r"workers? .*(exit|killed)|Blocking queue is killed", re.IGNORECASE)
+
+
+def delivered(loader: Iterable[Item]) -> Iterator[Item]:
+    """The batches of a loader; what it raises where its workers cannot be had, or have ended, is one line.
+
+    Raises:
+        UserError: there is no shared memory for the workers.
+        WorkerError: a worker has ended, in place of the framework's RuntimeError or SystemError; any other is raised as it is.
+    """
+    try:
+        yield from loader
+    except (RuntimeError, SystemError, OSError) as error:
+        whole = str(error)
+        lines = whole.strip().splitlines() or [""]
+        said = lines[-1 if "Traceback" in whole else 0].strip()[:200]  # of a worker of torch's the whole traceback
+        if isinstance(error, OSError) and (error.filename is not None or error.errno not in (errno.ENOSPC, errno.ENOMEM)):
+            raise
+        if _NO_SHARED_MEMORY.search(whole) or isinstance(error, OSError):
+            raise UserError(
+                f"the loader's workers get no shared memory ({said}): make /dev/shm larger (docker run --shm-size 8g), lower "
+                "--workers or --batch-size, or give --workers 0"
+            ) from error
+        if not _WORKER_GONE.search(whole):
+            raise
+        raise WorkerError(
+            "a loader worker has ended, perhaps because memory or shared memory (/dev/shm) ran out: lower --workers or "
+            f"--batch-size, and go on with --resume auto; the last checkpoint is kept ({said})"
+        ) from error
+
+
 def shown(path: object) -> str:
     """A path for a message: bytes of its name that are not UTF-8 as ``\\xNN``, so that it can be printed anywhere."""
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
@@ -80,23 +124,24 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(*args, **kwargs) -> int:
+        raise_at_ctrl_c()
         try:
             status = main(*args, **kwargs)
         except UserError as error:
-            print(f"error: {shown(error.line)}", file=sys.stderr)
+            _tell(f"error: {shown(error.line)}")
             status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
         except KeyboardInterrupt:
-            print("stopped by Ctrl-C", file=sys.stderr)
+            _tell("stopped by Ctrl-C")
             status = 130
         except OSError as error:
             # Whatever the system refuses that nobody foresaw: a path too long, a disk that is gone.
             if error.filename is None:
                 raise
-            print(f"error: {shown(error.filename)}: {error.strerror}", file=sys.stderr)
+            _tell(f"error: {shown(error.filename)}: {error.strerror}")
             status = 2
         if _one_of_several():
             # An orderly exit takes leave of the other ranks, and can wait for one that has gone already.
@@ -106,6 +151,11 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
         return status
 
     return wrapped
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal was closed
+        print(text, file=sys.stderr, flush=True)
 
 
 def _one_of_several() -> bool:

@@ -11,8 +11,16 @@ import numpy as np
 
 from mobilenetv3_common.checkpoint import checkpoint_classes
 from mobilenetv3_common.class_names import numbered
-from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset, index_validation, matched, training_classes
-from mobilenetv3_common.errors import Diverged, UserError
+from mobilenetv3_common.dataset_index import (
+    DatasetIndex,
+    index_dataset,
+    index_validation,
+    matched,
+    refuse_unseen,
+    training_classes,
+    usable,
+)
+from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
@@ -79,7 +87,7 @@ def evaluate(
     confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
     samples = skipped = 0
     right, loss = np.zeros(2, dtype=np.int64), 0.0
-    for images, labels, numbers in loader:
+    for images, labels, numbers in delivered(loader):
         counted = numbers.numpy() >= 0
         skipped += int((~counted).sum())
         if not counted.any():
@@ -177,9 +185,12 @@ def _index_for_weights(config: TrainConfig) -> DatasetIndex:
         raise UserError(f"{config.pretrained} has {len(own)} classes, --num-classes says {config.num_classes}: leave it out")
     names, owner = (own, str(config.pretrained)) if own else (training_classes(config.data_path), f"{config.data_path}/train")
     if names is None:
-        return index_dataset(config.data_path, "val", config.num_classes).with_classes(config.num_classes or 0)
+        return usable(index_dataset(config.data_path, "val", config.num_classes)).with_classes(config.num_classes or 0)
     names += numbered(len(names), config.num_classes or 0)
-    return matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
+    index = matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
+    if config.match_classes == "name" and index.named:
+        refuse_unseen(index, [number for number, name in enumerate(index.classes) if name == str(number)])
+    return index
 
 
 def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:

@@ -39,7 +39,10 @@ def parse_rules(text: str | None) -> tuple[GroupRule, ...]:
     Raises:
         UserError: the text is none, or a number is out of its range.
     """
-    return tuple(_rule(part.strip()) for part in (text or "").split(";") if part.strip())
+    rules = tuple(_rule(part.strip()) for part in (text or "").split(";") if part.strip())
+    if text and not rules:
+        raise UserError(f"--param-groups must be {FORM}, found {text!r}")
+    return rules
 
 
 def _rule(text: str) -> GroupRule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -14,11 +15,13 @@ import time
 
 from mobilenetv3_common.image import quiet_opencv
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
 class StopRequest:
-    """Notes SIGTERM and SIGINT, so that the loop can end between two updates; a second SIGINT ends at once.
+    """Notes SIGTERM, SIGINT and SIGHUP, so that the loop can end between two updates; a second SIGINT ends at once.
+
+    A SIGHUP that was ignored when the process began (``nohup``) stays ignored.
 
     A thread sees to it that the request is heeded within ``within`` seconds, wherever the run is: in a picture's file that
     does not answer, a long update, or a collective operation whose other ranks have gone. It then ends the process, with
@@ -41,7 +44,8 @@ class StopRequest:
     def listen(self) -> StopRequest:
         """Begin to note; until ``begin_loop`` there is nothing to save, and a signal ends the process at once."""
         for number in STOPS:
-            signal.signal(number, self._note)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._note)
         # Python runs handlers in the main thread, which may wait in C++; the number comes through the socket even then.
         reader, writer = socket.socketpair()
         writer.setblocking(False)
@@ -89,7 +93,8 @@ def launched() -> bool:
 
 
 def _say(text: str) -> None:
-    os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
+    with contextlib.suppress(OSError):  # the terminal has gone
+        os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
 
 
 def shield_worker() -> None:
@@ -101,8 +106,9 @@ def shield_worker() -> None:
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in STOPS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def start_worker(worker_id: int) -> None:

@@ -320,7 +320,7 @@ class TrainConfig:
                 _require(value in limits, f"{flag_of(entry.name)} must be {limits}", value)
             if isinstance(value, str):
                 _require("\0" not in value, f"{flag_of(entry.name)} must not hold a zero byte", value)
-                _require(value != "" or entry.name == "data_path", f"{flag_of(entry.name)} must not be empty", value)
+                _require(value.strip() != "" or entry.name == "data_path", f"{flag_of(entry.name)} must not be empty", value)
         for name in ("mixup_alpha", "cutmix_alpha"):  # numpy's beta distribution gives NaN at the smallest numbers
             value = getattr(self, name)
             _require(value == 0 or value >= 1e-3, f"{flag_of(name)} must be 0, or at least 0.001", value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import functools
 import importlib
 import json
 import math
+import os
 import re
 import resource
 import sys
@@ -144,6 +146,8 @@ class TrainLog:
     def line(self, text: str) -> None:
         """A line for people, on standard output and in ``train.log``.
 
+        A terminal that was closed, or a reader of the output (``tee``) that has ended, costs no run: it goes on without.
+
         Raises:
             UserError: one of them cannot be written, e.g. the disk is full.
         """
@@ -153,7 +157,13 @@ class TrainLog:
             self._bar.clear()
         text = shown(text)
         with _writing("standard output"):
-            print(text, flush=True)
+            try:
+                print(text, flush=True)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EIO):
+                    raise
+                _go_on_without_output()
+                self._append(TEXT_LOG, "nobody reads the standard output any more: the run goes on, its lines are here")
         self._append(TEXT_LOG, text)
 
     def _append(self, name: str, text: str) -> None:
@@ -242,8 +252,14 @@ class TrainLog:
                 tracker.close(failing())
             except Exception as error:  # noqa: BLE001 - what it has is kept, and so is the run
                 self.line(f"{tracker.name} failed at its end ({' '.join(str(error).split())[:200]})")
+        ending = failing()
         for writer in self._writers:
-            writer.close()
+            try:
+                writer.close()
+            except OSError as error:  # what it could not write is in the tables too
+                if not ending:  # else the error that ends the run says it
+                    where = f"{self.folder}/{{{','.join(SCALARS)}}}"
+                    print(f"warning: {where} lacks the last points: {error.strerror or error}", file=sys.stderr, flush=True)
         if self._bar is not None:
             self._bar.close()
 
@@ -264,12 +280,20 @@ def _writing(what: str) -> Iterator[None]:
     """Inside the block a full disk, or whatever else the system refuses, is one line that names ``what``."""
     try:
         yield
-    except BrokenPipeError:  # the reader of the output has gone: exit_on_user_error ends quietly
-        raise
     except OSError as error:
         raise UserError(
             f"cannot write {what}: {error.strerror or error}; the last checkpoint is kept, go on from it with --resume auto"
         ) from error
+
+
+def _go_on_without_output() -> None:
+    """Let what is written to a standard output that nobody reads, and to a standard error that is the same, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):  # no standard error at all
+        if os.path.sameopenfile(1, 2):
+            os.dup2(nowhere, 2)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 def _clock(seconds: float) -> str:

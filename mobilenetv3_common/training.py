@@ -14,7 +14,7 @@ import numpy as np
 from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import SPLITS
-from mobilenetv3_common.errors import Diverged, UserError
+from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.files import ensure_writable_dir
 from mobilenetv3_common.framework import Builder, Framework
@@ -178,7 +178,7 @@ def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
         content = f"{run.data_digests['train']} {config.image_backend} {preset.reduce_to}"
         limit = int(config.picture_cache_gb * 1e9)
         dataset.cache = PictureCache(config.picture_cache, content, len(run.train_index), limit)
-    for images, labels, numbers in framework.build_loader(dataset, plan, config.workers, config.mix_group):
+    for images, labels, numbers in delivered(framework.build_loader(dataset, plan, config.workers, config.mix_group)):
         yield (run.ranks.place(images), run.ranks.place(labels)), int((numbers.numpy() < 0).sum())
 
 

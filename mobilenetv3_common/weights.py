@@ -227,9 +227,12 @@ def other_classifier(arrays: State, own: State, path: str, reset: bool) -> State
         UserError: the number of classes differs and ``reset`` is false.
     """
     other = [n for n in own if n.startswith(f"{CLASSIFIER}.") and n in arrays and arrays[n].shape != own[n].shape]
-    if other and not reset:
+    bias = f"{CLASSIFIER}.bias"
+    if bias not in other:  # as many classes; of another model or width ``check_fit`` says which tensors do not fit
+        return {}
+    if not reset:
         raise UserError(
-            f"{path} is for {arrays[f'{CLASSIFIER}.bias'].size} classes, the model has {own[f'{CLASSIFIER}.bias'].size}: "
+            f"{path} is for {arrays[bias].size} classes, the model has {own[bias].size}: "
             "the data's classes or --num-classes must fit; training may also begin with a fresh last layer, by --reset-classifier"
         )
     return {name: own[name] for name in other}

@@ -17,6 +17,7 @@ child=
 asked=0 # a stop of this script is one of the launcher, which would otherwise go on unseen
 trap 'asked=143; [ -z "$child" ] || kill -TERM "$child"' TERM
 trap 'asked=130; [ -z "$child" ] || kill -TERM "$child"' INT
+trap 'asked=129; [ -z "$child" ] || kill -TERM "$child"' HUP
 for ((try = 0; ; try++)); do
     "${PYTHON:-python}" -m paddle.distributed.launch --master "$MASTER" --nnodes "$NNODES" --rank "$NODE_RANK" \
         --nproc_per_node "${NPROC:-1}" --log_dir "$logs" \
@@ -29,8 +30,8 @@ for ((try = 0; ; try++)); do
         exit $asked
     fi
     case $status in
-    # 0: done. 130 and 143: somebody asked it to stop; 15 is what Paddle's launcher then ends with.
-    0 | 15 | 130 | 143) exit $status ;;
+    # 0: done. 129, 130 and 143: somebody asked it to stop; 15 is what Paddle's launcher then ends with.
+    0 | 15 | 129 | 130 | 143) exit $status ;;
     esac
     if [ $status -eq 2 ]; then
         echo "what the run was given cannot be used, so it is not started again; logs: $logs/workerlog.*" >&2

@@ -89,7 +89,7 @@ def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):
     assert "data path nowhere is not a folder" in "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))
 
 
-@pytest.mark.parametrize(("status", "asked"), [(15, False), (143, False), (130, False), (0, True)])
+@pytest.mark.parametrize(("status", "asked"), [(15, False), (143, False), (130, False), (129, False), (0, True)])
 @pytest.mark.slow
 def test_train_dist_sh_does_not_restart_a_stop_that_was_asked_for(tmp_path, status, asked):
     """15 is what Paddle's launcher ends with after SIGTERM. A signal to the script reaches the launcher, and is waited for."""

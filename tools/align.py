@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from alignment import cli
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -35,6 +35,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where a file is called as the doctor's package is
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
 from mobilenetv3_common.config_file import Parser  # noqa: E402
 from mobilenetv3_common.errors import UserError, exit_on_user_error  # noqa: E402
 from mobilenetv3_common.files import atomic_open  # noqa: E402

@@ -15,9 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -46,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
-    package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    with importing():
+        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
     with package.started(config.device) as ranks:
         result, classes = package.evaluate_config(config, ranks)
         if not ranks.first:

@@ -14,9 +14,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.lr_range import RangeTest, growing_rates, mean_of
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -46,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
-    package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    with importing():
+        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
     with package.started(config.device) as ranks:
         configs = [replace(config, seed=config.seed + number) for number in range(seeds)]
         test = mean_of([package.find_learning_rates(one, ranks, rates) for one in configs])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import exit_on_user_error
 

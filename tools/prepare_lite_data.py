@@ -14,6 +14,7 @@ from pathlib import Path
 
 from PIL import Image
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of

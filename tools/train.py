@@ -5,7 +5,8 @@
     torchrun --nproc-per-node 2 tools/train.py --framework ref --config ...
 
 Every setting is a key of the recipe and a flag; a flag wins. Exit status: 0 trained to the end, 2 the input cannot be
-used or the run diverged (its last good checkpoint is kept), 143 or 130 stopped by SIGTERM or Ctrl-C after a checkpoint.
+used or the run diverged (its last good checkpoint is kept), 143, 130 or 129 stopped by SIGTERM, Ctrl-C or
+a closed terminal after a checkpoint, 1 another rank or a loader worker was lost.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import os
 import sys
 from pathlib import Path
 
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
@@ -41,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     config = with_published(config, flags)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
-    package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    with importing():
+        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
     return package.train(config, observer=_watching() if watch else None)
 
 

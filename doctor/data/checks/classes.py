@@ -8,10 +8,10 @@ import numpy as np
 
 from doctor.data.subject import DataSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.class_folders import left_behind
 from mobilenetv3_common.files import printable
 
 IMBALANCE = 10.0
-LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")  # what programs leave
 CIFAR10 = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
 # Name -> split -> (pictures in all, fewest and most of a class).
 # ILSVRC 2012, Russakovsky et al. 2015, table 2; CIFAR-10, Krizhevsky 2009.
@@ -58,7 +58,7 @@ def folders(subject: DataSubject) -> Outcome:
     for split, index in subject.indices.items():
         spelt: dict[str, str] = {}
         for name in index.classes:
-            if name.startswith(LEFT_BEHIND):
+            if left_behind(name):
                 where.append(f"{split}: {printable(name)} is no class")
             elif (first := spelt.setdefault(re.sub(r"[\s_-]+", "", name.casefold()) or name, name)) != name:
                 where.append(f"{split}: {printable(first)} and {printable(name)} are one class")
