@@ -126,6 +126,18 @@ class Probe(Protocol):
     def compiling(self) -> bool:
         """Whether a compiler follows the computation at present, so that nothing can be looked at."""
 
+    def noting_dropout(self) -> contextlib.AbstractContextManager[list[str]]:
+        """Inside the block, a list of what dropped elements at random."""
+
+    def noting_layers(self, note: Callable[[Any], None]) -> Callable[[], None]:
+        """Call ``note`` with each layer before it computes, until what is returned is called."""
+
+    def own_parameters(self, layer: Any) -> list[tuple[str, Tensor]]:
+        """The parameters that a layer holds itself, by name."""
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> bool:
+        """Whether a loss scaler has divided the gradients of an optimizer by its scale since the last update."""
+
     def ranks(self) -> Ranks | None:
         """The processes that compute together; None where there is one."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
+IS_TEST = 3  # argument of Paddle's operation dropout: that it drops nothing
 HALF = (paddle.float16, paddle.bfloat16)
 
 
@@ -71,6 +72,48 @@ class Paddle:
 
     def compiling(self) -> bool:
         return not paddle.in_dynamic_mode()
+
+    @contextlib.contextmanager
+    def noting_dropout(self) -> Iterator[list[str]]:
+        noted: list[str] = []
+        kept = {name: getattr(paddle._C_ops, name) for name in ("dropout", "dropout_", "bernoulli") if hasattr(paddle._C_ops, name)}
+
+        def noting(name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if name == "bernoulli" or not (len(args) > IS_TEST and args[IS_TEST]):
+                    noted.append(name)
+                return kept[name](*args, **kwargs)
+
+            return call
+
+        try:
+            for name in kept:
+                setattr(paddle._C_ops, name, noting(name))
+            yield noted
+        finally:
+            for name, own in kept.items():
+                setattr(paddle._C_ops, name, own)
+
+    def noting_layers(self, note: Callable[[Any], None]) -> Callable[[], None]:
+        own = paddle.nn.Layer.__call__
+
+        def call(layer: paddle.nn.Layer, *args: Any, **kwargs: Any) -> Any:
+            note(layer)
+            return own(layer, *args, **kwargs)
+
+        def stop() -> None:
+            if paddle.nn.Layer.__call__ is call:
+                paddle.nn.Layer.__call__ = own
+
+        paddle.nn.Layer.__call__ = call
+        return stop
+
+    def own_parameters(self, layer: paddle.nn.Layer) -> list[tuple[str, paddle.Tensor]]:
+        return list(layer._parameters.items())
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> bool:
+        states = getattr(scaler, "_optimizer_states", {})
+        return id(optimizer) in states and states[id(optimizer)]["state"].name == "UNSCALED"
 
     def ranks(self) -> Ranks | None:
         if not (dist.is_initialized() and dist.get_world_size() > 1):

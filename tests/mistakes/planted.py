@@ -85,6 +85,10 @@ MISTAKES = (
         ("broadcast", "outputs (N, 1) against targets (N,): a loss of (N, N)", TORCH_LOSS, "watch.one_target"),
         ("written_back", "a copy of the weights is written back after each step", TRAINCHECK, "watch.stands_still"),
         ("constant_start", "two layers begin with one value each", DEEPCHECKER, "watch.equal_units"),
+        ("unregistered", "layers are kept in a plain list", TORCH_FAQ, "watch.unregistered"),
+        ("one_class", "a cross-entropy of one output column", TORCH_LOSS, "watch.no_gradient"),
+        ("cut_off", "the model ends with a ReLU before a loss of logits", DEEPCHECKER, "watch.probabilities"),
+        ("clipped_scaled", "gradients are clipped before they are unscaled", TORCH_AMP, "watch.clipped_scaled"),
         ("same_batch", "every update has the first batch of a new iterator", HUMBATOVA, ""),
     ]),
     *_of("watch", "data", [
