@@ -24,6 +24,8 @@ BEGINS = {  # the loop makes four updates, an evaluation, and one update more
     "schedule_not_stepped": 2, "schedule_twice": 2,
 }  # fmt: skip
 
+TORCH_ALONE = {"clipped_scaled"}  # Paddle's loss scaler works on a GPU alone
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -37,6 +39,7 @@ class Mistake:
         by: the sub-command that is to find it: ``watch``, ``ranks`` (a watch of two), ``check``, ``data`` or ``compare``.
         causes: checks that name the right cause; any other check finds the mistake without its cause; none where no check does.
         begins: the first update at which it acts.
+        frameworks: in which it can be planted.
     """
 
     name: str
@@ -46,13 +49,15 @@ class Mistake:
     by: str
     causes: tuple[str, ...]
     begins: int = 1
+    frameworks: tuple[str, ...] = ("torch", "paddle")
 
 
 def _of(by: str, group: str, rows: list[tuple[str, str, str, str]]) -> list[Mistake]:
     made = []
     for name, means, source, causes in rows:
         begins = BEGINS.get(name, 1) if by == "watch" else 1
-        made.append(Mistake(name, group, means, source, by, tuple(causes.split()), begins))
+        frameworks = {"data": ("torch",)}.get(by, ("torch",) if name in TORCH_ALONE else ("torch", "paddle"))
+        made.append(Mistake(name, group, means, source, by, tuple(causes.split()), begins, frameworks))
     return made
 
 
@@ -161,7 +166,7 @@ MISTAKES = (
         ("two_spellings", "a class twice, in upper and in lower case", FASTAI, "data.folders"),
         ("mirrored_in_both", "a picture in training and, mirrored, in validation", KARPATHY, "data.leak"),
         ("other_labels_in_validation", "labels of validation are shifted by one", SEED + "002 ds.02", ""),
-        ("turned_by_a_tag", "photographs whose orientation stands in a tag", FASTAI, ""),
+        ("turned_by_a_tag", "photographs whose orientation stands in a tag", FASTAI, "data.orientation"),
         ("animation", "files that training does not list", SEED + "002 ds.04", "data.ignored"),
     ]),
 )  # fmt: skip
