@@ -94,6 +94,19 @@ class Held:
     own_steps: bool = False
 
 
+@dataclass(frozen=True)
+class Treated:
+    """What an optimizer does with a parameter.
+
+    Attributes:
+        factor: of the learning rate, for this parameter.
+        decay: weight decay.
+    """
+
+    factor: float
+    decay: float
+
+
 class Probe(Protocol):
     """Cheap figures of many tensors at once: one wait for the device each."""
 
@@ -115,6 +128,9 @@ class Probe(Protocol):
         Raises:
             UserError: it is none of the framework's.
         """
+
+    def treated(self, optimizer: Any) -> dict[int, Treated]:
+        """``id`` of each parameter that an optimizer holds -> what it does with it."""
 
     def watchable(self, model: Any) -> Any:
         """The model whose calls can be watched: what is inside of a compiled one.

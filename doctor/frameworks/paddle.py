@@ -12,7 +12,7 @@ import paddle
 import paddle.distributed as dist
 import paddle.profiler as profiling
 
-from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader, Treated
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
@@ -66,6 +66,23 @@ class Paddle:
         rates = {id(p): rate * float(p.optimize_attr.get("learning_rate", 1.0)) for p in own}  # a group's rate is a factor
         made = sum(len(tensors) for tensors in optimizer._accumulators.values())
         return Held(rates, made or len(optimizer._accumulators_holder), type(optimizer).__name__ == "LBFGS")
+
+    def treated(self, optimizer: paddle.optimizer.Optimizer) -> dict[int, Treated]:
+        optimizer = getattr(optimizer, "_inner_opt", optimizer)
+        groups = optimizer._param_groups or []
+        if groups and not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        found = {}
+        for group in groups:
+            given = group.get("weight_decay", optimizer._default_dict.get("weight_decay"))
+            if given is None:  # Momentum takes it itself
+                given = group.get("regularization_coeff", getattr(optimizer, "_regularization_coeff", None))
+            for p in group["params"]:
+                decays = getattr(optimizer, "_decays", {})  # of an optimizer that takes it itself
+                own = decays.get(p.name, p.regularizer if p.regularizer is not None else given)
+                decay = float(getattr(own, "_coeff", own) or 0.0)
+                found[id(p)] = Treated(float(p.optimize_attr.get("learning_rate", 1.0)), decay)
+        return found
 
     def watchable(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
         return model

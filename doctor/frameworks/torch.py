@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader, Treated
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
@@ -53,6 +53,14 @@ class Torch:
             raise UserError(f"{type(optimizer).__name__} is no optimizer of torch ({error}): give it or a list of them") from error
         tensors = sum(isinstance(v, torch.Tensor) for state in states if isinstance(state, dict) for v in state.values())
         return Held(rates, tensors, isinstance(optimizer, torch.optim.LBFGS))
+
+    def treated(self, optimizer: torch.optim.Optimizer) -> dict[int, Treated]:
+        highest = max((float(group["lr"]) for group in optimizer.param_groups), default=0.0) or 1.0
+        return {
+            id(p): Treated(float(group.get("lr_factor", float(group["lr"]) / highest)), float(group.get("weight_decay") or 0.0))
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
 
     def watchable(self, model: torch.nn.Module) -> torch.nn.Module:
         model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper

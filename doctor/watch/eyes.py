@@ -167,7 +167,7 @@ class Eyes:
             return
         if self._foreign is None:
             self._foreign, known = [], {id(module) for module in self.engine.modules(self.model).values()}
-            self._stop = self.probe.noting_layers(lambda layer: None if id(layer) in known else self._met(layer))
+            self._stop = self.probe.noting_layers(lambda layer: self._met(layer, known))
         if not look.before or self.engine.training(self.model):  # the latter: an evaluation may have come between
             look.before = self.samples()
         tensors = leaves(args, self.engine.tensor_type)
@@ -177,9 +177,9 @@ class Eyes:
                 [float(self.probe.norms([first])[0]), float(self.probe.samples([first])[0].sum())] if _real(first) else self.data
             )
 
-    def _met(self, layer: Any) -> None:
-        """A layer computes within the model's forward pass and is no part of the model."""
-        if self._foreign is None or len(self._foreign) >= FOREIGN:
+    def _met(self, layer: Any, known: set[int]) -> None:
+        """A layer computes within the model's forward pass; those that are no part of the model are kept."""
+        if self.probe.compiling() or id(layer) in known or self._foreign is None or len(self._foreign) >= FOREIGN:
             return
         own = {id(tensor) for tensor in self.parameters.values()}
         for name, tensor in self.probe.own_parameters(layer):

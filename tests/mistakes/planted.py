@@ -125,6 +125,7 @@ MISTAKES = (
         ("unused_layer", "a layer is not used by forward", SEED + "002 cg.02", "check.gradients"),
         ("multiplied_by_zero", "a branch's weight is 0 and never learnt", DEEPCHECKER, "check.gradients"),
         ("frozen_by_mistake", "a layer is frozen and nothing says so", SEED + "002 cg.02", "check.gradients"),
+        ("unseeded", "weights come from a generator that no seed sets", TORCH_FAQ, "check.same_seed"),
         ("zero_weights", "a layer begins with zeros", DEEPCHECKER, "check.initial_weights"),
         ("not_loaded", "pretrained weights are not loaded", SEED + "002 wi.02", "check.pretrained"),
     ]),

@@ -136,6 +136,7 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         "frozen_by_mistake": lambda: problems(framework, changed(frozen)),
         "multiplied_by_zero": lambda: problems(framework, hooked(framework, lambda o: o * 0.0, lambda model: model.features[3])),
         **{name: lambda given=plan: problems(framework, **given) for name, (plan, *_) in on_check.PLANS.items()},
+        "unseeded": lambda: problems(framework, on_check.unseeded(framework)),
         "unused_layer": lambda: problems(framework, changed(unused)),
         "not_loaded": not_loaded,
         "same_order": same_order,
