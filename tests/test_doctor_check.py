@@ -17,6 +17,7 @@ from doctor.check.command import config_of_run
 from doctor.check.subject import observe
 from doctor.cli import main
 from doctor.findings import Verdict, checks_of, examine
+from doctor.frameworks import probe_of
 from mobilenetv3_common.checkpoint import write_effective
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.sampling import BatchPlan, epoch_order
@@ -248,6 +249,18 @@ def test_what_the_optimizer_does_with_each_parameter_is_listed(few, framework, t
     assert kept["features.1.block.0.0.weight"] == (0.05, 0.01) and kept["features.1.block.0.1.weight"] == (0.05, 0.0)
     assert kept["classifier.0.weight"] == (0.005, 0.01)
     assert "<td>frozen</td>" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adadelta", "lamb", "lion"])
+def test_the_weight_decay_of_every_optimizer_is_known_in_both_frameworks(optimizer):
+    layers = {"ref": importlib.import_module("torch").nn, "paddle": importlib.import_module("paddle").nn}
+    made = {"ref": layers["ref"].Linear(3, 4), "paddle": layers["paddle"].Linear(3, 4)}
+    config = make_config(TrainConfig, None, {"optimizer": optimizer, "weight_decay": 0.01, "param_groups": "bias:lr=0.1,decay=0"})
+    for name, model in made.items():
+        framework = importlib.import_module(f"mobilenetv3_{name}.train.framework")
+        treated = probe_of(model)[1].treated(framework.build_optimizer(model, config.optimizer_config(8)))
+        weight, bias = treated[id(model.weight)], treated[id(model.bias)]
+        assert (weight.factor, weight.decay, bias.factor, bias.decay) == (1.0, 0.01, 0.1, 0.0), name
 
 
 # --- planted mistakes: the training code ----------------------------------------------------------------------------------------

@@ -74,9 +74,9 @@ class Paddle:
             groups = [{"params": groups}]
         found = {}
         for group in groups:
-            given = group.get("weight_decay", optimizer._default_dict.get("weight_decay"))
-            if given is None:  # Momentum takes it itself
-                given = group.get("regularization_coeff", getattr(optimizer, "_regularization_coeff", None))
+            told = {**vars(optimizer)["_default_dict"], **group}
+            kinds = ("lamb_weight_decay", "weight_decay", "regularization_coeff")  # the last is Momentum's own
+            given = next((told[kind] for kind in kinds if told.get(kind) is not None), None)
             for p in group["params"]:
                 decays = getattr(optimizer, "_decays", {})  # of an optimizer that takes it itself
                 own = decays.get(p.name, p.regularizer if p.regularizer is not None else given)
