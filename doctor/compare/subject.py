@@ -75,8 +75,8 @@ class RunsSubject:
     def series(self, run: RunLog) -> dict[int, Entry]:
         """The lines of a run by update; where one of the runs logs the mean of the epoch so far, or of whole epochs, all do."""
         if any(one.averaged == WHOLE for one in (self.first, self.second, *self.repeats)):
-            entries = run.entries if run.averaged == WHOLE else whole_epochs(run.entries, run.averaged)
-            return {entry.update: entry for entry in entries}
+            whole = run.entries if run.averaged == WHOLE else whole_epochs(run.entries, run.averaged)
+            return {entry.update: entry for entry in whole}
         mean = any(one.averaged == MEAN for one in (self.first, self.second, *self.repeats))
         entries = epoch_means(run.entries) if mean and run.averaged == OWN else run.entries
         return {entry.update: entry for entry in entries}
