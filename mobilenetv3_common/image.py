@@ -165,12 +165,12 @@ def _decode_pil(data: bytes, name: str, kind: str, rules: Rules) -> Image.Image:
         if kind == "JPEG" and (by := rules.reduction(*image.size)) > 1:
             image.draft(image.mode, (image.width // by, image.height // by))
         image.load()
-        turn = _TURNS.get(_orientation(image)) if rules.orient else None
+        turn = _TURNS.get(orientation(image)) if rules.orient else None
         rgb = _rgb(image, name)
         return rgb if turn is None else rgb.transpose(turn)
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
     """How a camera held the picture, 1 to 8; 1, upright, where nothing readable says it."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
@@ -223,5 +223,5 @@ def _pixels_cv2(data: bytes, name: str, rules: Rules) -> np.ndarray:
     if not rules.orient:
         return pixels
     with _one_line(name, rules), Image.open(io.BytesIO(data), formats=["JPEG"]) as header:
-        turn = _TURNS.get(_orientation(header))
+        turn = _TURNS.get(orientation(header))
     return pixels if turn is None else np.asarray(Image.fromarray(pixels).transpose(turn))

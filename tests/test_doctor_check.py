@@ -17,6 +17,7 @@ from doctor.check.command import config_of_run
 from doctor.check.subject import observe
 from doctor.cli import main
 from doctor.findings import Verdict, checks_of, examine
+from doctor.frameworks import probe_of
 from mobilenetv3_common.checkpoint import write_effective
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.sampling import BatchPlan, epoch_order
@@ -213,6 +214,53 @@ def test_weights_of_zeros_are_found(few, framework):
         return model
 
     assert problems(framework, build)["check.initial_weights"] == ("classifier.0.weight: every value is 0",)
+
+
+def unseeded(framework):
+    """Makes a network one of whose weights is drawn from a generator of the machine's own."""
+    models = importlib.import_module(f"mobilenetv3_{framework}.models")
+
+    def build(num_classes):
+        model = models.MODELS["mobilenet_v3_small"](num_classes, width_mult=0.5)
+        name = "classifier.0.weight"
+        draw = lambda weight: np.random.default_rng().normal(0, 0.01, weight.shape).astype(np.float32)  # noqa: E731
+        set_weight(framework, dict(model.named_parameters())[name], draw)
+        return model
+
+    return build
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_weights_that_no_seed_sets_are_found(few, framework):
+    assert problems(framework, unseeded(framework))["check.same_seed"] == ("classifier.0.weight",)
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_what_the_optimizer_does_with_each_parameter_is_listed(few, framework, tmp_path):
+    given = {
+        "framework": framework, "norm_weight_decay": 0.0, "weight_decay": 0.01, "optimizer": "sgd", "lr": 0.05,
+        "param_groups": "features.0.*:frozen;classifier.*:lr=0.1",
+    }  # fmt: skip
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**SMALL, **given}.items()]
+    main(["check", *flags, "--json", str(tmp_path / "c.json"), "--html", str(tmp_path / "c.html")])
+    told = {one.pop("name"): one for one in json.loads((tmp_path / "c.json").read_text())["facts"]["tensors"]}
+    assert told["features.0.0.weight"] == {"shape": [8, 3, 3, 3], "frozen": True, "lr": None, "weight_decay": None}
+    kept = {name: (pytest.approx(told[name]["lr"]), told[name]["weight_decay"]) for name in told if not told[name]["frozen"]}
+    assert kept["features.1.block.0.0.weight"] == (0.05, 0.01) and kept["features.1.block.0.1.weight"] == (0.05, 0.0)
+    assert kept["classifier.0.weight"] == (0.005, 0.01)
+    assert "<td>frozen</td>" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adadelta", "lamb", "lion"])
+def test_the_weight_decay_of_every_optimizer_is_known_in_both_frameworks(optimizer):
+    layers = {"ref": importlib.import_module("torch").nn, "paddle": importlib.import_module("paddle").nn}
+    made = {"ref": layers["ref"].Linear(3, 4), "paddle": layers["paddle"].Linear(3, 4)}
+    config = make_config(TrainConfig, None, {"optimizer": optimizer, "weight_decay": 0.01, "param_groups": "bias:lr=0.1,decay=0"})
+    for name, model in made.items():
+        framework = importlib.import_module(f"mobilenetv3_{name}.train.framework")
+        treated = probe_of(model)[1].treated(framework.build_optimizer(model, config.optimizer_config(8)))
+        weight, bias = treated[id(model.weight)], treated[id(model.bias)]
+        assert (weight.factor, weight.decay, bias.factor, bias.decay) == (1.0, 0.01, 0.1, 0.0), name
 
 
 # --- planted mistakes: the training code ----------------------------------------------------------------------------------------
@@ -413,7 +461,7 @@ def test_the_bundle_repeats_what_was_found(tmp_path, capsys, few):
 
 
 def test_every_check_says_something_of_itself():
-    assert len(checks_of(checks)) == 20
+    assert len(checks_of(checks)) == 21
     for one in checks_of(checks):
         assert one.items and one.measures and one.fix and one.id.startswith("check.")
 

@@ -372,6 +372,63 @@ def test_a_log_without_epochs_is_not_compared_with_one_of_means(tmp_path):
     assert told["compare.form"].verdict is Verdict.FOUND
 
 
+@pytest.mark.parametrize(
+    ("text", "entries", "top1"),
+    [
+        ("step;loss;lr\n1;2,5;0,001\n2;1,5;0,001\n", [(1, 2.5), (2, 1.5)], []),  # a spreadsheet's commas
+        ("epoch,step,train_loss,val_acc\n0,1,2.0,\n0,2,1.0,\n0,2,,0.5\n", [(1, 2.0), (2, 1.0)], [0.5]),  # Lightning's
+        ('Step,"run - train/loss","run - train/loss__MIN"\n1,2.0,1.9\n2,1.0,0.9\n', [(1, 2.0), (2, 1.0)], []),  # wandb's
+        ("Wall time,Step,Value\n1.5,1,2.0\n2.5,2,1.0\n", [(1, 2.0), (2, 1.0)], []),  # TensorBoard's
+        ("epoch,accuracy,loss,val_accuracy\n0,0.1,2.0,0.2\n1,0.2,1.0,0.5\n", [(1, 2.0), (2, 1.0)], [0.2, 0.5]),  # Keras'
+        ("Epoch,Train Loss,Val Acc\n1,2.0,20.0%\n2,1.0,50 %\n", [(1, 2.0), (2, 1.0)], [0.2, 0.5]),
+        ("step,loss\n1,2.0\n2,9.0\n3,8.0\n2,1.0\n3,0.5\n", [(1, 2.0), (2, 1.0), (3, 0.5)], []),  # resumed
+    ],
+)
+def test_tables_as_other_programs_and_people_write_them_are_read(tmp_path, text, entries, top1):
+    (tmp_path / "a.csv").write_text(text)
+    run = read_run(tmp_path / "a.csv")
+    assert [(entry.update, entry.loss) for entry in run.entries] == entries and run.skipped == 0
+    assert [one.top1 for one in run.evaluations] == pytest.approx(top1)
+
+
+def test_a_log_that_was_resumed_holds_nothing_of_the_start_before(tmp_path):
+    """The first start went on to update 4, the second one began again at 2 and is at 3; its terminal had colours."""
+    lines = [
+        f"\x1b[32mepoch: 1 step: {n}, loss is {x}\x1b[0m" for n, x in ((1, 2.0), (2, 9.0), (3, 9.0), (4, 9.0), (2, 1.0), (3, 0.5))
+    ]
+    (tmp_path / "a.log").write_text("\n".join(lines))
+    assert [(entry.update, entry.loss) for entry in read_run(tmp_path / "a.log").entries] == [(1, 2.0), (2, 1.0), (3, 0.5)]
+
+
+def test_a_table_of_epochs_is_compared_with_a_log_of_updates_by_epochs(tmp_path, capsys):
+    (tmp_path / "updates.csv").write_text("step,epoch,loss\n1,0,3\n2,0,1\n3,1,1\n4,1,0.5\n5,2,0.25\n")  # its third epoch goes on
+    (tmp_path / "epochs.csv").write_text("epoch,loss\n1,2\n2,0.75\n3,0.1\n")
+    flags = ["compare", str(tmp_path / "updates.csv"), str(tmp_path / "epochs.csv"), "--same-start"]
+    assert main(flags) == 0
+    assert "equal but for rounding up to epoch 2, the last one of both" in capsys.readouterr().out
+    (tmp_path / "other.csv").write_text("epoch,loss\n1,2\n2,0.5\n3,0.1\n")
+    again = RunsSubject(
+        *(read_run(tmp_path / f"{name}.csv") for name in ("updates", "other")), [read_run(tmp_path / "epochs.csv")], True
+    )
+    assert verdict(again) == "the runs part at epoch 2, by the loss"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("step,loss\n1,2\n", "step,loss\n7,2\n8,1\n", "nothing can be compared: "),
+        ("step,loss\n1,2\n", "step,entropy\n1,2\n", "needs a column loss (or train_loss) or val_acc; it has step, entropy"),
+        ("step,loss\n1,2\n", "epoch,loss\n0,2\n", "nothing can be compared: "),
+    ],
+)
+def test_logs_that_have_nothing_in_common_are_one_line_and_status_2(tmp_path, capsys, first, second, said):
+    (tmp_path / "a.csv").write_text(first)
+    (tmp_path / "b.csv").write_text(second)
+    assert main(["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
 # --- the command --------------------------------------------------------------------------------------------------------------
 
 

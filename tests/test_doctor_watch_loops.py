@@ -380,6 +380,17 @@ def test_a_compiled_model_is_watched_without_what_needs_its_call(told):
     assert watch.findings["watch.stands_still"].outcome.measured == "10 parameters move"
 
 
+@pytest.mark.slow
+def test_a_model_of_which_a_part_is_compiled_is_watched():
+    model = torch_net()
+    model.features = torch.compile(model.features, backend="eager", fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watch = Watch(model, optimizer, say=lambda line: pytest.fail(line), every=3)
+    train(model, optimizer, watch)
+    assert watch.findings["watch.unregistered"].outcome.verdict.value == "none found"
+    assert watch.findings["watch.stands_still"].outcome.measured == "10 parameters move"
+
+
 @pytest.mark.parametrize(
     ("model", "optimizer", "said"),
     [

@@ -15,7 +15,7 @@ from tests import recorder
 recorder.record()
 Mistakes = frozenset[str]
 CLASSES, BATCH = 4, 8
-ONE_COLUMN = ("broadcast", "regression", "discriminator")  # the second and third are sound
+ONE_COLUMN = ("one_class", "broadcast", "regression", "discriminator")  # the second and third are sound
 SQUASHED = ("sigmoid_twice", "binary")  # the second is sound
 PROBABILITIES = ("softmax_twice", "probabilities")  # the second has a loss of probabilities and is sound
 
@@ -41,6 +41,8 @@ class TorchNet(torch.nn.Module):
             self.features[4].bias.data.fill_(-1e3)
         if mistake == "momentum":
             self.features[1].momentum = 0.0
+        if mistake == "unregistered":
+            self.listed = [n.Linear(8, 8), n.Linear(8, 8)]
         if mistake == "constant_start":
             self.features[0].weight.data.fill_(0.1)
             self.features[3].weight.data.fill_(0.1)
@@ -50,10 +52,14 @@ class TorchNet(torch.nn.Module):
         if self.mistake == "detached":
             made = made.detach()
         pooled = made.mean((2, 3))
+        for layer in self.listed if self.mistake == "unregistered" else ():
+            pooled = layer(pooled)
         always = torch.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
         made = self.head(always)
         if self.mistake in (*ONE_COLUMN, *SQUASHED):
             return made[:, :1] if self.mistake in ONE_COLUMN else made.sigmoid()
+        if self.mistake == "cut_off":
+            return torch.relu(made)
         return made.log_softmax(-1) if self.mistake == "likelihood" else made.softmax(-1) if self.mistake in PROBABILITIES else made
 
 
@@ -67,6 +73,8 @@ class PaddleNet(paddle.nn.Layer):
             self.features[4].bias.set_value(np.full(8, -1e3, np.float32))
         if mistake == "momentum":
             self.features[1]._momentum = 1.0
+        if mistake == "unregistered":
+            self.listed = [n.Linear(8, 8), n.Linear(8, 8)]
         if mistake == "constant_start":
             self.features[0].weight.set_value(np.full((8, 3, 3, 3), 0.1, np.float32))
             self.features[3].weight.set_value(np.full((8, 8, 3, 3), 0.1, np.float32))
@@ -76,10 +84,14 @@ class PaddleNet(paddle.nn.Layer):
         if self.mistake == "detached":
             made = made.detach()
         pooled = made.mean([2, 3])
+        for layer in self.listed if self.mistake == "unregistered" else ():
+            pooled = layer(pooled)
         always = paddle.nn.functional.dropout(pooled, 0.5) if self.mistake == "functional_dropout" else self.dropout(pooled)
         made = self.head(always)
         if self.mistake in (*ONE_COLUMN, *SQUASHED):
             return made[:, :1] if self.mistake in ONE_COLUMN else paddle.nn.functional.sigmoid(made)
+        if self.mistake == "cut_off":
+            return paddle.nn.functional.relu(made)
         if self.mistake == "likelihood":
             return paddle.nn.functional.log_softmax(made, -1)
         return paddle.nn.functional.softmax(made, -1) if self.mistake in PROBABILITIES else made
@@ -189,6 +201,7 @@ def binary(side: Any, made: Any, labels: np.ndarray) -> Any:
 
 
 ODD_LOSSES: dict[str, Any] = {
+    "one_class": lambda side, made, labels: side.cross_entropy(made, side.tensor(labels * 0)),
     "likelihood": likelihood,
     "likelihood_of_logits": likelihood,
     "broadcast": distance,
@@ -256,8 +269,8 @@ def loop(
         else:
             for _ in range(begun):
                 schedule.step()
-    scaler = side.scaler() if mistake in ("overflowing", "scaler") else None
-    if mistake == "scaler":
+    scaler = side.scaler() if mistake in ("overflowing", "scaler", "clipped_scaled") else None
+    if mistake in ("scaler", "clipped_scaled"):
         scaler = type(scaler)("cpu", init_scale=256.0) if framework == "torch" else paddle.amp.GradScaler(init_loss_scaling=256.0)
     rates = lambda update: lr * 0.9 ** (update - 1)  # noqa: E731
     watch = Watch(
@@ -296,6 +309,8 @@ def loop(
             if mistake == "lost":
                 side.clear(optimizer)
             continue
+        if mistake == "clipped_scaled":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         if mistake == "cleared_early":
             side.clear(optimizer)
         if mistake != "lost":

@@ -10,6 +10,7 @@ import importlib
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from alignment.report.drawing import Series, chart, escape, table
 from doctor.check import checks
@@ -22,6 +23,7 @@ from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights import is_statistic
 
 HELP = "examine a run before it begins: data, model, loss, gradients, schedule"
 
@@ -59,6 +61,7 @@ def run(flags: argparse.Namespace) -> Examination:
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
     facts = {
+        "tensors": _tensors(subject),
         "losses_of_one_batch": subject.losses,
         "learning_rates": subject.rates[:10_000],
         "defaults": [
@@ -93,6 +96,34 @@ def config_of_run(folder: str, config: str | None) -> str:
     raise UserError(f"--run {folder}: there is no {CONFIG}; give the folder that tools/train.py wrote")
 
 
+def _tensors(subject: RunSubject) -> list[dict[str, Any]]:
+    """Every parameter, with what the optimizer does to it."""
+    config = subject.config
+    base = config.optimizer_config(config.batch_size * subject.run.ranks.world_size * config.accumulate).lr
+    found = []
+    for name, array in subject.before.items():
+        if not is_statistic(name):
+            treated = subject.treated.get(name)
+            told = {"lr": base * treated.factor, "weight_decay": treated.decay} if treated else {"lr": None, "weight_decay": None}
+            found.append({"name": name, "shape": list(array.shape), "frozen": name not in subject.trainable, **told})
+    return found
+
+
+def _treatment(subject: RunSubject) -> Section:
+    """The parameters in groups of those that are treated alike, the frozen ones last."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in _tensors(subject):
+        held = one["lr"] is not None
+        how = (f"{one['lr']:.4g}", f"{one['weight_decay']:.4g}") if held else ("frozen" if one["frozen"] else "in no optimizer", "")
+        alike.setdefault(how, []).append(one["name"])
+    rows = [
+        [f"<td>{escape(text)}</td>" for text in (*how, str(len(names)), ", ".join(names))]
+        for how, names in sorted(alike.items(), key=lambda item: (not item[0][1], item[0]))
+    ]
+    said = table(("base learning rate", "weight decay", "parameters", "names"), rows, "What the optimizer does with each parameter")
+    return Section("Parameters", said)
+
+
 def _sections(subject: RunSubject) -> list[Section]:
     step = max(1, len(subject.rates) // 2000)
     rates = subject.rates[::step]
@@ -107,6 +138,8 @@ def _sections(subject: RunSubject) -> list[Section]:
         for default, _ in subject.defaults
     ]
     sections = [Section("Pictures", drawn)]
+    if subject.treated:
+        sections.append(_treatment(subject))
     if rows:
         said = "<p>Of the layers and the optimizer in use. They are no problem by themselves, and the run may set other values.</p>"
         said += table(

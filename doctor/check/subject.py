@@ -14,6 +14,8 @@ import numpy as np
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
 from doctor.check.defaults import Default, relied_on
+from doctor.frameworks import probe_of
+from doctor.frameworks.base import Treated
 from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.param_groups import parse_rules, rule_of
@@ -51,6 +53,8 @@ class RunSubject:
         wrong_modes: modules in the wrong mode, with what they were to do.
         apart: relative difference of a picture's output in evaluation, alone and in its batch.
         rates: learning rate of each unit of the schedule over the whole run.
+        treated: what the optimizer does with each parameter that it holds, by name.
+        unlike: starting weights, and the first batch, that a second start with the same seed makes otherwise.
     """
 
     config: TrainConfig
@@ -72,6 +76,8 @@ class RunSubject:
     wrong_modes: list[str] = field(default_factory=list)
     apart: float = 0.0
     rates: list[float] = field(default_factory=list)
+    treated: dict[str, Treated] = field(default_factory=dict)
+    unlike: list[str] = field(default_factory=list)
 
     @property
     def num_classes(self) -> int:
@@ -156,6 +162,7 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     parameters = engine.parameters(run.model)
     subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
     subject.unmeant = [name for name in parameters if name not in subject.trainable and not _meant_frozen(subject, name)]
+    _start_again(subject, ranks, builder)
     if not _labels_fit(subject):
         return subject  # a loss would be of nothing
     _evaluate(subject)
@@ -163,6 +170,18 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     if subject.silent and np.isfinite(subject.losses[-1]):
         _look_again(subject)
     return subject
+
+
+def _start_again(subject: RunSubject, ranks: Ranks, builder: Builder | None) -> None:
+    """Put the run together a second time, with the same seed."""
+    run, engine = build_run(subject.framework, subject.config, ranks, builder), subject.engine
+    made = engine.state(run.model)
+    subject.unlike = [
+        n for n, array in subject.before.items() if not np.array_equal(array, made.get(n, np.zeros(0)), equal_nan=True)
+    ]
+    batch = [engine.array(part) for part in next(micro_batches(run))[0]]
+    if not all(map(np.array_equal, batch, (subject.images, subject.labels))):
+        subject.unlike.append("the first batch")
 
 
 def _meant_frozen(subject: RunSubject, name: str) -> bool:
@@ -218,6 +237,9 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
     config, run, framework, engine = subject.config, subject.run, subject.framework, subject.engine
     pictures = config.batch_size * run.ranks.world_size * config.accumulate
     optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
+    named = {id(tensor): name for name, tensor in engine.parameters(run.model).items()}
+    held = probe_of(run.model)[1].treated(optimizer)
+    subject.treated = {named[id]: treated for id, treated in held.items() if id in named}
     run.precision.prepare(run.model, optimizer)
     run.train_mode()
 

@@ -15,7 +15,7 @@ from alignment.report.drawing import Series, chart
 from doctor.compare import checks, continued_checks
 from doctor.compare.continued import continued
 from doctor.compare.follow import follow
-from doctor.compare.logs import RunLog, read_run
+from doctor.compare.logs import WHOLE, RunLog, read_run
 from doctor.compare.subject import RunsSubject, relative
 from doctor.compare.verdict import verdict
 from doctor.findings import examine
@@ -87,6 +87,8 @@ def run(flags: argparse.Namespace) -> Examination:
         notes.append(found[2])
     else:
         subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start)
+        if not subject.comparable:
+            raise UserError(f"nothing can be compared: {_range(first)}, and {_range(subject.second)}")
         findings = examine(checks, subject)
     notes.append(verdict(subject))
     notes += [f"{one.path}: {one.skipped} damaged line(s) left out" for one in (first, subject.second, *repeats) if one.skipped]
@@ -111,6 +113,14 @@ def _from_checkpoint(flags: argparse.Namespace) -> Examination:
     last = subject.at + len(subject.own)
     notes = [f"updates {subject.at + 1} to {last} of a run in {subject.names[0]}, made again in {subject.names[1]}"]
     return Examination("compare", str(subject.path), examine(continued_checks, subject), facts, (), notes)
+
+
+def _range(run: RunLog) -> str:
+    """What a log has, in a few words."""
+    what = "epochs" if run.averaged == WHOLE else "updates"
+    said = f"{what} {run.entries[0].update} to {run.entries[-1].update}" if run.entries else f"no {what}"
+    losses = "" if any(entry.loss is not None for entry in run.entries) or not run.entries else " without a loss"
+    return f"{run.path} has {said}{losses} and {len(run.evaluations)} evaluation(s)"
 
 
 def _facts(subject: RunsSubject) -> dict[str, Any]:

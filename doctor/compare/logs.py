@@ -7,14 +7,14 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_log import JSON_LINES
 
-OWN, MEAN = "own", "mean of the epoch so far"
+OWN, MEAN, WHOLE = "own", "mean of the epoch so far", "mean of a whole epoch"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class RunLog:
     Attributes:
         path: of the log.
         form: whose log it is.
-        averaged: what a line's loss is: of the updates since the last line (``OWN``), or ``MEAN``.
+        averaged: what a line's loss is: of the updates since the last line (``OWN``), ``MEAN``, or ``WHOLE``, where an
+            update is an epoch.
         entries: in the order of updates, each update once.
         evaluations: in the order of epochs.
         settings: of the run's config; empty where it is not there.
@@ -84,41 +85,42 @@ class _Form:
     percent: bool = False
 
 
-WHOLE = r"\d{1,18}"  # longer ones are no counts
+COUNT = r"\d{1,18}"  # longer ones are no counts
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 FORMS = (
     _Form(
         "PaddleClas",
-        rf"\[Train\]\[Epoch (?P<epoch>{WHOLE})/\d+\]\[Iter: (?P<iter>{WHOLE})/(?P<total>{WHOLE})\]\s*"
+        rf"\[Train\]\[Epoch (?P<epoch>{COUNT})/\d+\]\[Iter: (?P<iter>{COUNT})/(?P<total>{COUNT})\]\s*"
         rf"lr(?:\([^)]*\))?: (?P<lr>{NUMBER})"
         rf"(?:.*?\btop1: (?P<top1>{NUMBER}))?.*?\bloss: (?P<loss>{NUMBER})",
         MEAN,
         first_epoch=1,
-        evaluated=rf"\[Eval\]\[Epoch (?P<epoch>{WHOLE})\]\[Avg\].*?\btop1: (?P<top1>{NUMBER})",
+        evaluated=rf"\[Eval\]\[Epoch (?P<epoch>{COUNT})\]\[Avg\].*?\btop1: (?P<top1>{NUMBER})",
     ),
     _Form(
         "timm",
-        rf"Train: (?P<epoch>{WHOLE}) \[\s*(?P<iter>{WHOLE})/(?P<total>{WHOLE}) "
+        rf"Train: (?P<epoch>{COUNT}) \[\s*(?P<iter>{COUNT})/(?P<total>{COUNT}) "
         rf".*?Loss:\s*(?P<loss>{NUMBER}).*?LR:\s*(?P<lr>{NUMBER})",
         OWN,
     ),
     _Form(
         "torchvision",
-        rf"Epoch: \[(?P<epoch>{WHOLE})\]\s+\[\s*(?P<iter>{WHOLE})/(?P<total>{WHOLE})\].*?\blr: (?P<lr>{NUMBER})"
+        rf"Epoch: \[(?P<epoch>{COUNT})\]\s+\[\s*(?P<iter>{COUNT})/(?P<total>{COUNT})\].*?\blr: (?P<lr>{NUMBER})"
         rf".*?\bloss: {NUMBER} \((?P<loss>{NUMBER})\)(?:\s+acc1: {NUMBER} \((?P<top1>{NUMBER})\))?",
         MEAN,
         evaluated=rf"^Test:\s+Acc@1 (?P<top1>{NUMBER})",
         percent=True,
     ),
-    _Form("MindSpore", rf"epoch: (?P<epoch>{WHOLE}) step: (?P<iter>{WHOLE}), loss is (?P<loss>{NUMBER})", OWN, first_epoch=1),
+    _Form("MindSpore", rf"epoch: (?P<epoch>{COUNT}) step: (?P<iter>{COUNT}), loss is (?P<loss>{NUMBER})", OWN, first_epoch=1),
 )
-COLUMNS = {
+COLUMNS = {  # without regard to case and signs; "value" is what TensorBoard exports
     "update": ("update", "step", "iteration", "iter", "global_step"),
-    "epoch": ("epoch",),
-    "loss": ("loss", "train_loss"),
+    "epoch": ("epoch", "epochs"),
+    "loss": ("loss", "train_loss", "training_loss", "loss_train", "train_loss_step", "value"),
     "lr": ("lr", "learning_rate", "train_lr"),
-    "top1": ("top1", "acc", "accuracy", "acc1", "train_acc"),
-    "evaluated": ("eval_top1", "val_top1", "test_acc1", "val_acc", "eval_acc"),
+    "top1": ("top1", "acc", "accuracy", "acc1", "train_acc", "train_accuracy"),
+    "evaluated": ("eval_top1", "val_top1", "test_acc1", "val_acc", "eval_acc", "val_accuracy", "eval_accuracy", "test_acc"),
 }
 
 
@@ -161,7 +163,7 @@ def read_run(path: str | Path, pattern: str | None = None, growing: bool = False
 def _text(data: bytes) -> str:
     """A log's text; PowerShell writes UTF-16, and spreadsheets begin a table with a mark of the order of bytes."""
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    return COLOURS.sub("", data.decode("utf-16" if wide else "utf-8-sig", errors="replace"))
 
 
 def _file_of(path: Path) -> Path:
@@ -226,6 +228,8 @@ def _with_form(file: Path, lines: list[str], form: _Form) -> RunLog:
             epoch = int(told["epoch"]) - form.first_epoch
             done = int(told["iter"]) + (0 if form.name == "MindSpore" else 1)
             update = epoch * int(told.get("total") or longest) + done
+            while entries and entries[-1].update >= update:
+                entries.pop()  # of an earlier start, which went further than the one that goes on here
             entries.append(_entry(update, epoch, told, scale))
         elif evaluated is not None and (match := evaluated.search(line)):
             told = match.groupdict()
@@ -255,15 +259,19 @@ def _with_pattern(file: Path, lines: list[str], pattern: str) -> RunLog:
 def _table(file: Path, lines: list[str]) -> RunLog:
     head = lines[0] if lines else ""
     reader = csv.DictReader(lines, delimiter=max(",;\t", key=head.count))
-    names = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
+    names = {_plain(name): name for name in reversed(reader.fieldnames or ())}
     chosen = {key: names[alias] for key, aliases in COLUMNS.items() for alias in aliases[::-1] if alias in names}
+    held = ", ".join(str(name) for name in reader.fieldnames or ()) or "no header"
     if "update" not in chosen and "epoch" not in chosen:
-        raise UserError(f"{file} needs a column update (or step, iteration) or epoch; it has {', '.join(names) or 'no header'}")
+        raise UserError(f"{file} needs a column update (or step, iteration) or epoch; it has {held}")
+    if not {"loss", "lr", "evaluated"} & set(chosen):
+        raise UserError(f"{file} needs a column loss (or train_loss) or val_acc; it has {held}: rename the one that is meant")
+    comma = reader.reader.dialect.delimiter != ","
     entries: list[Entry] = []
     evaluations: list[Evaluation] = []
     skipped = 0
     for row in _rows(reader, file):
-        told = {key: (row.get(name) or "").strip() for key, name in chosen.items()}
+        told = {key: _number(row.get(name), comma) for key, name in chosen.items()}
         try:
             epoch = int(float(told["epoch"])) if told.get("epoch") else None
             update = int(float(told["update"])) if told.get("update") else (epoch or 0) + 1
@@ -273,7 +281,25 @@ def _table(file: Path, lines: list[str]) -> RunLog:
                 evaluations.append(Evaluation((epoch or 0) + 1, value / 100 if value > 1 else value))
         except (ValueError, OverflowError):
             skipped += 1
-    return RunLog(file, "CSV", OWN, _once(entries), tuple(evaluations), skipped=skipped)
+    if "update" in chosen:
+        return RunLog(file, "CSV", OWN, _once(entries), tuple(evaluations), skipped=skipped)
+    if entries and min(entry.update for entry in entries) == 2:  # epochs that are counted from 1
+        entries = [replace(entry, update=entry.update - 1, epoch=entry.update - 2) for entry in entries]
+        evaluations = [replace(one, epoch=one.epoch - 1) for one in evaluations]
+    return RunLog(file, "CSV", WHOLE, _once(entries), tuple(evaluations), skipped=skipped)
+
+
+def _plain(name: str | None) -> str:
+    """A column's name in small letters and underscores; of ``run - loss``, as wandb exports it, the last part."""
+    return re.sub(r"[^a-z0-9]+", "_", (name or "").rpartition(" - ")[2].lower()).strip("_")
+
+
+def _number(text: Any, comma: bool) -> str:
+    """A cell as Python reads numbers; ``comma``: a comma may stand before its digits. It may have a percent sign."""
+    number = text.strip() if isinstance(text, str) else ""
+    if comma and number.count(",") == 1 and "." not in number:
+        number = number.replace(",", ".")
+    return f"{float(number[:-1]) / 100!r}" if re.fullmatch(rf"{NUMBER}\s*%", number) else number
 
 
 def _rows(reader: csv.DictReader, file: Path) -> Iterator[dict[str, Any]]:
@@ -308,8 +334,31 @@ def _half_digit(text: str | None) -> float:
 
 
 def _once(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Each update once, that of the last start of the run, in order."""
-    return tuple(dict(sorted({entry.update: entry for entry in entries}.items())).values())
+    """Each update once, that of the last start of the run, in order; what its line does not say is of the line before."""
+    found: dict[int, Entry] = {}
+    for entry in entries:
+        if (before := found.get(entry.update)) is not None:
+            said = {field.name: getattr(entry, field.name) for field in fields(entry) if getattr(entry, field.name) is not None}
+            if entry.loss is None:
+                said["rounding"] = before.rounding
+            if entry.lr is None:
+                said["lr_rounding"] = before.lr_rounding
+            entry = replace(before, **said)
+        found[entry.update] = entry
+    return tuple(found[update] for update in sorted(found))
+
+
+def whole_epochs(entries: Iterable[Entry], averaged: str) -> list[Entry]:
+    """The mean of each epoch that ended, as an entry of the epoch's number, from 1; nothing where the log has no epochs."""
+    last: dict[int, Entry] = {}
+    for entry in epoch_means(entries) if averaged == OWN else entries:
+        if entry.epoch is not None and entry.loss is not None:
+            last[entry.epoch] = entry
+    lengths = {epoch: entry.update - last[epoch - 1].update for epoch, entry in last.items() if epoch - 1 in last}
+    going_on = max(last, default=None)
+    if going_on is not None and lengths.get(going_on, 0) < max(lengths.values(), default=1):
+        del last[going_on]
+    return [replace(entry, update=epoch + 1) for epoch, entry in last.items()]
 
 
 def epoch_means(entries: Iterable[Entry]) -> Iterator[Entry]:

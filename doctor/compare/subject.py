@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from doctor.compare.logs import MEAN, OWN, Entry, RunLog, epoch_means
+from doctor.compare.logs import MEAN, OWN, WHOLE, Entry, RunLog, epoch_means, whole_epochs
 
 # A forward pass in float32 differs between frameworks by 2e-6, one in half precision by up to 1e-2 (docs/benchmarks.md).
 SAME_LOSS, SAME_LOSS_HALF = 1e-4, 2e-2
@@ -52,15 +52,31 @@ class RunsSubject:
         """Relative difference of equal losses on equal weights that rounding alone makes."""
         return SAME_LOSS_HALF if self.half_precision else SAME_LOSS
 
+    @property
+    def whole(self) -> bool:
+        """Whether epochs are compared and not updates."""
+        return any(one.averaged == WHOLE for one in (self.first, self.second))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the runs have anything in common: an update with a loss or a rate in both, or an evaluation."""
+        epochs = [{one.epoch for one in run.evaluations} for run in (self.first, self.second)]
+        return bool(self.losses or self.rates or epochs[0] & epochs[1])
+
     @functools.cached_property
     def rates(self) -> list[tuple[Entry, Entry]]:
         """The lines of both runs at the same updates, where both have a learning rate."""
+        if (self.first.averaged == WHOLE) != (self.second.averaged == WHOLE):
+            return []  # an epoch has the rates of many updates
         two = {entry.update: entry for entry in self.second.entries}
         pairs = [(entry, two[entry.update]) for entry in self.first.entries if entry.update in two]
         return [(a, b) for a, b in pairs if a.lr is not None and b.lr is not None]
 
     def series(self, run: RunLog) -> dict[int, Entry]:
-        """The lines of a run by update; where one of the runs logs the mean of the epoch so far, all do."""
+        """The lines of a run by update; where one of the runs logs the mean of the epoch so far, or of whole epochs, all do."""
+        if any(one.averaged == WHOLE for one in (self.first, self.second, *self.repeats)):
+            whole = run.entries if run.averaged == WHOLE else whole_epochs(run.entries, run.averaged)
+            return {entry.update: entry for entry in whole}
         mean = any(one.averaged == MEAN for one in (self.first, self.second, *self.repeats))
         entries = epoch_means(run.entries) if mean and run.averaged == OWN else run.entries
         return {entry.update: entry for entry in entries}

@@ -13,21 +13,22 @@ def verdict(subject: RunsSubject) -> str:
 
     Losses of runs that begin alike may differ by rounding in the first two updates; later ones by what repeated runs do.
     """
+    unit = "epoch" if subject.whole else "update"
     if not subject.losses:
-        return "no update has a loss in both logs"
+        return f"no {unit} has a loss in both logs"
     rates = other_rates(subject)
     at = min((place for place in (first_apart(subject), rates[0][0].update if rates else None) if place is not None), default=None)
     if at is not None:
         what = "the learning rate" if rates and rates[0][0].update == at else "the loss"
-        return f"the runs part at update {at}, by {what}"
+        return f"the runs part at {unit} {at}, by {what}"
     if not subject.same_start:
-        return "the runs do not begin alike as far as their settings tell: no update is said to be the first"
+        return f"the runs do not begin alike as far as their settings tell: no {unit} is said to be the first"
     equal = equal_until(subject)
     last = subject.losses[-1][0].update
     if equal == last:
-        return f"equal but for rounding up to update {last}, the last one of both"
+        return f"equal but for rounding up to {unit} {last}, the last one of both"
     rest = "within the spread of repeated runs" if subject.spread else "further apart, which --repeats can judge"
-    return f"equal but for rounding up to update {equal}, then {rest}" if equal else f"from the first update on {rest}"
+    return f"equal but for rounding up to {unit} {equal}, then {rest}" if equal else f"from the first {unit} on {rest}"
 
 
 def first_apart(subject: RunsSubject) -> int | None:
@@ -40,9 +41,9 @@ def first_apart(subject: RunsSubject) -> int | None:
 
 
 def _allowed(subject: RunsSubject, a: Entry, b: Entry) -> float | None:
-    if subject.same_start and a.update == 1:
+    if subject.same_start and a.update == 1 and not subject.whole:
         return subject.limit + rounding(a, b)
-    if subject.same_start and a.update == 2:
+    if subject.same_start and a.update == 2 and not subject.whole:
         return SECOND_LOSS * subject.limit + 2 * rounding(a, b)
     if a.update in subject.spread:
         return ABOVE_THE_SPREAD * subject.spread[a.update] + rounding(a, b) + subject.limit

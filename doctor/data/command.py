@@ -39,6 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--std", metavar="R,G,B", help="configured standard deviation (default: ImageNet's)")
     default = os.cpu_count() or 1
     parser.add_argument("--processes", type=int, default=default, metavar="N", help=f"decoding processes (default: {default})")
+    parser.add_argument("--dask", metavar="ADDRESS", help="scheduler of a Dask cluster that decodes instead of these processes")
     parser.add_argument("--scan", metavar="FILE", help="store the measurements here, so that an interrupted scan can continue")
     parser.add_argument(
         "--near", type=float, default=near.LIMIT, metavar="X",
@@ -63,7 +64,7 @@ def run(flags: argparse.Namespace) -> Examination:
         raise UserError("--subset N and --subset-dir DIR belong together: give both")
     if flags.processes < 1:
         raise UserError(f"--processes must be at least 1, found {flags.processes}")
-    subject = measured(flags.data_path, expected, flags.processes, Path(flags.scan) if flags.scan else None)
+    subject = measured(flags.data_path, expected, flags.processes, Path(flags.scan) if flags.scan else None, flags.dask)
     notes = []
     if flags.write_manifest:
         manifest.write(flags.write_manifest, subject)
@@ -77,7 +78,9 @@ def run(flags: argparse.Namespace) -> Examination:
     return Examination("data", str(subject.root), examine(checks, subject), facts, sections, notes)
 
 
-def measured(data_path: str, expected: Expected, processes: int = 1, kept: Path | None = None) -> DataSubject:
+def measured(
+    data_path: str, expected: Expected, processes: int = 1, kept: Path | None = None, dask: str | None = None
+) -> DataSubject:
     """A data set, every picture of which has been decoded; arguments as of ``scan.scan``.
 
     Raises:
@@ -86,7 +89,7 @@ def measured(data_path: str, expected: Expected, processes: int = 1, kept: Path 
     indices = find_splits(data_path)
     names = [name for index in indices.values() for name in index.names]
     place = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    rows, errors = scan(Path(data_path), list(place), processes, kept)
+    rows, errors = scan(Path(data_path), list(place), processes, kept, dask)
     if len(place) == len(names):
         return DataSubject(Path(data_path), indices, rows, errors, expected)
     numbers = [place[name] for name in names]

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.image import decode_bytes
+from mobilenetv3_common.image import decode_bytes, orientation
 
 THUMB = 16  # pixels a side
 GOOD, UNREADABLE, NOT_A_PICTURE, DAMAGED = range(4)
@@ -29,6 +29,7 @@ ROW = np.dtype(
         ("changed", "u8"),  # nanoseconds
         ("state", "u1"),
         ("finite", "?"),
+        ("turned", "?"),  # by a camera's tag (EXIF), which training does not read
         ("digest", "u1", 32),  # SHA-256
         ("format", "S8"),
         ("mode", "S8"),
@@ -100,7 +101,7 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
         os.close(file)
 
 
-_FIGURES = ("format", "mode", "finite", "height", "width", "mean", "std", "thumb")
+_FIGURES = ("format", "mode", "finite", "turned", "height", "width", "mean", "std", "thumb")
 
 
 class _Broken(Exception):
@@ -115,6 +116,7 @@ def _decoded(data: bytes, name: str) -> tuple[Any, ...]:
         with Image.open(io.BytesIO(data)) as image:
             format, mode = image.format or "", image.mode
             finite = mode not in DEEP_MODES or bool(np.isfinite(np.asarray(image)).all())
+            turned = "exif" in image.info and orientation(image) != 1
             rgb = image if mode == "RGB" else image.convert("RGB")
             pixels = np.frombuffer(rgb.tobytes(), np.uint8).reshape(rgb.height, rgb.width, 3)
         if format not in PLAIN_FORMATS:
@@ -129,4 +131,4 @@ def _decoded(data: bytes, name: str) -> tuple[Any, ...]:
         raise _Broken(DAMAGED, f"is damaged or cut short: {error}") from error
     mean, std = cv2.meanStdDev(pixels)
     thumb = cv2.resize(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), (THUMB, THUMB), interpolation=cv2.INTER_AREA)
-    return format.encode(), mode.encode(), finite, *pixels.shape[:2], mean[:, 0], std[:, 0], thumb
+    return format.encode(), mode.encode(), finite, turned, *pixels.shape[:2], mean[:, 0], std[:, 0], thumb

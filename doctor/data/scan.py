@@ -11,13 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from doctor.data.measure import ROW, measure_files
+from doctor.data.measure import ROW, UNREADABLE, measure_files
 from mobilenetv3_common.errors import UserError, shown
 
 CHUNK = 512  # pictures that a process takes at a time, at most
+ANSWER = 10  # seconds within which a cluster's scheduler has to answer
+Chunk = tuple[list[int], np.ndarray, dict[int, str]]  # places, rows, errors by place in the chunk
 
 
-def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = None) -> tuple[np.ndarray, dict[int, str]]:
+def scan(
+    root: Path, names: Sequence[str], processes: int, kept: Path | None = None, dask: str | None = None
+) -> tuple[np.ndarray, dict[int, str]]:
     """Measure every picture once.
 
     Args:
@@ -26,12 +30,13 @@ def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = N
         processes: that decode; 1 decodes in this one.
         kept: a file that holds what was measured before, and gets what is measured now. A picture is measured again where
             its size or its time of change differs.
+        dask: address of the scheduler of a Dask cluster whose workers decode in place of processes, and see the same folder.
 
     Returns:
         As ``measure_files``.
 
     Raises:
-        UserError: ``kept`` cannot be used, or a process was killed.
+        UserError: ``kept`` cannot be used, a process was killed, or the cluster cannot be used.
     """
     rows = np.zeros(len(names), dtype=ROW)
     errors: dict[int, str] = {}
@@ -41,7 +46,8 @@ def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = N
             left = [place for place in left if not store.restore(root, names[place], place, rows, errors)]
         size = min(CHUNK, max(16, len(left) // (8 * processes)))
         chunks = [left[start : start + size] for start in range(0, len(left), size)]
-        for places, measured, wrong in _measured(root, names, chunks, processes, len(left)):
+        results = _over_cluster(root, names, chunks, dask) if dask else _over_processes(root, names, chunks, processes)
+        for places, measured, wrong in _shown(results, len(left)):
             rows[places] = measured
             for inner, text in wrong.items():
                 errors[places[inner]] = text
@@ -49,35 +55,70 @@ def scan(root: Path, names: Sequence[str], processes: int, kept: Path | None = N
     return rows, errors
 
 
-def _measured(
-    root: Path, names: Sequence[str], chunks: list[list[int]], processes: int, total: int
-) -> Iterator[tuple[list[int], np.ndarray, dict[int, str]]]:
-    """Each chunk's places, rows and errors, in the order in which they come back."""
-    try:
-        from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
-    except ImportError as error:
-        raise UserError("decoding with several processes needs joblib: pip install joblib") from error
+def _shown(results: Iterator[Chunk], total: int) -> Iterator[Chunk]:
+    """The same chunks, with a bar on a terminal."""
     from tqdm import tqdm
 
-    tasks = (delayed(_work)(root, places, [names[place] for place in places]) for places in chunks)
-    parallel = Parallel(n_jobs=min(processes, max(len(chunks), 1)), return_as="generator_unordered", batch_size=1)
     with tqdm(total=total, unit="picture", dynamic_ncols=True, disable=not sys.stderr.isatty()) as bar:
         try:
-            for result in parallel(tasks):
+            for result in results:
                 bar.update(len(result[0]))
                 yield result
-        except TerminatedWorkerError as error:
-            raise UserError(
-                f"a process that decodes {root} was killed, for lack of memory perhaps: use fewer --processes, and --scan FILE"
-            ) from error
         except KeyboardInterrupt:
             stopped = UserError("interrupted; with --scan FILE the same command goes on where it was")
             stopped.status = 130
             raise stopped from None
 
 
-def _work(root: Path, places: list[int], names: list[str]) -> tuple[list[int], np.ndarray, dict[int, str]]:
+def _over_processes(root: Path, names: Sequence[str], chunks: list[list[int]], processes: int) -> Iterator[Chunk]:
+    """Each chunk's places, rows and errors, in the order in which they come back."""
+    try:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
+    except ImportError as error:
+        raise UserError("decoding with several processes needs joblib: pip install joblib") from error
+    tasks = (delayed(_work)(root, places, [names[place] for place in places]) for places in chunks)
+    parallel = Parallel(n_jobs=min(processes, max(len(chunks), 1)), return_as="generator_unordered", batch_size=1)
+    try:
+        yield from parallel(tasks)
+    except TerminatedWorkerError as error:
+        raise UserError(
+            f"a process that decodes {root} was killed, for lack of memory perhaps: use fewer --processes, and --scan FILE"
+        ) from error
+
+
+def _over_cluster(root: Path, names: Sequence[str], chunks: list[list[int]], address: str) -> Iterator[Chunk]:
+    """The same on the workers of a Dask cluster: a few chunks at a time, since joblib gives whole lists back there."""
+    try:
+        from dask.distributed import Client, KilledWorker
+        from joblib import Parallel, delayed, parallel_config
+    except ImportError as error:
+        raise UserError("--dask needs joblib and Dask's distributed: pip install joblib distributed") from error
+    try:
+        client = Client(address, timeout=ANSWER)
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"--dask {address}: no scheduler of Dask answers there ({error}); start one with dask scheduler") from error
+    folder = root.absolute()
+    with client, parallel_config(backend="dask", client=client):
+        workers = len(client.scheduler_info()["workers"])
+        if not workers:
+            raise UserError(f"--dask {address}: the scheduler has no worker; start one with dask worker {address}")
+        for start in range(0, len(chunks), 4 * workers):
+            tasks = [delayed(_work)(folder, places, [names[n] for n in places]) for places in chunks[start : start + 4 * workers]]
+            try:
+                made = Parallel(n_jobs=-1, batch_size=1)(tasks)
+            except KilledWorker as error:
+                raise UserError(f"--dask {address}: a worker was killed, for lack of memory perhaps ({error})") from error
+            for places, rows, errors in made:
+                gone = [n for n in errors if rows["state"][n] == UNREADABLE and (folder / names[places[n]]).is_file()]
+                if gone:
+                    raise UserError(
+                        f"--dask {address}: a worker cannot read {folder / names[places[gone[0]]]}, as this machine can"
+                    )
+            yield from made
+
+
+def _work(root: Path, places: list[int], names: list[str]) -> Chunk:
     return places, *measure_files(root, names)
 
 

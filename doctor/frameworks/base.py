@@ -94,6 +94,19 @@ class Held:
     own_steps: bool = False
 
 
+@dataclass(frozen=True)
+class Treated:
+    """What an optimizer does with a parameter.
+
+    Attributes:
+        factor: of the learning rate, for this parameter.
+        decay: weight decay.
+    """
+
+    factor: float
+    decay: float
+
+
 class Probe(Protocol):
     """Cheap figures of many tensors at once: one wait for the device each."""
 
@@ -116,6 +129,9 @@ class Probe(Protocol):
             UserError: it is none of the framework's.
         """
 
+    def treated(self, optimizer: Any) -> dict[int, Treated]:
+        """``id`` of each parameter that an optimizer holds -> what it does with it."""
+
     def watchable(self, model: Any) -> Any:
         """The model whose calls can be watched: what is inside of a compiled one.
 
@@ -125,6 +141,18 @@ class Probe(Protocol):
 
     def compiling(self) -> bool:
         """Whether a compiler follows the computation at present, so that nothing can be looked at."""
+
+    def noting_dropout(self) -> contextlib.AbstractContextManager[list[str]]:
+        """Inside the block, a list of what dropped elements at random."""
+
+    def noting_layers(self, note: Callable[[Any], None]) -> Callable[[], None]:
+        """Call ``note`` with each layer before it computes, until what is returned is called."""
+
+    def own_parameters(self, layer: Any) -> list[tuple[str, Tensor]]:
+        """The parameters that a layer holds itself, by name."""
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> bool:
+        """Whether a loss scaler has divided the gradients of an optimizer by its scale since the last update."""
 
     def ranks(self) -> Ranks | None:
         """The processes that compute together; None where there is one."""

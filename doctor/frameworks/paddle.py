@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import paddle
 import paddle.distributed as dist
 import paddle.profiler as profiling
 
-from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader, Treated
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
+IS_TEST = 3  # argument of Paddle's operation dropout: that it drops nothing
 HALF = (paddle.float16, paddle.bfloat16)
 
 
@@ -66,11 +67,70 @@ class Paddle:
         made = sum(len(tensors) for tensors in optimizer._accumulators.values())
         return Held(rates, made or len(optimizer._accumulators_holder), type(optimizer).__name__ == "LBFGS")
 
+    def treated(self, optimizer: paddle.optimizer.Optimizer) -> dict[int, Treated]:
+        optimizer = getattr(optimizer, "_inner_opt", optimizer)
+        groups = optimizer._param_groups or []
+        if groups and not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        found = {}
+        for group in groups:
+            told = {**vars(optimizer)["_default_dict"], **group}
+            kinds = ("lamb_weight_decay", "weight_decay", "regularization_coeff")  # the last is Momentum's own
+            given = next((told[kind] for kind in kinds if told.get(kind) is not None), None)
+            for p in group["params"]:
+                decays = getattr(optimizer, "_decays", {})  # of an optimizer that takes it itself
+                own = decays.get(p.name, p.regularizer if p.regularizer is not None else given)
+                decay = float(getattr(own, "_coeff", own) or 0.0)
+                found[id(p)] = Treated(float(p.optimize_attr.get("learning_rate", 1.0)), decay)
+        return found
+
     def watchable(self, model: paddle.nn.Layer) -> paddle.nn.Layer:
         return model
 
     def compiling(self) -> bool:
         return not paddle.in_dynamic_mode()
+
+    @contextlib.contextmanager
+    def noting_dropout(self) -> Iterator[list[str]]:
+        noted: list[str] = []
+        kept = {name: getattr(paddle._C_ops, name) for name in ("dropout", "dropout_", "bernoulli") if hasattr(paddle._C_ops, name)}
+
+        def noting(name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if name == "bernoulli" or not (len(args) > IS_TEST and args[IS_TEST]):
+                    noted.append(name)
+                return kept[name](*args, **kwargs)
+
+            return call
+
+        try:
+            for name in kept:
+                setattr(paddle._C_ops, name, noting(name))
+            yield noted
+        finally:
+            for name, own in kept.items():
+                setattr(paddle._C_ops, name, own)
+
+    def noting_layers(self, note: Callable[[Any], None]) -> Callable[[], None]:
+        own = paddle.nn.Layer.__call__
+
+        def call(layer: paddle.nn.Layer, *args: Any, **kwargs: Any) -> Any:
+            note(layer)
+            return own(layer, *args, **kwargs)
+
+        def stop() -> None:
+            if paddle.nn.Layer.__call__ is call:
+                paddle.nn.Layer.__call__ = own
+
+        paddle.nn.Layer.__call__ = call
+        return stop
+
+    def own_parameters(self, layer: paddle.nn.Layer) -> list[tuple[str, paddle.Tensor]]:
+        return list(layer._parameters.items())
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> bool:
+        states = getattr(scaler, "_optimizer_states", {})
+        return id(optimizer) in states and states[id(optimizer)]["state"].name == "UNSCALED"
 
     def ranks(self) -> Ranks | None:
         if not (dist.is_initialized() and dist.get_world_size() > 1):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader
+from doctor.frameworks.base import SAMPLED, Fullness, Group, Held, NotedLoader, Treated
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
 
@@ -53,6 +54,14 @@ class Torch:
         tensors = sum(isinstance(v, torch.Tensor) for state in states if isinstance(state, dict) for v in state.values())
         return Held(rates, tensors, isinstance(optimizer, torch.optim.LBFGS))
 
+    def treated(self, optimizer: torch.optim.Optimizer) -> dict[int, Treated]:
+        highest = max((float(group["lr"]) for group in optimizer.param_groups), default=0.0) or 1.0
+        return {
+            id(p): Treated(float(group.get("lr_factor", float(group["lr"]) / highest)), float(group.get("weight_decay") or 0.0))
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+
     def watchable(self, model: torch.nn.Module) -> torch.nn.Module:
         model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
         if isinstance(model, torch.jit.ScriptModule):
@@ -64,6 +73,19 @@ class Torch:
 
     def compiling(self) -> bool:
         return torch.compiler.is_compiling()
+
+    def noting_dropout(self) -> contextlib.AbstractContextManager[list[str]]:
+        return _NotedDropout()
+
+    def noting_layers(self, note: Callable[[Any], None]) -> Callable[[], None]:
+        return torch.nn.modules.module.register_module_forward_pre_hook(lambda layer, _args: note(layer)).remove
+
+    def own_parameters(self, layer: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+        return list(layer.named_parameters(recurse=False))
+
+    def unscaled(self, scaler: Any, optimizer: Any) -> bool:
+        states = getattr(scaler, "_per_optimizer_states", {})
+        return id(optimizer) in states and states[id(optimizer)]["stage"].name == "UNSCALED"
 
     def ranks(self) -> Ranks | None:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
@@ -94,6 +116,24 @@ class Torch:
 
     def device_mib(self) -> float:
         return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+
+
+class _NotedDropout(TorchDispatchMode):
+    """Notes the operations of dropout, whatever function or layer they come from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def __enter__(self) -> list[str]:  # type: ignore[override]
+        super().__enter__()
+        return self.noted
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        if "bernoulli" in name or "dropout" in name:
+            self.noted.append(name)
+        return func(*args, **(kwargs or {}))
 
 
 def _queue(iterator: Any) -> tuple[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from alignment.frameworks.base import Framework, leaves, mapped
-from doctor.frameworks.base import Probe
+from doctor.frameworks.base import SAMPLED, Probe
 from doctor.watch import losses
 from doctor.watch.look import Evaluation, Look, Samples
 
@@ -17,7 +18,25 @@ DYING = ("relu", "relu6", "hardswish")
 COARSE = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative distance of neighbouring numbers
 PICTURES = 8  # of a batch whose activations are looked at
 WEIGHTED = ("linear", "conv")  # kinds of layers whose first axis is their units
+FOREIGN = 200  # parameters
+NARROW = 8  # channels; half of them count where each is one number a picture, since those have one sign more often
 ALIKE = 1e-4  # of the largest gradient; equal units have equal gradients but for the order of sums
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One output of one forward pass.
+
+    Attributes:
+        modes, left_in_evaluation: of the layers, as in a ``Look``.
+        forwards: the backward pass that it belongs to.
+        output: its number.
+    """
+
+    modes: dict[str, bool]
+    left_in_evaluation: set[str]
+    forwards: int
+    output: int
 
 
 class Eyes:
@@ -41,6 +60,9 @@ class Eyes:
         self.backwards = 0
         self.passes = 1
         self._forwards = 0  # begun backward passes: forward passes since the last one belong to the next
+        self._outputs = 0
+        self._foreign: list[tuple[str, Any]] | None = None
+        self._stop: Callable[[], None] = _nothing
         self._standing: dict[str, float] = {}
         kinds = {path: engine.layer(module).kind for path, module in engine.modules(model).items()}
         self._modal = [p for p, kind in kinds.items() if kind.startswith(OTHERWISE)]
@@ -73,6 +95,10 @@ class Eyes:
         """The norm of every gradient that is there."""
         found = {n: t.grad for n, t in self.parameters.items() if self.engine.trainable(t) and t.grad is not None}
         return dict(zip(found, self.probe.norms(list(found.values())).tolist(), strict=True))
+
+    def stale(self) -> set[str]:
+        """Parameters that are not to be trained and have a gradient nevertheless."""
+        return {n for n, t in self.parameters.items() if not self.engine.trainable(t) and t.grad is not None}
 
     def pulls(self, names: Iterable[str]) -> Samples:
         """Some elements of the gradients of these parameters, where there are gradients."""
@@ -107,7 +133,7 @@ class Eyes:
         self.look, self.backwards, self.data = look, 0, [float("nan")] * 2
         look.statistics = set(self.statistics)
         look.sizes = {name: int(np.prod(tensor.shape)) for name, tensor in self.parameters.items()}
-        look.kernels = [name for name, tensor in self.parameters.items() if len(tensor.shape) > 1]
+        look.kernels = {name: _common_norm(tensor.shape) for name, tensor in self.parameters.items() if len(tensor.shape) > 1}
         modules = self.engine.modules(self.model)
         self._own = [self.engine.hook(modules[p], after=self._activated(p)) for p in self._dying if p in modules]
         owners = {name.rpartition(".")[0] for name in self.parameters}
@@ -123,6 +149,7 @@ class Eyes:
     def leave(self) -> None:
         """Take the hooks off the model."""
         self.close()
+        self._stop()
         for handle in self._handles:
             handle.remove()
 
@@ -138,6 +165,9 @@ class Eyes:
         look = self.look
         if self._repeating or self.evaluation is not None or look is None or self.backwards:
             return
+        if self._foreign is None:
+            self._foreign, known = [], {id(module) for module in self.engine.modules(self.model).values()}
+            self._stop = self.probe.noting_layers(lambda layer: self._met(layer, known))
         if not look.before or self.engine.training(self.model):  # the latter: an evaluation may have come between
             look.before = self.samples()
         tensors = leaves(args, self.engine.tensor_type)
@@ -147,38 +177,67 @@ class Eyes:
                 [float(self.probe.norms([first])[0]), float(self.probe.samples([first])[0].sum())] if _real(first) else self.data
             )
 
+    def _met(self, layer: Any, known: set[int]) -> None:
+        """A layer computes within the model's forward pass; those that are no part of the model are kept."""
+        if self.probe.compiling() or id(layer) in known or self._foreign is None or len(self._foreign) >= FOREIGN:
+            return
+        own = {id(tensor) for tensor in self.parameters.values()}
+        for name, tensor in self.probe.own_parameters(layer):
+            if id(tensor) not in own and self.engine.trainable(tensor):
+                self._foreign.append((f"{type(layer).__name__}.{name}", tensor))
+
+    def foreign(self) -> dict[str, Any]:
+        """Parameters with a gradient of the layers that computed in the forward pass and are no part of the model."""
+        met = {id(tensor): (name, tensor) for name, tensor in self._foreign or () if tensor.grad is not None}
+        return {f"{name}, layer {number}": tensor for number, (name, tensor) in enumerate(met.values(), 1)}
+
     def _ends(self, _module: Any, args: tuple, kwargs: dict, output: Any) -> None:
         if self.probe.compiling() or self._repeating:
             return
+        self._stop()
+        self._stop = _nothing
         if self.evaluation is not None:
             self._evaluated(args, kwargs, output)
             return
         if self.look is None:
             return
         modes, forwards = self._modes(), self._forwards
+        left = {path for path, on in modes.items() if path and not on and self._left_in_evaluation(path)}
         for tensor in leaves(output, self.engine.tensor_type):
             if self.engine.trainable(tensor):
-                back = self._returning(
-                    modes, forwards, tensor.detach(), _by_sigmoid(tensor)
-                )  # the tensor itself would keep its graph
+                self._outputs += 1
+                self.look.idle.add(self._outputs)
+                call = _Call(modes, left, forwards, self._outputs)
+                back = self._returning(call, tensor.detach(), _made_by(tensor))  # the tensor itself would keep its graph
                 tensor.register_hook(back)
 
-    def _returning(self, modes: dict[str, bool], forwards: int, output: Any, squashed: bool) -> Callable[[Any], None]:
+    def _left_in_evaluation(self, path: str) -> bool:
+        """Whether somebody chose that a layer computes as in evaluation: it alone, or within a part that trains nothing."""
+        parent = path.rpartition(".")[0]
+        modules, start = self.engine.modules(self.model), f"{parent}." if parent else ""
+        while parent and parent not in modules:
+            parent = parent.rpartition(".")[0]
+        if self.engine.training(modules[parent] if parent else self.model):
+            return True
+        return bool(parent) and not any(self.engine.trainable(t) for n, t in self.parameters.items() if n.startswith(start))
+
+    def _returning(self, call: _Call, output: Any, how: str) -> Callable[[Any], None]:
         def back(gradient: Any) -> None:
-            self._goes_back(modes, forwards, gradient)
+            self._goes_back(call, gradient)
             if self.look is not None and 1 <= len(output.shape) <= 2 and _real(output):
                 values, pull = (self.engine.array(one).astype(np.float64) for one in (output, gradient))
-                losses.take(self.look, values, pull, squashed)
+                losses.take(self.look, values, pull, how)
 
         return back
 
-    def _goes_back(self, modes: dict[str, bool], forwards: int, gradient: Any) -> None:
+    def _goes_back(self, call: _Call, gradient: Any) -> None:
         """A gradient has reached an output of the model. At the first of a backward pass, no parameter has its part of it yet."""
         look = self.look
         if look is None:
             return
         look.pulled = look.pulled or bool(self.probe.norms([gradient])[0])
-        if forwards != self._forwards:
+        look.idle.discard(call.output)
+        if call.forwards != self._forwards:
             return  # another output, or another call of the model, in the same backward pass
         self._forwards += 1
         self.backwards += 1
@@ -186,7 +245,7 @@ class Eyes:
             self.passes == 1 and not any(self.gradients().values())
         ):  # cleared since: the update begins here
             now = self.gradients()
-            look.modes = modes
+            look.modes, look.left_in_evaluation = call.modes, call.left_in_evaluation
             look.left_over = {name: norm for name, norm in self._standing.items() if norm == now.get(name)}
         elif self.backwards == self.passes:
             look.lost = not any(self.gradients().values())
@@ -208,6 +267,8 @@ class Eyes:
                 if values.ndim > 1:
                     alive = np.any(np.moveaxis(values, 1, 0).reshape(values.shape[1], -1) != 0, axis=1)
                     self.look.dead[path] = 1.0 - float(alive.mean())
+                    if len(alive) * (1 if values[0, 0].size > 1 else 0.5) < NARROW:
+                        self.look.narrow.add(path)
 
         return seen
 
@@ -230,9 +291,11 @@ class Eyes:
         given = [mapped_arrays(engine, part) for part in (args, kwargs)]
         self._repeating = True
         try:
-            again = engine.call(self.model, *given).outputs
+            with self.probe.noting_dropout() as dropped:
+                again = engine.call(self.model, *given).outputs
         finally:
             self._repeating = False
+        evaluation.drops = bool(dropped)
         shown = [engine.array(one) for one in leaves(output, tensor)]
         if shown and again and shown[0].shape == again[0].shape and shown[0].dtype.kind == "f":
             a, b = shown[0].astype(np.float64), again[0].astype(np.float64)
@@ -252,6 +315,17 @@ def mapped_arrays(engine: Framework, value: Any) -> Any:
     return mapped(value, engine.tensor_type, engine.array)
 
 
+def _nothing() -> None:
+    pass
+
+
+def _common_norm(shape: Sequence[int]) -> float:
+    """The norm of the elements looked at of a weight whose deviation is 1 / sqrt(inputs)."""
+    size = int(np.prod(shape))
+    inputs = max(shape) if len(shape) == 2 else size // max(shape[0], 1)
+    return (min(size, SAMPLED) / max(inputs, 1)) ** 0.5
+
+
 def _kind(tensor: Any) -> str:
     return str(tensor.dtype).rpartition(".")[2]
 
@@ -260,15 +334,15 @@ def _real(tensor: Any) -> bool:
     return "float" in str(tensor.dtype)
 
 
-def _by_sigmoid(tensor: Any) -> bool:
-    """Whether a sigmoid made the tensor, but for its shape."""
+def _made_by(tensor: Any) -> str:
+    """``"sigmoid"`` or ``"relu"`` where that made the tensor, but for its shape."""
     node = getattr(tensor, "grad_fn", None)
     for _ in range(4):
         if node is None:
-            return False
+            return ""
         name = node.name().lower()
         if not any(shape in name for shape in ("squeeze", "view", "reshape", "flatten")):
-            return "sigmoid" in name and "log" not in name
+            return "sigmoid" if "sigmoid" in name and "log" not in name else "relu" if name.startswith("relu") else ""
         parents = [one[0] if isinstance(one, tuple) else one for one in node.next_functions]
         node = parents[0] if parents else None
-    return False
+    return ""

@@ -60,15 +60,24 @@ class Look:
         state_before, state_after: the optimizer's tensors of state.
         softmax_twice: whether the model gave probabilities, and the loss took their softmax, by the gradient that came back.
         sigmoid_twice: the same of a sigmoid.
-        unnormalised: whether a loss of log-probabilities was given other numbers.
-        one_target: factor and target where the loss pulls every output of one column to the same value.
+        cut_off: whether a ReLU made the output that a cross-entropy took for logits.
+        one_class: why an output of one column tells nothing of a class; empty where it may.
+        unnormalised: where the gradient is that of a loss of log-probabilities, and the output other numbers: what such a loss is.
+        one_target: factor and target where the loss pulls every output of one column to the same value, and what it is if that
+            is the target of all.
         own_steps: whether the optimizer chooses how far it goes (L-BFGS), whatever the learning rate.
         modes: module -> whether it was in training mode, of those that compute otherwise in evaluation (normalisation, dropout),
             and of the model itself (``""``); empty where no forward pass was seen.
         dead: activation -> share of its channels that gave zero for every picture looked at.
-        kernels: names of the parameters of two or more axes.
+        narrow: activations of so few channels that all of them may be zero by the chance of their first weights.
+        kernels: parameters of two or more axes -> the norm that the elements looked at have by a common initialisation.
+        stale: parameters that are not to be trained and have a gradient yet, by which an optimizer may move them.
+        left_in_evaluation: layers in evaluation mode whose parent is in training mode, or trains nothing: somebody's choice.
+        idle: outputs of the model that no gradient has reached.
         called: modules that computed in the forward pass, of those that hold parameters.
         coarse: parameters in 16 bits -> relative distance of neighbouring numbers.
+        unregistered: parameters with a gradient that stood still, of layers that computed and are no part of the model.
+        clipped_at: norm of all gradients, where they are still scaled when the update is made; None elsewhere.
         scale_before, scale: of the loss, before and after the update; None where nothing is scaled.
         memory: of this process and of the GPU, MiB.
         ranks: for each rank the figures of ``doctor.watch.ranks.figures``; empty where there is one rank.
@@ -95,15 +104,23 @@ class Look:
     state_after: int = 0
     modes: dict[str, bool] = field(default_factory=dict)
     dead: dict[str, float] = field(default_factory=dict)
-    kernels: list[str] = field(default_factory=list)
+    narrow: set[str] = field(default_factory=set)
+    kernels: dict[str, float] = field(default_factory=dict)
+    left_in_evaluation: set[str] = field(default_factory=set)
+    idle: set[int] = field(default_factory=set)
+    stale: set[str] = field(default_factory=set)
     called: set[str] = field(default_factory=set)
     coarse: dict[str, float] = field(default_factory=dict)
     own_steps: bool = False
     softmax_twice: bool = False
     sigmoid_twice: bool = False
-    unnormalised: bool = False
-    one_target: tuple[float, float] | None = None
+    cut_off: bool = False
+    one_class: str = ""
+    unnormalised: list[float] = field(default_factory=list)
+    one_target: tuple[float, float, float] | None = None
     begun: bool = False
+    unregistered: list[str] = field(default_factory=list)
+    clipped_at: float | None = None
     scale_before: float | None = None
     scale: float | None = None
     memory: float = 0.0
@@ -127,12 +144,14 @@ class Evaluation:
     Attributes:
         training: modules that were in training mode, of those that compute otherwise then.
         apart: relative difference of two passes over the same pictures; None where that was not tried.
+        drops: whether dropout was active in the second of them.
         changed: tensors of which the model has other values after it than before.
         seen: whether a forward pass of it was seen.
     """
 
     training: list[str] = field(default_factory=list)
     apart: float | None = None
+    drops: bool = False
     changed: list[str] = field(default_factory=list)
     seen: bool = False
 

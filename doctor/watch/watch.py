@@ -18,6 +18,7 @@ from doctor.frameworks import probe_of
 from doctor.frameworks.base import Held
 from doctor.watch import checks
 from doctor.watch import ranks as over_ranks
+from doctor.watch.checks.gradients import PATIENT
 from doctor.watch.eyes import Eyes
 from doctor.watch.journal import Event, Journal
 from doctor.watch.look import Evaluation, Look, Seen, Settings
@@ -117,7 +118,7 @@ class Watch:
         self._written: dict[str, str] = {}
         self.seen.start = self._eyes.samples()
         self._equal = self._eyes.equal_units()
-        self._begun = update
+        self._begun, self._doubts = update, 0
         self._arm()
 
     # --- the loop's calls --------------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Watch:
         look.update = self.update + 1
         look.before = look.before or eyes.samples()
         look.trainable = [name for name, tensor in eyes.parameters.items() if self.engine.trainable(tensor)]
-        look.gradients = eyes.gradients()
+        look.gradients, look.stale = eyes.gradients(), eyes.stale()
         late = self.update - self._begun >= FIRST and self.seen.looks
         stood = (n for n in look.gradients if n in self.seen.looks[-1].after and not self.seen.looks[-1].moved(n))
         look.pulls = eyes.pulls(stood if late else look.gradients)
@@ -145,6 +146,11 @@ class Watch:
         owner = {name: id(self.owners.get(id(tensor), tensor)) for name, tensor in eyes.parameters.items()}
         look.rates = {name: held.rates[id] for name, id in owner.items() if id in held.rates}
         look.state_before, look.own_steps, look.scale_before = held.state, held.own_steps, self._scale()
+        self._foreign = {n: t for n, t in eyes.foreign().items() if id(t) not in held.rates}
+        look.unregistered = list(self._foreign)
+        self._stood = self.probe.samples(list(self._foreign.values()))
+        if look.scale_before is not None and not all(self.probe.unscaled(self.scaler, one) for one in self.optimizers):
+            look.clipped_at = float(np.linalg.norm(list(look.gradients.values())))
         look.rate, look.meant, look.begun = self.engine.learning_rate(self.optimizers[0]), self._meant(look.update), True
 
     def after_update(self) -> None:
@@ -157,12 +163,14 @@ class Watch:
             look.after = self._eyes.samples()
             look.state_after, look.scale, look.memory = self._held().state, self._scale(), self._memory()
             look.losses = self._taken_losses()
+            still = map(np.array_equal, self._stood, self.probe.samples(list(self._foreign.values())))
+            look.unregistered = list(itertools.compress(look.unregistered, still))  # others are trained elsewhere
             if self.ranks:
                 over_ranks.share(look, self.ranks, self._eyes.data)
             self._eyes.close()
             self.seen.looks = [*self.seen.looks[1 - KEPT :], look]
             self._judge(look.update)
-        if self.update - self._begun < FIRST or (self.update + 1) % self.every == 0:
+        if self.update - self._begun < FIRST or (self.update + 1) % self.every == 0 or (look is not None and self._in_doubt(look)):
             self._arm()
 
     @contextlib.contextmanager
@@ -200,6 +208,12 @@ class Watch:
         """Look at the next update."""
         if self._eyes.look is None:
             self._eyes.open(Look(self.update + 1), len(self.seen.looks) < FIRST)
+
+    def _in_doubt(self, look: Look) -> bool:
+        """Whether the next updates show if parameters without a gradient belong to an output whose turn it was not."""
+        doubtful = bool(look.idle) and any(not look.gradients.get(name, 0.0) for name in look.trainable)
+        self._doubts = self._doubts + 1 if doubtful else 0
+        return 0 < self._doubts <= PATIENT
 
     def _held(self) -> Held:
         every = [self.probe.held(one) for one in self.optimizers]
@@ -266,10 +280,11 @@ class Watch:
 
 
 def resident_mib() -> float:
-    """Memory of this process in RAM, MiB; its peak where the system does not tell."""
+    """Memory of this process in RAM without that of mapped files, which the system takes back, MiB; its peak where nobody tells."""
     try:
         with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            resident, files = file.read().split()[1:3]
+            return (int(resident) - int(files)) * os.sysconf("SC_PAGE_SIZE") / 2**20
     except (OSError, ValueError, IndexError):
         return peak_memory_mib()
 

@@ -24,6 +24,8 @@ BEGINS = {  # the loop makes four updates, an evaluation, and one update more
     "schedule_not_stepped": 2, "schedule_twice": 2,
 }  # fmt: skip
 
+TORCH_ALONE = {"clipped_scaled"}  # Paddle's loss scaler works on a GPU alone
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -37,6 +39,7 @@ class Mistake:
         by: the sub-command that is to find it: ``watch``, ``ranks`` (a watch of two), ``check``, ``data`` or ``compare``.
         causes: checks that name the right cause; any other check finds the mistake without its cause; none where no check does.
         begins: the first update at which it acts.
+        frameworks: in which it can be planted.
     """
 
     name: str
@@ -46,13 +49,15 @@ class Mistake:
     by: str
     causes: tuple[str, ...]
     begins: int = 1
+    frameworks: tuple[str, ...] = ("torch", "paddle")
 
 
 def _of(by: str, group: str, rows: list[tuple[str, str, str, str]]) -> list[Mistake]:
     made = []
     for name, means, source, causes in rows:
         begins = BEGINS.get(name, 1) if by == "watch" else 1
-        made.append(Mistake(name, group, means, source, by, tuple(causes.split()), begins))
+        frameworks = {"data": ("torch",)}.get(by, ("torch",) if name in TORCH_ALONE else ("torch", "paddle"))
+        made.append(Mistake(name, group, means, source, by, tuple(causes.split()), begins, frameworks))
     return made
 
 
@@ -85,6 +90,10 @@ MISTAKES = (
         ("broadcast", "outputs (N, 1) against targets (N,): a loss of (N, N)", TORCH_LOSS, "watch.one_target"),
         ("written_back", "a copy of the weights is written back after each step", TRAINCHECK, "watch.stands_still"),
         ("constant_start", "two layers begin with one value each", DEEPCHECKER, "watch.equal_units"),
+        ("unregistered", "layers are kept in a plain list", TORCH_FAQ, "watch.unregistered"),
+        ("one_class", "a cross-entropy of one output column", TORCH_LOSS, "watch.no_gradient"),
+        ("cut_off", "the model ends with a ReLU before a loss of logits", DEEPCHECKER, "watch.probabilities"),
+        ("clipped_scaled", "gradients are clipped before they are unscaled", TORCH_AMP, "watch.clipped_scaled"),
         ("same_batch", "every update has the first batch of a new iterator", HUMBATOVA, ""),
     ]),
     *_of("watch", "data", [
@@ -116,6 +125,7 @@ MISTAKES = (
         ("unused_layer", "a layer is not used by forward", SEED + "002 cg.02", "check.gradients"),
         ("multiplied_by_zero", "a branch's weight is 0 and never learnt", DEEPCHECKER, "check.gradients"),
         ("frozen_by_mistake", "a layer is frozen and nothing says so", SEED + "002 cg.02", "check.gradients"),
+        ("unseeded", "weights come from a generator that no seed sets", TORCH_FAQ, "check.same_seed"),
         ("zero_weights", "a layer begins with zeros", DEEPCHECKER, "check.initial_weights"),
         ("not_loaded", "pretrained weights are not loaded", SEED + "002 wi.02", "check.pretrained"),
     ]),
@@ -157,7 +167,7 @@ MISTAKES = (
         ("two_spellings", "a class twice, in upper and in lower case", FASTAI, "data.folders"),
         ("mirrored_in_both", "a picture in training and, mirrored, in validation", KARPATHY, "data.leak"),
         ("other_labels_in_validation", "labels of validation are shifted by one", SEED + "002 ds.02", ""),
-        ("turned_by_a_tag", "photographs whose orientation stands in a tag", FASTAI, ""),
+        ("turned_by_a_tag", "photographs whose orientation stands in a tag", FASTAI, "data.orientation"),
         ("animation", "files that training does not list", SEED + "002 ds.04", "data.ignored"),
     ]),
 )  # fmt: skip

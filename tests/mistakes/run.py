@@ -24,7 +24,6 @@ from tests.conftest import LITE_DATA
 from tests.mistakes.planted import MISTAKES, Mistake
 from tests.watched import loop
 
-FRAMEWORKS = ("torch", "paddle")
 SOON = 2  # updates
 
 
@@ -137,6 +136,7 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         "frozen_by_mistake": lambda: problems(framework, changed(frozen)),
         "multiplied_by_zero": lambda: problems(framework, hooked(framework, lambda o: o * 0.0, lambda model: model.features[3])),
         **{name: lambda given=plan: problems(framework, **given) for name, (plan, *_) in on_check.PLANS.items()},
+        "unseeded": lambda: problems(framework, on_check.unseeded(framework)),
         "unused_layer": lambda: problems(framework, changed(unused)),
         "not_loaded": not_loaded,
         "same_order": same_order,
@@ -167,7 +167,7 @@ def results(by: Sequence[str]) -> list[Result]:
     made = []
     for mistake in MISTAKES:
         if mistake.by in by:
-            made += [BY[mistake.by](mistake, framework) for framework in (FRAMEWORKS[:1] if mistake.by == "data" else FRAMEWORKS)]
+            made += [BY[mistake.by](mistake, framework) for framework in mistake.frameworks]
             print(*(line(one) for one in made if one.mistake is mistake), sep="\n", flush=True)
     return made
 

@@ -32,6 +32,17 @@ def initial_weights(subject: RunSubject) -> Outcome:
 
 
 @check(
+    "check.same_seed",
+    "004 logger and seeds",
+    measures="starting weights and first batch of a second start with the same seed, to the last bit",
+    fix="draw every random number from a generator that the run's seed sets: look for numpy's and Python's own, and for the time",
+)
+def same_seed(subject: RunSubject) -> Outcome:
+    where = subject.unlike
+    return judged(where, f"{len(where)} of them differ", f"{len(subject.before)} tensors and the first batch are the same again")
+
+
+@check(
     "check.pretrained",
     "002 wi.02",
     "004 model",

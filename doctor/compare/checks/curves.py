@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from doctor.compare.logs import MEAN, Entry
+from doctor.compare.logs import MEAN, WHOLE, Entry
 from doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 
@@ -15,6 +15,8 @@ ACCEPTED = 0.0015  # seed 000: 0.1 to 0.15 % of top-1 on ImageNet
 
 def _no_start(subject: RunsSubject, update: int) -> Outcome | None:
     """Why the loss of update 1 or 2 cannot be judged; None where it can."""
+    if subject.whole:
+        return not_applicable("a log has the mean of whole epochs: log every update")
     if not subject.same_start:
         return not_applicable("the runs do not begin alike as far as their settings tell; --same-start says that they do")
     if not any(a.update == update for a, _ in subject.losses):
@@ -149,9 +151,13 @@ def final_accuracy(subject: RunsSubject) -> Outcome:
     fix="log the loss of single updates in both runs, to know where they part",
 )
 def form(subject: RunsSubject) -> Outcome:
+    if subject.whole and not subject.losses and subject.first.entries and subject.second.entries:
+        return found("one log has whole epochs, the other has no epoch that ended", ["the curves cannot be compared"])
     forms = {run.averaged for run in (subject.first, subject.second)}
     if len(forms) == 1:
         return nothing(f"both are of one form ({subject.first.form}, {subject.second.form})")
+    if subject.whole:
+        return nothing(f"one has the {WHOLE}: the other was brought to the same")
     if any(entry.epoch is None for run in (subject.first, subject.second) for entry in run.entries):
         return found(f"one log has the {MEAN}, the other has no epochs", ["the curves cannot be compared"])
     return nothing(f"one has the {MEAN}: the other was brought to the same")

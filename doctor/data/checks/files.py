@@ -9,13 +9,14 @@ import numpy as np
 
 from doctor.data.measure import DAMAGED, DEEP_MODES, NOT_A_PICTURE, UNREADABLE
 from doctor.data.subject import DataSubject, places
-from doctor.findings import Outcome, check, judged, not_applicable
+from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from mobilenetv3_common.files import printable
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 
 EMPTY_CONTRAST = 0.5  # levels of 255: standard deviation of every channel
 SAME_SIZE = 0.95  # share of pictures that make a size the data set's own
 ASPECT = 8.0
+TURNED = 0.001  # share of the pictures; published data sets have a few
 OTHER_PICTURES = (".gif", ".jp2", ".j2k", ".heic", ".heif", ".avif", ".jfif", ".tga", ".npy", ".npz", ".exr", ".hdr")
 
 
@@ -86,6 +87,23 @@ def depth(subject: DataSubject) -> Outcome:
     deep = subject.good & np.isin(subject.rows["mode"], [mode.encode() for mode in DEEP_MODES])
     where = [f"{subject.shown(sample)} (mode {subject.rows['mode'][sample].decode()})" for sample in places(deep)]
     return judged(where, f"{len(where)} of {len(subject.rows)} pictures", "every picture has 8 bits a channel")
+
+
+@check(
+    "data.orientation",
+    "002 dp.02",
+    "004 data",
+    measures="pictures that a camera's tag (EXIF) turns: training reads them lying, prediction and viewers upright",
+    fix="turn the pixels as the tag says and remove it (Pillow's ImageOps.exif_transpose), in training and validation alike",
+)
+def turned(subject: DataSubject) -> Outcome:
+    if not subject.good.any():
+        return not_applicable("no picture can be decoded")
+    where = [subject.shown(sample) for sample in places(subject.good & subject.rows["turned"])]
+    said = f"{len(where)} of {int(subject.good.sum())} pictures"
+    if len(where) < TURNED * subject.good.sum():
+        return nothing(f"{said}, too few to matter" if where else "no tag turns a picture")
+    return found(said, where) if where else nothing("no tag turns a picture")
 
 
 @check(

@@ -7,6 +7,7 @@ import numpy as np
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from doctor.watch.look import Seen
 
+SURE = 6  # looks at an activation of few channels
 STANDING = 20  # losses that are equal but for rounding
 GROWING = 6  # looks in each of which the memory grew
 GROWTH = 8.0  # MiB from one look to the next
@@ -84,8 +85,16 @@ def dead(seen: Seen) -> Outcome:
     looks = [look for look in seen.last(2) if look.finite]
     if len(looks) < 2 or not looks[-1].dead:
         return not_applicable("no activation that can die was seen in two looks")
-    where = [n for n in looks[-1].dead if all(look.dead.get(n, 0.0) == 1.0 for look in looks)]
+    where = [n for n in looks[-1].dead if all(look.dead.get(n, 0.0) == 1.0 for look in looks) and not _by_chance(seen, n)]
     return judged(where, f"{len(where)} activations are dead", f"{len(looks[-1].dead)} activations respond")
+
+
+def _by_chance(seen: Seen, name: str) -> bool:
+    """Whether an activation of few channels gives zero by its first weights: it has never responded, or does so now and then."""
+    if name not in seen.look.narrow:
+        return False
+    states = [look.dead[name] for look in seen.looks if name in look.dead]
+    return len(states) <= SURE or min(states) == 1.0 or min(states[-SURE:]) < 1.0
 
 
 @check(

@@ -57,10 +57,14 @@ def no_gradient(seen: Seen) -> Outcome:
     names = [name for name in looks[-1].trainable if not seen.settings.is_frozen(name)]
     where = [name for name in names if not any(look.gradients.get(name, 0.0) for look in looks)]
     if where and len(where) == len(names) and looks[-1].left_over is not None and not looks[-1].pulled:
+        if all(look.one_class for look in looks) and not any(any(look.gradients.values()) for look in seen.looks):
+            return found(f"every gradient is zero: {looks[-1].one_class}", where)
         if any(look.losses and look.losses[-1][1] == 0 for look in looks):
             return nothing("the loss is 0, and so is every gradient")
         return found("every gradient is zero: the loss does not depend on the model's output", where)
     if where and len(where) == len(names):
+        if looks[-1].gradients and looks[-1].pulled and all(look.one_class for look in looks):
+            return found(f"every gradient is zero: {looks[-1].one_class}", where)
         if not looks[-1].gradients and any(look.moved(name) for look in looks for name in names if name in look.after):
             return nothing("the weights move within the backward pass")
         return found("no parameter has a gradient when the update is made: cleared before it, or no backward pass", where)
@@ -72,19 +76,43 @@ def no_gradient(seen: Seen) -> Outcome:
     return judged(where, f"{len(where)} of {len(names)} parameters never get a gradient", f"{len(names)} parameters have one")
 
 
+def _is_loss(seen: Seen, values: list[float]) -> bool:
+    """Whether what a formula gives for each backward pass is the loss of the update, as its sum or that of the last pass."""
+    look = seen.look
+    loss, scale = look.losses[-1][1] if look.losses else np.nan, look.scale_before or 1.0
+    made = [value / scale for value in (sum(values), *values[-1:], *(seen.settings.accumulate * one for one in values[-1:]))]
+    return bool(values) and any(abs(one - loss) <= 1e-2 * max(abs(one), abs(loss)) for one in made)
+
+
 def _ought(seen: Seen, name: str) -> bool:
     """Whether a parameter ought to have a gradient by now.
 
     One whose layer did not compute (an expert that was not chosen, a layer that is dropped) ought not. One whose gradient is zero
-    may stand before weights that begin at zero, or in a branch that is dropped at random: it takes ``PATIENT`` looks.
+    may stand before weights that begin at zero, or in a branch that is dropped at random, and one without a gradient may belong to
+    an output whose turn it is not: it takes ``PATIENT`` looks.
     """
     layer = name.rpartition(".")[0]
     if any(look.called and layer not in look.called for look in seen.last(2)):
         return False
-    if any(name in look.gradients for look in seen.last(2)):
+    if any(name in look.gradients or look.idle for look in seen.last(2)):
         patient = seen.last(PATIENT)
         return bool(patient) and not any(look.gradients.get(name, 0.0) for look in patient)
     return True
+
+
+@check(
+    "watch.unregistered",
+    "002 cg.02",
+    "004 model",
+    measures="layers that compute in the forward pass and get a gradient, against those of which the model knows",
+    fix="keep layers in nn.ModuleList or nn.ModuleDict (nn.LayerList, nn.LayerDict in Paddle), not in a list or dict of Python",
+)
+def unregistered(seen: Seen) -> Outcome:
+    if not seen.look.called and seen.look.left_over is None:
+        return not_applicable("the model was not called as a whole")
+    where = seen.look.unregistered
+    said = f"{len(where)} parameters get a gradient and are no part of the model: no optimizer and no checkpoint has them"
+    return judged(where, said, "every layer that computes is part of the model")
 
 
 @check(
@@ -141,11 +169,31 @@ def scale(seen: Seen) -> Outcome:
 
 
 @check(
+    "watch.clipped_scaled",
+    "002 mp.03",
+    measures="the norm of all gradients that are still multiplied by the loss scale, in the last two looks",
+    fix="divide the gradients by the scale before they are clipped: scaler.unscale_(optimizer), then clip, then scaler.step",
+)
+def clipped_scaled(seen: Seen) -> Outcome:
+    looks = [look for look in seen.last(2) if look.finite]
+    if seen.look.scale is None or len(looks) < 2:
+        return not_applicable("it takes two looks at a scaled loss with finite gradients")
+    norms = [look.clipped_at or 0.0 for look in looks]
+    if min(norms) <= 0 or (looks[-1].scale_before or 1.0) <= 1:
+        return nothing("the gradients were divided by the scale, or nothing is scaled up")
+    limit = float(f"{norms[-1]:.2g}")  # clipping leaves exactly its limit, which people write with a digit or two
+    if max(abs(norm - limit) for norm in norms) > 1e-5 * limit:
+        return nothing(f"norms of {min(norms):.3g} and {max(norms):.3g} before they are divided by the scale")
+    said = f"the gradients are clipped to {limit:g} while they are multiplied by {looks[-1].scale_before:g}"
+    return found(f"{said}: little is left of them", [f"update {one.update}" for one in looks])
+
+
+@check(
     "watch.probabilities",
     "002 cg.04",
     "004 loss",
     measures="the gradient at the model's output against that of a cross-entropy that takes logits",
-    fix="remove the softmax or sigmoid from the model, or use a loss of probabilities: a loss of logits has its own",
+    fix="remove the softmax, sigmoid or ReLU from the model's end, or use a loss of probabilities: a loss of logits has its own",
 )
 def probabilities(seen: Seen) -> Outcome:
     look = seen.look
@@ -153,6 +201,8 @@ def probabilities(seen: Seen) -> Outcome:
         return not_applicable("the model was not called as a whole")
     if look.sigmoid_twice:
         return found("the model gives probabilities, and the loss takes their sigmoid again", ["the model's output"])
+    if look.cut_off:
+        return found("the model ends with a ReLU, and the loss takes what is left for logits, none below 0", ["the model's output"])
     if not look.softmax_twice:
         return nothing("the loss takes no second softmax or sigmoid")
     return found("the model gives probabilities, and the loss takes their softmax again", ["the model's output"])
@@ -169,7 +219,7 @@ def likelihood(seen: Seen) -> Outcome:
     look = seen.look
     if not look.modes and look.left_over is None:
         return not_applicable("the model was not called as a whole")
-    if not look.unnormalised:
+    if not _is_loss(seen, look.unnormalised):  # the gradient alone may be that of a Huber loss far from its targets
         return nothing("no loss of log-probabilities is given other numbers")
     return found("the loss takes log-probabilities, and the model gives numbers that are none", ["the model's output"])
 
@@ -185,7 +235,9 @@ def one_target(seen: Seen) -> Outcome:
     pulled = [look.one_target for look in seen.last(2) if look.one_target is not None]
     if len(pulled) < 2:
         return nothing("the samples have targets of their own, or are not of one column")
-    (factor, target), (factor_now, target_now) = pulled
+    (factor, target, _), (factor_now, target_now, own) = pulled
+    if _is_loss(seen, [own]):
+        return nothing(f"all samples of the batch have the target {target_now:.3g}")
     same = abs(factor - factor_now) <= 1e-3 * factor  # else a curved loss that is nearly straight
     if not same or abs(target - target_now) <= 1e-2 * max(1.0, abs(target)):
         return nothing(f"all samples of a batch have the target {target_now:.3g}, as a discriminator's have")

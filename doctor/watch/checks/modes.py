@@ -21,6 +21,7 @@ def evaluation_mode(seen: Seen) -> Outcome:
     if not modes:
         return not_applicable("no layer that computes otherwise in evaluation was seen")
     off = [n for n, on in modes.items() if not on and not seen.settings.is_frozen(n) and not seen.settings.is_frozen(f"{n}.weight")]
+    off = [n for n in off if n not in seen.look.left_in_evaluation]
     trained = {n for look in seen.looks for n, on in look.modes.items() if on}
     ceased = [n for n in off if n in trained]
     if ceased:
@@ -58,6 +59,8 @@ def random_evaluation(seen: Seen) -> Outcome:
     said = f"they differ by {seen.evaluation.apart:.1e}, relative"
     if seen.evaluation.apart <= APART:
         return nothing(said)
+    if not seen.evaluation.drops:
+        return nothing(f"{said}, by random numbers that are no dropout's")
     return found(f"the outputs are random in evaluation, dropout is active: {said}", ["the model's output"])
 
 

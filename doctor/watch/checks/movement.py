@@ -73,7 +73,7 @@ def _told(look: Look, name: str) -> bool:
 )
 def frozen_moves(seen: Seen) -> Outcome:
     look = seen.look
-    held = [n for n in look.rates if n not in look.trainable]
+    held = [n for n in look.rates if n in look.stale]  # one without a gradient is moved by others, as an average of weights is
     frozen = {n for n in look.after if seen.settings.is_frozen(n)} | set(held)
     if not frozen:
         return not_applicable("nothing is frozen")
@@ -110,7 +110,8 @@ def statistics(seen: Seen) -> Outcome:
     names = [n for n in seen.look.statistics if looks and all(_trains(look, n) for look in looks)]
     if not names:
         return not_applicable("no normalisation layer was in training mode in two looks")
-    where = [n for n in names if not any(look.moved(n) for look in looks)]
+    still = [n for n in names if not any(look.moved(n) for look in looks)]
+    where = [n for n in still if np.array_equal(seen.start.get(n, seen.look.after[n]), seen.look.after[n])]  # else it has arrived
     return judged(where, f"{len(where)} of {len(names)} statistics stand still", f"{len(names)} statistics move")
 
 
@@ -124,7 +125,7 @@ def _trains(look: Look, name: str) -> bool:
     "watch.step_size",
     "002 hp.01",
     "004 lr",
-    measures="how far the update moves the weights of two or more axes, relative to their size",
+    measures="how far the update moves the weights of two or more axes, relative to their size and to that of common first weights",
     fix="lower the learning rate by at least this factor times ten; look at the loss's reduction, a sum makes gradients large",
 )
 def step_size(seen: Seen) -> Outcome:
@@ -143,5 +144,6 @@ def step_size(seen: Seen) -> Outcome:
 
 
 def _change(look: Look, name: str) -> float:
+    """Relative to the weights' size, or to that of common first weights where they are smaller: some begin at zero."""
     before = float(np.linalg.norm(look.before[name]))
-    return float(np.linalg.norm(look.after[name] - look.before[name])) / max(before, 1e-30)
+    return float(np.linalg.norm(look.after[name] - look.before[name])) / max(before, look.kernels[name])
