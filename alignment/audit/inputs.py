@@ -209,7 +209,9 @@ def _with_small(found: Inputs, framework: Framework, network: Module) -> Inputs:
     if found.make is not None or len(found.shape) != 3 or min(found.shape[1:]) < LEAST_SIDE:
         return found
     height, width = (side * 3 // 7 | 1 for side in found.shape[1:])
-    small = (found.shape[0], height, width + 16 if height == width else width)
+    width += 16 if height == width else 0
+    width += 2 if (height ^ width) & 2 == 0 else 0  # halved, one is odd and the other even: a U-Net pads them otherwise
+    small = (found.shape[0], height, width)
     return found if refused(framework, network, Inputs(small, None, None, "")) else Inputs(found.shape, small, None, found.words)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from alignment.frameworks._attention import Attended, Attention, Convention
 from alignment.frameworks._calls import Change, Operation, Trace
+from alignment.frameworks._closures import follow
 from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
@@ -597,4 +598,6 @@ class Framework(abc.ABC):
 
     def copy(self, model: Module) -> Module:
         """A copy that shares no tensor with the model."""
-        return copy.deepcopy(model)
+        made = copy.deepcopy(model)
+        follow(self.modules(made).values(), self.modules(model).values())
+        return made

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from alignment.frameworks import _attention
+from alignment.frameworks import _attention, _closures
 from alignment.frameworks._attention import ATTENTION, Attention, Convention
 from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._dropout import kept_values
@@ -170,7 +170,9 @@ class Torch(Taped):
         kept = [tensor for module in model.modules() for value in vars(module).values() for tensor in _tensors(value)]
         # torch refuses to copy a tensor that was computed, which some models keep.
         computed = {id(tensor): tensor.detach().clone() for tensor in kept if not tensor.is_leaf}
-        return copy.deepcopy(model, computed)
+        made = copy.deepcopy(model, computed)
+        _closures.follow(self.modules(made).values(), self.modules(model).values())
+        return made
 
     def place(self, model: nn.Module) -> nn.Module:
         return model.to(self._device)

@@ -102,6 +102,9 @@ class Pair:
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.port.conventions = self.matching.conventions  # what one phase learns of the port's calls holds in all
+
     @property
     def networks(self) -> list[Network]:
         return [network for network in (self.port, self.reference, self.truth, *self.draws) if network is not None]
@@ -190,6 +193,10 @@ class Pair:
     def forget(self) -> None:
         """Look again at every module that was to blame."""
         self.blames = {key: blame for key, blame in self.blames.items() if not blame.guilty}
+
+    def look_again(self, path: str) -> None:
+        """Forget what is known of a module's calls, and of every module that was to blame."""
+        self.blames = {key: blame for key, blame in self.blames.items() if not blame.guilty and key[0].partition("#")[0] != path}
 
     def limits(self) -> dict[str, int]:
         """By module: how many numbers one call of the port's may give, a multiple of the reference's."""

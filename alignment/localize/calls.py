@@ -10,6 +10,7 @@ import numpy as np
 
 from alignment.frameworks.base import Operation, Trace
 from alignment.links import plain
+from alignment.localize.conventions import Order, turned
 
 RTOL = 1e-8  # of each element, in float64: the operations of a right port agree to 1e-13, hand-written norms to 1e-10
 ATOL = 1e-10  # times the median magnitude of an array
@@ -76,6 +77,7 @@ class Aligned:
         exact: by number of a value of the port's: the reference's values that equal it in shape too.
         flat: the same, where the shape may differ; of a weight, where it may lie transposed.
         held: numbers of the reference's values that the port has, in the same shape -> of the port's.
+        orders: in which the axes of the port's arrays may stand otherwise.
     """
 
     ours: Trace
@@ -83,6 +85,7 @@ class Aligned:
     exact: list[set[int]]
     flat: list[set[int]]
     held: dict[int, list[int]]
+    orders: Sequence[Order] = ()
 
     def known(self, operation: Operation) -> bool:
         """Whether all that a call of the port got is among the reference's values."""
@@ -116,8 +119,8 @@ class Aligned:
         return not operation.outputs or not all(self._same_but_for_ones(value) for value in main(operation))
 
     def _same_but_for_ones(self, value: int) -> bool:
-        shape = plain(self.ours.values[value].shape)
-        return any(plain(self.theirs.values[other].shape) == shape for other in self.flat[value])
+        shapes = {plain(array.shape) for array in turned(self.ours.values[value], self.orders)}
+        return any(plain(self.theirs.values[other].shape) in shapes for other in self.flat[value])
 
     def _heals(self, operation: Operation, known: dict[int, bool]) -> bool:
         """Whether a call gives the reference's numbers but for axes of 1, and so do all that follow, until they agree."""
@@ -145,21 +148,27 @@ def main(operation: Operation) -> list[int]:
     return operation.outputs if operation.name in ("split", "unbind") else operation.outputs[:1]
 
 
-def aligned(ours: Trace, theirs: Trace) -> Aligned:
-    """Find the values of the two passes that are equal."""
+def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> Aligned:
+    """Find the values of the two passes that are equal, where the axes of the port's may stand in some other orders."""
     there = _Values(theirs.values)
     made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
     exact: list[set[int]] = []
     flat: list[set[int]] = []
     held: dict[int, list[int]] = defaultdict(list)
     for number, array in enumerate(ours.values):
-        found = there.like(array)
-        alike = lambda other: other.shape == array.shape and (other.dtype.kind == "b") is (array.dtype.kind == "b")  # noqa: B023, E731
-        same = {other for other in found if alike(theirs.values[other])}
+        found, same = [], set[int]()
+        for other_way in turned(array, orders):
+            like = there.like(other_way)
+            found += like
+            same |= {one for one in like if _alike(theirs.values[one], other_way)}
         for other in same:
             held[other].append(number)
         if not found and number not in made and array.ndim == 2:  # the weight of a linear layer
             found = there.like(array.T)
         exact.append(same)
         flat.append(set(found))
-    return Aligned(ours, theirs, exact, flat, dict(held))
+    return Aligned(ours, theirs, exact, flat, dict(held), orders)
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and (one.dtype.kind == "b") is (other.dtype.kind == "b")

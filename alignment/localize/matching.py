@@ -16,6 +16,7 @@ from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
 from alignment.links import Forms, Link, covered, forms_of, plain
 from alignment.localize import values
+from alignment.localize.conventions import Convention
 from alignment.localize.pairing import Part, joined, paired, part_of
 from alignment.localize.sequence import Sequencer, Unit, Use, units_of, use_of
 from alignment.weights import translated
@@ -63,6 +64,7 @@ class Matching:
         notes: what is called or nested otherwise in the port, and paired all the same.
         bare: modules that are compared without the layers that they carry on one side alone, as the search has found out.
         form: modules that differ in form alone, likewise: what surrounds them makes up for it.
+        conventions: by path, how the port's modules are called that the reference's are called otherwise, likewise.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Matching:
     notes: list[str] = field(default_factory=list)
     bare: set[str] = field(default_factory=set)
     form: set[str] = field(default_factory=set)
+    conventions: dict[str, Convention] = field(default_factory=dict)
 
     def renaming(self) -> dict[str, str]:
         """Port path -> reference path."""

@@ -50,6 +50,10 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
         ours.set_trainable(mine[name][1], theirs.trainable(its[name][1]))
     trained = [name for name in parameters if theirs.trainable(its[name][1])]
 
+    convention = port.conventions.get(path)
+    if convention is not None and (convention.theirs is None or convention.returned is None):
+        return False
+
     kinds: list[str] = []  # of the output's arrays
     heard = functools.partial(_heard, ours, module, theirs, right)
 
@@ -61,23 +65,34 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
         prepare()
         told = heard(args, kwargs)
-        args, kwargs = (args, kwargs) if told is None else told.given
+        if told is not None:
+            args, kwargs = told.given
+        elif convention is not None:
+            args, kwargs = convention.back(args, kwargs)
         output = theirs.call(right, args, kwargs, {"": right}).calls[""].output
         kinds[:] = [array.dtype.kind for array in leaves(output, np.ndarray)]
         for name in both:
             if mine[name][0].role == "buffer":
                 _copy(theirs, its[name], ours, mine[name])
-        return output if told is None else told.returned(leaves(output, np.ndarray)[0])
+        if told is None:
+            return output if convention is None else convention.given_back(output)
+        return told.returned(leaves(output, np.ndarray)[0])
 
     def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
         prepare()
         wanted = Wanted(parameters={name: its[name][1] for name in trained})
         told = heard(args, kwargs)
         given = iter(cotangents if told is None else told.turn(cotangents))
+        pulled: list[np.ndarray | None] = [next(given, None) if kind == "f" else None for kind in kinds]
         arrays, names = (args, kwargs) if told is None else told.given
-        made = theirs.vjp(right, arrays, [next(given, None) if kind == "f" else None for kind in kinds], wanted, names)
+        if told is None and convention is not None:
+            arrays, names = convention.back(args, kwargs)
+            pulled = convention.cotangents_back(cotangents, kinds)
+        made = theirs.vjp(right, arrays, pulled, wanted, names)
         gradients = [made.parameters[name] for name in trained]
         inputs = made.inputs if told is None else told.inputs((args, kwargs), told.turn(made.inputs))
+        if told is None and convention is not None:
+            inputs = convention.inputs_back(made.inputs, (args, kwargs))
         return [*inputs, *(_across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True))]
 
     return ours.supply(module, Supplied(forward, backward, tuple(mine[name][1] for name in trained)))

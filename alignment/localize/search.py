@@ -18,6 +18,7 @@ from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.calls import aligned
+from alignment.localize.conventions import learned
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.form import of_another_form
 from alignment.localize.hints import hint
@@ -124,11 +125,39 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
     hides = any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.opened)
     if takes and path not in pair.mended and not hides and not pair.blame(key, phase).guilty and not pair.bare(path):
         return
+    if pair.takes(key):
+        _learn(pair, key, phase)
     if takes or form is None:
         form = of_another_form(pair, key, phase, _suspects(pair, path))
     for child in _ordered(pair, path, phase):
         yield from _in_form(pair, child, phase) if child.split("#")[0] in form else _descend(pair, child, phase, form)
     yield from _own(pair, key, phase)
+
+
+def _learn(pair: Pair, key: str, phase: str) -> None:
+    """How the port calls what is right inside a call, where the reference calls it otherwise (``conventions``)."""
+    path = key.partition("#")[0]
+    if path in pair.mended or pair.draws or pair.truth is not None or pair.bare(path):
+        return
+    first: dict[str, str] = {}
+    for child in _children(pair, path):
+        first.setdefault(child.partition("#")[0], child)
+    unlike = {
+        name: child
+        for name, child in first.items()
+        if name not in pair.port.conventions and name not in pair.mended and name in pair.matching.paths
+        and pair.calls[child].attended is None and (not pair.takes(child) or pair.blame(child, "forward").guilty)
+    }  # fmt: skip
+    calls = pair.port.given_inside(path, pair.calls[key], unlike) if unlike else {}
+    for name, child in unlike.items():
+        if name in calls and (convention := learned(calls[name], pair.calls[child])) is not None:
+            before = pair.blame(child, "forward") if pair.takes(child) else None
+            pair.port.conventions[name] = convention
+            pair.look_again(name)
+            after = pair.blame(child, "forward")
+            if not pair.takes(child) or (after.guilty and before is not None and after.own >= before.own):
+                del pair.port.conventions[name]
+                pair.look_again(name)
 
 
 def _in_form(pair: Pair, key: str, phase: str) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from alignment.frameworks.base import Call, Change, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
+from alignment.localize.conventions import Convention
 from alignment.raised import place_of, words_of
 from alignment.weights import renamed
 from mobilenetv3_common.weights import Entry, State
@@ -63,6 +64,7 @@ class Network:
         modules: by the reference's path, each once.
         start: the floating buffers as they are now, by name.
         bare: modules that answer without the layers that they carry (``carried``).
+        conventions: by path, of the port's modules that are called otherwise than the reference's.
     """
 
     def __init__(self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None) -> None:
@@ -80,6 +82,7 @@ class Network:
         self.buffers: dict[str, Tensor] = {}
         self.start: State = {}
         self.bare: set[str] = set()
+        self.conventions: dict[str, Convention] = {}
         for entry, tensor in framework.described(model):
             name = renamed(entry, names)
             if entry.role == "parameter":
@@ -172,7 +175,13 @@ class Network:
     def given(self, path: str, call: Call) -> tuple[tuple, dict]:
         """What a module is given for a call of the reference's: the same, or that in its own framework's convention."""
         own = None if call.attended is None else self.framework.spoken(self.modules[path], call.attended)
+        if own is None and path in self.conventions:
+            return self.conventions[path].said(call.args, call.kwargs)
         return (call.args, call.kwargs) if own is None else own
+
+    def heard(self, path: str, call: Call, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        """What a module gives for a call of the reference's, as the reference's module gives it."""
+        return self.conventions[path].heard(outputs) if call.attended is None and path in self.conventions else outputs
 
     def takes(self, path: str, call: Call) -> bool:
         """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
@@ -277,12 +286,17 @@ class Network:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
                 args, kwargs = self.given(path, call)
                 turned = turn(cotangents) if self._turned(path, call) else cotangents
+                if call.attended is None and path in self.conventions:
+                    turned = self.conventions[path].cotangents(cotangents)
                 with self._alone(path):
                     made = framework.vjp(module, args, turned, wanted, kwargs)
             if call.attended is not None:  # what a mask's gradient would be, and the weights of the attention, one side alone has
                 made.outputs, made.inputs = made.outputs[:1], made.inputs[: len(call.attended.inputs)]
             if self._turned(path, call):
                 made.outputs, made.inputs = turn(made.outputs), turn(made.inputs)
+            if call.attended is None and path in self.conventions:
+                made.outputs = self.heard(path, call, made.outputs)
+                made.inputs = self.conventions[path].inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
             answer = Answer(made.outputs, {n: framework.array(self.buffers[f]) for n, f in self.below(path).items()}, made.inputs)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
@@ -341,7 +355,7 @@ class Network:
             return Answer()
         try:
             outputs = framework.call(module, *self.given(path, call)).outputs
-            return Answer(outputs if call.attended is None else outputs[:1])
+            return Answer(self.heard(path, call, outputs) if call.attended is None else outputs[:1])
         except Exception as error:  # such a layer does not take this input
             return Answer(error=words_of(error))
 

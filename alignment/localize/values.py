@@ -24,6 +24,7 @@ from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
 
 AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
+APART = 1e-2  # above it a module computes something else; below, a wrong constant may be all, too small for the whole model
 SECONDS = 20.0  # after which nothing more is tried
 MATRICES = 4  # of one module, of which every choice is tried
 MUCH_LESS = 0.7  # times the difference that there was
@@ -201,7 +202,7 @@ def confirmed(
     ours = trial.calls_of_port()
     for other, own in (containers | found.paths).items() if ours else ():
         alone = (own in ours) != (other in trial.calls)
-        if alone or (found.agrees and own in ours and trial.apart(ours[own], other) > AGREE):
+        if alone or (found.agrees and own in ours and trial.apart(ours[own], other) > APART):
             found.apart.add(other)
     return found
 

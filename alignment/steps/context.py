@@ -652,8 +652,12 @@ class Lane:
 
     def as_network(self) -> Network:
         """The model as functions of arrays."""
-        paths = self.context.matched.matching.paths if self.role == "port" else None
-        return Network(self.framework, self.network, paths)
+        if self.role == "reference":
+            return Network(self.framework, self.network)
+        matching = self.context.matched.matching
+        found = Network(self.framework, self.network, matching.paths)
+        found.conventions = matching.conventions
+        return found
 
     def inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Inputs in this lane's precision, moved by one ulp where the lane's weights are."""

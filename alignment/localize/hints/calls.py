@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from alignment.frameworks.base import Change, Operation, Trace
 from alignment.links import plain
 from alignment.localize.blame import Subject
 from alignment.localize.calls import Aligned, aligned, equal
+from alignment.localize.conventions import Order, orders_of, turned
 from alignment.localize.hints.arrays import close
 from alignment.localize.kinds import Kind
 from alignment.raised import shown, words_of
@@ -30,6 +31,7 @@ from alignment.raised import shown, words_of
 SECONDS = 30.0  # for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
+LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of other arguments alone, these are no mistake
 CHAIN = 3  # calls that are missing at one place
 
 
@@ -88,6 +90,7 @@ class _Search:
         )
         self.among = (set(s.pair.port.modules) & set(s.pair.reference.modules)) - other_form
         self.expected = s.blame.theirs.outputs
+        self.orders = orders_of(s.pair.port.conventions.get(s.path))
         try:
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
         except Exception as error:  # its arrays are too large to be kept
@@ -103,7 +106,7 @@ class _Search:
             ours = self._traced(fixes)
             if ours is None or (not made and self._right(ours)):
                 return []
-            pair = aligned(ours, self.theirs)
+            pair = aligned(ours, self.theirs, self.orders)
             whole, part = self._next(pair, fixes)
             if whole is not None:
                 return [self._mistake(one) for one in self._needed([*made, whole])]
@@ -127,7 +130,7 @@ class _Search:
         """Whether all that is computed from a mended call is the reference's again."""
         again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
         following = [one for one in trace.operations if again and set(again.outputs) & set(one.inputs) and one is not again]
-        pair = aligned(trace, self.theirs)
+        pair = aligned(trace, self.theirs, self.orders)
         return bool(following) and not any(pair.other_numbers(one) for one in following)
 
     def _next(self, pair: Aligned, fixes: Mapping[int, Change]) -> tuple[Proposal | None, Proposal | None]:
@@ -140,7 +143,7 @@ class _Search:
                 trace = self._traced({**fixes, **proposal.changes})
                 if trace is None:
                     continue
-                if not _gives(trace, proposal):
+                if not _gives(trace, proposal, self.orders):
                     continue
                 if self._right(trace):
                     return proposal, None
@@ -164,7 +167,7 @@ class _Search:
 
     def _right(self, trace: Trace) -> bool:
         """Whether a run of the port gives what the reference gives, far nearer than the port as it is."""
-        outputs = [trace.values[value] for value in trace.results]
+        outputs = self.s.pair.port.heard(self.s.path, self.s.call, [trace.values[value] for value in trace.results])
         if trace.error or len(outputs) != len(self.expected):
             return False
         before = self.s.blame.ours.outputs
@@ -196,11 +199,18 @@ def _in_own_shapes(pair: Aligned, proposal: Proposal) -> Proposal:
     for number, change in changes.items():
         if isinstance(change, list) and len(change) == len(made.get(number, [])):
             both = zip(change, made[number], strict=True)
-            changes[number] = [new.reshape(old.shape) if plain(new.shape) == plain(old.shape) else new for new, old in both]
+            changes[number] = [_in_shape(new, old.shape, pair.orders) for new, old in both]
     return replace(proposal, changes=changes)
 
 
-def _gives(trace: Trace, proposal: Proposal) -> bool:
+def _in_shape(array: np.ndarray, shape: tuple[int, ...], orders: Sequence[Order]) -> np.ndarray:
+    if plain(array.shape) == plain(shape):
+        return array.reshape(shape)
+    back = [tuple(int(axis) for axis in np.argsort(order)) for order in orders]
+    return next((other for other in turned(array, back) if other.shape == shape), array)
+
+
+def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order]) -> bool:
     """Whether the changed call gives what the reference's gives; always so where its output was put there."""
     change = proposal.changes.get(proposal.operation.number)
     if not (isinstance(change, Mapping) or callable(change)) or not proposal.right:
@@ -209,7 +219,7 @@ def _gives(trace: Trace, proposal: Proposal) -> bool:
     if again is None or not again.outputs:
         return False
     return all(
-        plain(trace.values[value].shape) == plain(right.shape) and equal(trace.values[value], right)
+        any(plain(made.shape) == plain(right.shape) and equal(made, right) for made in turned(trace.values[value], orders))
         for value, right in zip(again.outputs, proposal.right, strict=False)
     )
 
@@ -225,7 +235,7 @@ def _source(proposal: Proposal) -> str:
 
 def proposals(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     """What may be wrong with a call of the port whose inputs are right."""
-    for hypotheses in (_attributes, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing, _order):
+    for hypotheses in (_attributes, _from_nothing, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing, _order):
         yield from hypotheses(pair, one)
 
 
@@ -238,10 +248,18 @@ def _matched(pair: Aligned, one: Operation, other: Operation, any_order: bool) -
     """Whether two calls got the same values."""
     if len(one.inputs) != len(other.inputs):
         return False
-    if all(pair.agree(a, b) for a, b in zip(one.inputs, other.inputs, strict=True)):
+    if all(_agree(pair, one, a, b) for a, b in zip(one.inputs, other.inputs, strict=True)):
         return True
     orders = itertools.permutations(other.inputs) if any_order and len(one.inputs) <= 4 else ()
-    return any(all(pair.agree(a, b) for a, b in zip(one.inputs, order, strict=True)) for order in orders)
+    return any(all(_agree(pair, one, a, b) for a, b in zip(one.inputs, order, strict=True)) for order in orders)
+
+
+def _agree(pair: Aligned, one: Operation, mine: int, theirs: int) -> bool:
+    """Whether two calls got the same value; a product may turn its matrices itself (``transpose_y=True``)."""
+    if pair.agree(mine, theirs):
+        return True
+    a, b = pair.ours.values[mine], pair.theirs.values[theirs]
+    return one.name == "matmul" and min(a.ndim, b.ndim) > 1 and equal(a.swapaxes(-1, -2), b) and a.shape[-2:] == b.shape[-2:][::-1]
 
 
 def _arrays(pair: Aligned, other: Operation) -> list[np.ndarray]:
@@ -263,10 +281,10 @@ def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             if one.name in EFFECTS:
                 attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
                 change = functools.partial(_computed, one.name, attributes)
-                yield Proposal(kind, words, one, {one.number: change}, right, True)
+                yield Proposal(kind, words, one, {one.number: change}, right, one.name not in LAYOUT)
             else:
                 changes: dict[int, Change] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
-                yield Proposal(kind, words, one, changes, right, True)
+                yield Proposal(kind, words, one, changes, right, one.name not in LAYOUT)
         if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in differing)}"
             yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right)
@@ -279,6 +297,20 @@ def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -
     return made
 
 
+def _from_nothing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+    """As many numbers in a row, from another one on: positions that begin at 1."""
+    if one.inputs or one.name not in ("arange", "linspace") or not one.outputs:
+        return
+    mine = pair.ours.values[one.outputs[0]]
+    for other in _waiting(pair):
+        right = _arrays(pair, other)
+        if other.name == one.name and not other.inputs and right[0].size == mine.size > 0:
+            ends = [f"{array.flat[0]:g} to {array.flat[-1]:g}" for array in (mine, right[0])]
+            yield Proposal(
+                Kind.CALL_ARGUMENT, f"{_title(one)} from {ends[0]}, expected from {ends[1]}", one, {one.number: right}, right
+            )
+
+
 def _swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     """The same operation on the same values in another order."""
     if one.name in COMMUTATIVE or len(one.inputs) < 2:
@@ -286,7 +318,7 @@ def _swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
     for other in _waiting(pair):
         if other.name == one.name and not _matched(pair, one, other, False) and _matched(pair, one, other, True):
             right = _arrays(pair, other)
-            theirs = [next(v for v in one.inputs if pair.agree(v, value)) for value in other.inputs]
+            theirs = [next(v for v in one.inputs if _agree(pair, one, v, value)) for value in other.inputs]
             words = f"{_title(one)} of {_listed(pair, one.inputs)} in this order, expected {_listed(pair, theirs)}"
             if len({_operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
                 order = ", ".join(str(one.inputs.index(value) + 1) for value in theirs)

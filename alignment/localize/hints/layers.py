@@ -18,7 +18,7 @@ from alignment.localize.hints.gates import KINDS as HARD_GATES
 from alignment.localize.hints.gates import gates
 from alignment.localize.hints.general import random
 from alignment.localize.hints.hypothesis import Hypothesis, confirmed
-from alignment.localize.hints.settings import settings
+from alignment.localize.hints.settings import of_own_class, settings
 from alignment.localize.hints.wiring import siblings, wiring
 from alignment.localize.kinds import Kind
 
@@ -42,6 +42,7 @@ def layers(s: Subject) -> Iterator[Hint]:
         yield from confirmed(s, HYPOTHESES[kind](s))
         yield from gates(s)
     yield from settings(s)
+    yield from of_own_class(s)
     yield from attention(s)
     if kind in HYPOTHESES:
         pass

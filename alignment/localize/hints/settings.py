@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from alignment.formulas import ACTIVATIONS as ACTIVATIONS_BY_NAME
 from alignment.localize.blame import Subject
 from alignment.localize.finding import Hint
-from alignment.localize.hints.arrays import explains
+from alignment.localize.hints.arrays import close, explains
 from alignment.localize.hints.hypothesis import PROBE
 from alignment.localize.kinds import Kind
 
@@ -34,6 +37,7 @@ KINDS = {
     "batch_first": Kind.BATCH_FIRST,
 }
 ACTIVATIONS = ("celu", "elu", "softplus")
+SAME = 1e-9  # relative L2 within which a module computes a known activation
 RNG = range(-4, 4)
 # What is tried where the port's layer does not say its settings.
 USUAL: Mapping[str, tuple[Any, ...]] = {
@@ -76,6 +80,41 @@ def settings(s: Subject) -> Iterator[Hint]:
         if all(_confirmed(one, network.answer_set(s.path, one.call, changes).outputs) for one in subjects):
             words = ", ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
             yield _kind(s.layer.kind, next(iter(changes))), f"wrong {words}"
+
+
+def of_own_class(s: Subject) -> Iterator[Hint]:
+    """The reference's module is of a user's own class, the port's is a stock layer: that is computed again with usual settings.
+
+    A hypothesis counts where the port's layer then gives what the reference's module gives, for the input and for a second one.
+    """
+    pair, network = s.pair, s.pair.reference
+    if s.phase != "forward" or pair.truth is not None or network.framework.knows(network.modules[s.path]):
+        return
+    module = pair.port.modules[s.path]
+    probe = s.probe(PROBE)  # None where the reference's module has children: it is no layer
+    if probe is None or not pair.port.framework.knows(module):
+        return
+    own = pair.port.framework.layer(module)
+    computed, wanted = ([_function(one, mine) for one in (s, probe)] for mine in (True, False))
+    if computed[0] and wanted[0] and computed[0] == computed[1] and wanted[0] == wanted[1]:
+        yield Kind.ACTIVATION, f"activation swapped: it computes {computed[0]}, expected {wanted[0]}"
+    for name, value in ((one, value) for one in USUAL if one in own.settings for value in USUAL[one]):
+        if value != own.settings[name] and all(_becomes_right(one, {name: value}) for one in (s, probe)):
+            yield _kind(own.kind, name), f"wrong {name} {_shown(own.settings[name])}, expected {_shown(value)}"
+
+
+def _becomes_right(s: Subject, changes: Mapping[str, Any]) -> bool:
+    made = s.pair.port.answer_set(s.path, s.call, changes).outputs
+    return len(made) == 1 and explains(made[0], s.expected, s.output)
+
+
+def _function(s: Subject, mine: bool) -> str:
+    """The activation that the port's or the reference's module computes; ``""`` where it is no known one."""
+    given, made = s.input, s.output if mine else s.expected
+    if given is None or made is None or made.shape != given.shape or made.dtype.kind != "f":
+        return ""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return next((name for name, function in ACTIVATIONS_BY_NAME.items() if close(made, function(given), SAME)), "")
 
 
 def _confirmed(s: Subject, made: list) -> bool:
