@@ -103,7 +103,7 @@ def test_imports_go_one_way(package):
         assert not FORBIDDEN[package] & roots(path), path
 
 
-IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "doctor": ("torch", "paddle")}
+IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "doctor": ("torch", "paddle", "mindspore")}
 
 
 @pytest.mark.parametrize("package", IMPORTED)

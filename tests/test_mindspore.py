@@ -540,6 +540,104 @@ def test_a_run_that_diverges_stops_in_mindspore_as_in_torch(tmp_path, monkeypatc
     assert wrong_stops(ground, stopped(ground, "port"), theirs) == wrong
 
 
+# --- mixed precision -------------------------------------------------------------------------------------------------------
+
+
+def half(level, **given):
+    """A small network at a level: the types of its layers' outputs, its gradients in float32, and what computed them."""
+    import mindspore
+
+    from projects.resnet50.in_mindspore.train import Precision, accumulate_gradients
+
+    side, network = framework("mindspore"), named_object("the test", f"{PORT}:Port")()
+    side.load(network, {name: np.full(a.shape, 0.5, a.dtype) if a.ndim < 2 else wave(a) for name, a in side.state(network).items()})
+    side.set_training(network, False)
+    precision, kinds = Precision(level, **given), {}
+
+    def look(name):
+        return lambda cell, inputs, output: kinds.__setitem__(name, str(output.dtype)) or output
+
+    precision.prepare(network)
+    for name, cell in network.cells_and_names():
+        if name in ("stem.0", "stem.1", "stem.2", "norm", "fc"):
+            cell.register_forward_hook(look(name))
+    images = mindspore.Tensor(np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32))
+    labels = mindspore.Tensor(np.array([0, 1, 2, 3]))
+    from projects.resnet50.in_mindspore.loss import CrossEntropyLoss
+
+    loss = accumulate_gradients(network, CrossEntropyLoss(), [(images, labels)], precision)
+    with side.precision("float32"):
+        precision.unscale(network)
+    return network, precision, kinds, side.gradients(network), float(loss.asnumpy())
+
+
+def wave(array):
+    """Weights of every size and both signs, the same each time."""
+    return np.sin(np.arange(array.size)).reshape(array.shape).astype(array.dtype) / 4
+
+
+LEVELS = {
+    "O1": ["Float16", "Float32", "Float32", "Float32", "Float16"],
+    "O2": ["Float16", "Float16", "Float16", "Float16", "Float16"],
+    "O3": ["Float16", "Float16", "Float16", "Float16", "Float16"],
+}
+
+
+@installed
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_of_mixed_precision_computes_in_its_types(level):
+    """Convolution, normalisation, ReLU, layer normalisation and dense layer; gradients are float32's but for the rounding."""
+    full, low = half("O0"), half(level, loss_scale=256.0)
+    assert set(full[2].values()) == {"Float32"} and [*low[2].values()] == LEVELS[level]
+    assert low[3].keys() == full[3].keys() and all(a.dtype == np.float32 for a in low[3].values())
+    every = [np.concatenate([g[name].ravel() for name in full[3]]) for g in (low[3], full[3])]
+    assert 1e-5 < far(*every) < 3e-2, "rounded to float16, and the loss scale taken out again"
+    assert low[4] == pytest.approx(full[4], rel=1e-2), "the loss is told without its scale"
+
+
+@installed
+def test_normalisations_compute_in_float32_at_o2_and_in_float16_at_o3():
+    from mindspore import nn
+
+    from projects.resnet50.in_mindspore.train import Precision
+
+    layers = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.Dense(3, 3)
+    found = {level: [Precision(level).is_half(layer) for layer in layers] for level in ("O1", "O2", "O3")}
+    assert found == {"O1": [True, False, False, True], "O2": [True, False, True, True], "O3": [True, True, True, True]}
+
+
+@installed
+def test_an_infinite_gradient_skips_the_update_and_halves_the_scale():
+    from projects.resnet50.in_mindspore.train import Precision
+
+    network, precision, *_ = half("O1", loss_scale=256.0)
+    adapting, updates = Precision("O1"), []
+    before = adapting.factor
+    tensor = network.fc.weight
+    tensor._grad = tensor._grad * float("inf")
+    adapting.step(network, lambda: updates.append("infinite"))
+    assert updates == [] and adapting.factor == before / 2
+    precision.step(network, lambda: updates.append("infinite"))
+    assert updates == [] and precision.factor == 256.0, "a scale that was given stays"
+    tensor._grad = tensor.value()
+    adapting.step(network, lambda: updates.append("finite"))
+    assert updates == ["finite"]
+    again = Precision("O1")
+    again.load(adapting.state())
+    assert again.factor == adapting.factor and again.state() == adapting.state() and adapting.state()["counter"] == 1
+    assert Precision().state() == {} == precision.state() and not Precision().scales
+
+
+@installed
+def test_a_precision_that_mindspore_lacks_is_refused():
+    from projects.resnet50.in_mindspore.train import Precision
+
+    with pytest.raises(UserError, match="no convolution in it on a CPU; use --amp-dtype float16"):
+        Precision("O1", "bfloat16")
+    with pytest.raises(UserError, match="MindSpore's levels are O0, O1, O2, O3"):
+        Precision("O4")
+
+
 @installed
 def test_gradient_descent_in_mindspore_is_torchs(trained):
     step = lambda network, optimizer, train: optimizer.step()  # noqa: E731

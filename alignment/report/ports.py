@@ -73,7 +73,8 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 def _cells(one: Mapping[str, Any] | None) -> tuple[str, ...]:
     if one is None or one["passed"] is None:
         return ("-", "-", "-", "not run")
-    ratio = "-" if one["float32_ratio"] is None else f"{one['float32_ratio']:.1f} x"
+    found = one["float32_ratio"]
+    ratio = "-" if found is None else f"{found:.1f} x" if found < 1e4 else f"{found:.0e} x"
     exact = "-" if one["exact"] is None else "0" if one["exact"] == 0 else f"{one['exact']:.1e}"
     return (ratio, exact, f"{one['seconds']:.1f}", "passed" if one["passed"] else "FAILED")
 
