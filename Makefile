@@ -5,7 +5,7 @@
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
 # make align-mindspore prove a port in MindSpore: an environment of its own in .venv-mindspore (4 GB), layers, a port, its faults
-# make align-mindspore-short   its small port in steps 1 and 5, its layers, and a few faults: three minutes, MindSpore beside .venv
+# make align-mindspore-short   its small port in steps 1 and 5, its layers, and a few faults, MindSpore beside .venv
 # make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour

@@ -30,6 +30,7 @@ from tests.conftest import ROOT
 from tests.mindspore_faults import FAULTS, PORT, REFERENCE, found
 from tools.convert_weights import main as convert
 
+THREE = ROOT / "tests/pairs/three_small.py"
 installed = pytest.mark.skipif(
     importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore runs this"
 )
@@ -303,6 +304,10 @@ def test_mindspores_optimizers_differ_from_torchs_as_the_page_says():
     assert grouped == {"bn.gamma": near(0.94)}, "a group decays all that it names"
     uncorrected = moved(lambda p: nn.AdamWeightDecay(p, 0.1), ["w"])["w"]
     assert uncorrected == near(1 - 0.1 * (0.1 * 0.5) / ((0.001 * 0.25) ** 0.5 + 1e-6)), "torch: 0.9"
+    first = moved(lambda p: nn.Adam(p, 0.1, eps=0.25), ["w"])["w"]
+    assert first == near(1 - 0.1 * 0.001**0.5 / 0.1 * (0.1 * 0.5) / ((0.001 * 0.25) ** 0.5 + 0.25)), (
+        "torch: 1 - 0.1 * 0.5 / (0.5 + 0.25)"
+    )
     inside = moved(lambda p: nn.RMSProp(p, 0.1, 0.9, epsilon=0.25), ["w"])["w"]
     assert inside == near(1 - 0.1 * 0.5 / (0.9 * 1.0 + 0.1 * 0.25 + 0.25) ** 0.5), "torch: from 0, by the root + epsilon"
 
@@ -707,6 +712,61 @@ def test_mindspores_operations_on_arrays_are_not_those_on_pictures():
     assert (np.asarray(resize(picture)) == right).all() and np.abs(resize(np.asarray(picture)) - right).max() > 40
     of_array, of_picture = (np.asarray(vision.Equalize()(one)).astype(int) for one in (np.asarray(picture), picture))
     assert np.abs(of_array - of_picture).max() > 1
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_both_ports_pass_in_one_table(tmp_path, capsys):
+    """MindSpore's and Paddle's port of one reference; in exact mode forward passes and losses agree to 1e-12 in both."""
+    assert main(["run", str(THREE), "--steps", "1,3,4", "--result-dir", str(tmp_path)]) == 0
+    head = next(line for line in capsys.readouterr().out.splitlines() if line.split() == ["mindspore", "paddle"])
+    assert head
+    found = json.loads((tmp_path / "ports.json").read_text())
+    assert found["passed"] and [*found["ports"]] == ["mindspore", "paddle"]
+    for one in found["ports"].values():
+        assert [step["step"] for step in one["steps"]] == [1, 3, 4]
+        assert all(step["exact"] < 1e-12 for step in one["steps"] if step["step"] != 3)
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("port", ["mindspore", "paddle"])
+def test_a_hundred_updates_stay_inside_the_references_envelope(port, tmp_path):
+    """Step 6's curves and final accuracies on digits in CIFAR-10's layout: two epochs of three seeds."""
+    from alignment.project import load_project
+    from alignment.steps import train
+    from alignment.steps.context import Context
+    from alignment.steps.result import StepResult
+
+    digits_as_cifar(tmp_path, 160, 200)
+    context, plan = Context(load_project(THREE, port)), train.Plan(iterations=100, draws=5, seeds=3, epochs=2)
+    trial, result = train.Trial(context, plan, str(tmp_path)), StepResult(6, "train")
+    train.judge(result, plan, trial.port(), trial.reference())
+    assert result.passed, [(q.name, q.reason) for q in result.quantities if not q.passed] + result.problems
+    assert {"curve.float32", "curve.float64", "final_top1"} <= {q.name for q in result.quantities}
+
+
+def digits_as_cifar(folder, each, last):
+    """scikit-learn's digits as five training batches and one of validation."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    from mobilenetv3_common.cifar import CLASSES
+    from tests.test_cifar import write_batch
+
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.images))
+    for number in range(6):
+        chosen = order[number * each :][: last if number == 5 else each]
+        drawn = [Image.fromarray((digits.images[n] * 15.9).astype(np.uint8)).resize((32, 32)) for n in chosen]
+        rows = np.stack([np.repeat(np.asarray(one).reshape(1, -1), 3, axis=0).ravel() for one in drawn])
+        labels = [int(digits.target[n]) for n in chosen]
+        names = [f"{CLASSES[label]}_s_{place:06d}.png" for place, label in enumerate(labels)]
+        name = "test_batch" if number == 5 else f"data_batch_{number + 1}"
+        write_batch(folder / name, {"batch_label": name, "labels": labels, "data": rows, "filenames": names})
+    write_batch(folder / "batches.meta", {"num_cases_per_batch": each, "label_names": list(CLASSES), "num_vis": 3072})
 
 
 @installed

@@ -22,6 +22,8 @@ from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.weights import MINDSPORE_STATISTICS, PADDLE_STATISTICS, read_state
 from projects.resnet50.config import ENGINES, MODELS, PACKAGES, ResNetConfig
 
+INPUT = "2x3x32x32"  # on which two networks are paired: MindSpore takes minutes for pictures of 224 pixels on a CPU
+
 
 def parts(config: ResNetConfig) -> tuple[Framework, Builder]:
     """The framework of a run, and what makes its network for a number of classes.
@@ -75,7 +77,7 @@ def convert_file(source: str, target: str, model: str, to: str | None = None) ->
     makers = [Maker(f"--to {name}", f"projects.resnet50.models.in_{ENGINES[name]}:resnet{depth}", given) for name in (owner, to)]
     if to == "mindspore":
         engine_of("mindspore")  # before anything of Paddle
-    return convert(sides_of(*makers), source, target, "reference")
+    return convert(sides_of(*makers, given=INPUT), source, target, "reference")
 
 
 def owner_of(state: Mapping[str, np.ndarray]) -> str:
