@@ -5,6 +5,7 @@
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
 # make align-mindspore prove a port in MindSpore: an environment of its own in .venv-mindspore (4 GB), layers, a port, its faults
+# make align-mindspore-short   its small port in steps 1 and 5, its layers, and a few faults, MindSpore beside .venv
 # make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
@@ -19,7 +20,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
+.PHONY: align align-resnet50 align-mindspore align-mindspore-short bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -51,6 +52,24 @@ $(MINDSPORE)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE)
 	$(MINDSPORE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[paddle,ref,align,dev,mindspore]'
+	touch $@
+
+MINDSPORE_SHORT ?= .cache/mindspore
+IN_SHORT = "pad_mode same by default" "torch's momentum" "keep_prob for p" "stop_gradient" "NaN counts as right" "loss reduction sum"
+
+align-mindspore-short: $(MINDSPORE_SHORT)/.installed
+	$(MINDSPORE_SHORT)/bin/python -m alignment run tests/pairs/mindspore_project.py --steps 1,5 --result-dir result/mindspore
+	$(MINDSPORE_SHORT)/bin/python -m tests.mindspore_faults $(IN_SHORT)
+	$(MINDSPORE_SHORT)/bin/python -m pytest -n 0 tests/test_mindspore.py
+
+# An environment that has the packages of .venv, and MindSpore besides; .venv stays without it.
+$(MINDSPORE_SHORT)/.installed: $(VENV)/.installed
+	rm -rf $(MINDSPORE_SHORT)
+	$(RUN) -m venv --without-pip $(MINDSPORE_SHORT)
+	$(RUN) -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		> `$(MINDSPORE_SHORT)/bin/python -c 'import site; print(site.getsitepackages()[0])'`/beside.pth
+	$(MINDSPORE_SHORT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mindspore || \
+		{ echo "error: MindSpore cannot be installed: is the package index reached, and are 3 GB free?" >&2; exit 1; }
 	touch $@
 
 bench: setup

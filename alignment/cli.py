@@ -45,11 +45,13 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     from alignment.bench import commands, edited
     from alignment.bench.fault import faults_of, injected
     from alignment.bench.ranks import refuse_without_ranks
-    from alignment.project import load_project
+    from alignment.project import load_ports, load_project
     from alignment.steps import STEPS, ranks
 
-    file = project or args.project
-    known = load_project(file)
+    file, port = project or args.project, "" if project is not None else args.port
+    if not port and len(ports := load_ports(file)) > 1:
+        return _every_port(args, argv, list(ports))
+    known = load_project(file, port)
     if args.inject == "list":
         faults: dict[str, Any] = {**faults_of(known), **commands.edits_of(known).faults}
         if not faults:
@@ -89,6 +91,23 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
         return _align(args, steps, every, broken, file, list(argv), recipe)
 
 
+def _every_port(args: argparse.Namespace, argv: Sequence[str], ports: Sequence[str]) -> int:
+    """``run`` for each port of a project file, and one table of them all."""
+    from alignment.report import ports as report
+
+    for name in ("inject", "bench_faults", "port_weights", "ranks"):
+        if getattr(args, name):
+            raise UserError(f"--{name.replace('_', '-')} concerns one port: add --port with one of {', '.join(ports)}")
+    ensure_writable_dir(args.result_dir)
+    for name in ports:
+        print(f"port {name}")
+        status = run([*argv, "--port", name, "--result-dir", str(args.result_dir / name)])
+        if status not in (0, 1):
+            return status
+        print()
+    return report.write(args.result_dir, ports)
+
+
 @exit_on_user_error
 def align_edited(call: dict[str, Any]) -> int:
     """``run`` in an edited copy of a project: see ``alignment.bench.edited.align_copy``."""
@@ -98,7 +117,7 @@ def align_edited(call: dict[str, Any]) -> int:
     for name in ("project", "result_dir", "data_path", "names", "config"):
         if getattr(args, name) is not None:
             setattr(args, name, Path(getattr(args, name)))
-    known = load_project(args.project)
+    known = load_project(args.project, getattr(args, "port", ""))
     known.use(args.device)
     recipe = _recipe(args.config, args.steps, known) if args.config is not None else None
     return _align(args, args.steps, args.every, known, args.project, args.flags, recipe)

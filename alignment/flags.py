@@ -38,6 +38,8 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     if project is None:
         p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
     p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
+    if project is None:
+        p.add_argument("--port", default="", metavar="NAME", help="one of the ports of a file with several (default: all of them)")
     p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
     p.add_argument(
         "--data-path", type=Path, metavar="DIR", help="ImageNet layout or list files (default: the project's own sample pictures)"

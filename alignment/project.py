@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -360,13 +361,35 @@ def import_file(file: Path) -> ModuleType:
     return module
 
 
-def load_project(path: str | Path) -> Project:
-    """The ``PROJECT`` that a Python file defines.
+def load_project(path: str | Path, port: str = "") -> Project:
+    """The ``PROJECT`` that a Python file defines, or one of its ``PROJECTS``.
 
     It is imported as ``import_file`` says.
 
+    Args:
+        path: of the file.
+        port: the name of one of several; of a file that defines one project it is left empty.
+
     Raises:
-        UserError: there is no such file, importing it raises, or it defines no project.
+        UserError: there is no such file, importing it raises, or it defines no such project.
+    """
+    known = load_ports(path)
+    if not port and len(known) == 1:
+        return next(iter(known.values()))
+    if port not in known:
+        names = ", ".join(filter(None, known))
+        if not names:
+            raise UserError(f"--port {port}: {path} has one port, without a name: leave it out")
+        asked = f"--port {port}: {path} has no such port" if port else f"{path} has several ports, and this takes one"
+        raise UserError(f"{asked}: use --port with one of {names}")
+    return known[port]
+
+
+def load_ports(path: str | Path) -> dict[str, Project]:
+    """The projects that a Python file defines: ``PROJECTS``, ports of one reference by their names, or ``PROJECT``, without one.
+
+    Raises:
+        UserError: as ``load_project``.
     """
     file = Path(path).resolve()
     if not file.is_file() or file.suffix != ".py":
@@ -379,14 +402,34 @@ def load_project(path: str | Path) -> Project:
         if advice := advice_on(error):
             raise UserError(f"{path} cannot be imported: {advice}") from error
         raise import_problem(path, file, error) from error
-    project = getattr(module, "PROJECT", None)
+    several = getattr(module, "PROJECTS", None)
+    if several is None:
+        return {"": _sound(getattr(module, "PROJECT", None), path, "PROJECT")}
+    if (
+        not isinstance(several, Mapping)
+        or not several
+        or not all(isinstance(name, str) and NAME.fullmatch(name) for name in several)
+    ):
+        raise UserError(f"{path}: PROJECTS must be a dict of projects by names of letters, digits and -, found {several!r:.80}")
+    return {name: _sound(project, path, f"PROJECTS[{name!r}]") for name, project in several.items()}
+
+
+NAME = re.compile(r"[\w-]+", re.ASCII)  # of a port: a folder of results is called so
+
+
+def _sound(project: Any, path: str | Path, what: str) -> Project:
+    """A project whose fields have the right types.
+
+    Raises:
+        UserError: it is none.
+    """
     if not isinstance(project, Project):
-        raise UserError(f"{path} defines no PROJECT: see alignment.project.Project")
+        raise UserError(f"{path} defines no {what}: see alignment.project.Project")
     if isinstance(project.models, Mapping) and not project.models:
-        raise UserError(f"{path}: PROJECT has no models: there is nothing to align")
+        raise UserError(f"{path}: {what} has no models: there is nothing to align")
     wrong = _wrong_type(project)
     if wrong:
-        raise UserError(f"{path}: PROJECT: {wrong}")
+        raise UserError(f"{path}: {what}: {wrong}")
     return project
 
 

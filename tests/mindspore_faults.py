@@ -1,6 +1,7 @@
 """Mistakes that ports to MindSpore really have, each an edit of one text: what detects it, where, and what it is called.
 
-``python -m tests.mindspore_faults`` makes them all and prints how many are detected, located and named.
+``python -m tests.mindspore_faults`` makes them all, or those that are given, and prints how many are detected, located and named.
+Its exit status is 1 where one of them is not found as it stands here.
 """
 
 from __future__ import annotations
@@ -223,7 +224,11 @@ def project_with(fault: Fault, folder: Path) -> Path:
 def main() -> int:
     """Make the faults that are named, or all, and count."""
     counts = dict.fromkeys(("made", "detected", "located", "named"), 0)
-    for name in sys.argv[1:] or FAULTS:
+    given = sys.argv[1:] or [*FAULTS]
+    if unknown := [name for name in given if name not in FAULTS]:
+        print(f"error: unknown fault {unknown[0]!r}: use one of {', '.join(FAULTS)}", file=sys.stderr)
+        return 2
+    for name in given:
         fault = FAULTS[name]
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             one = found(name, Path(folder))
@@ -234,7 +239,9 @@ def main() -> int:
         counts["named"] += bool(one["detected"]) and right and fault.words != "" and fault.words in str(one["hint"])
         print(f"{name}: detected {one['detected']}, {one['location']}: {one['hint']}", flush=True)
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
-    return 0
+    wanted = [FAULTS[name] for name in given]
+    least = {"detected": len(given), "located": sum(f.location != "" for f in wanted), "named": sum(f.words != "" for f in wanted)}
+    return 0 if all(counts[what] >= least[what] for what in least) else 1
 
 
 if __name__ == "__main__":

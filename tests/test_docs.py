@@ -76,7 +76,7 @@ def test_every_commands_flags_exist(command):
             parse([program, *arguments])
         elif program == "tools/doctor.py":
             doctor.cli.parser().parse_args(arguments)
-        elif program in ("tools/predict.py", "tools/infer.py", "tools/serve.py", "tools/export_model.py"):
+        elif program in ("tools/predict.py", "tools/infer.py", "tools/serve.py", "tools/export_model.py", "tools/resnet50.py"):
             tool(Path(program).stem).parser().parse_args(arguments)
     else:
         assert words[0] in ("pip", "curl", "nginx"), command

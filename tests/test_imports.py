@@ -22,7 +22,7 @@ FORBIDDEN = {
     "projects": {"doctor", "tools", "tests"},
 }
 # The commands that are about the proof, or examine a run; every other tool is part of the product.
-PROVING_TOOLS = {"align.py", "benchmark.py", "convert_weights.py", "doctor.py"}
+PROVING_TOOLS = {"align.py", "benchmark.py", "convert_weights.py", "doctor.py", "resnet50.py"}
 
 
 def source_files(*folders):
@@ -103,7 +103,7 @@ def test_imports_go_one_way(package):
         assert not FORBIDDEN[package] & roots(path), path
 
 
-IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "doctor": ("torch", "paddle")}
+IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "doctor": ("torch", "paddle", "mindspore")}
 
 
 @pytest.mark.parametrize("package", IMPORTED)

@@ -30,6 +30,7 @@ from tests.conftest import ROOT
 from tests.mindspore_faults import FAULTS, PORT, REFERENCE, found
 from tools.convert_weights import main as convert
 
+THREE = ROOT / "tests/pairs/three_small.py"
 installed = pytest.mark.skipif(
     importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore runs this"
 )
@@ -303,6 +304,10 @@ def test_mindspores_optimizers_differ_from_torchs_as_the_page_says():
     assert grouped == {"bn.gamma": near(0.94)}, "a group decays all that it names"
     uncorrected = moved(lambda p: nn.AdamWeightDecay(p, 0.1), ["w"])["w"]
     assert uncorrected == near(1 - 0.1 * (0.1 * 0.5) / ((0.001 * 0.25) ** 0.5 + 1e-6)), "torch: 0.9"
+    first = moved(lambda p: nn.Adam(p, 0.1, eps=0.25), ["w"])["w"]
+    assert first == near(1 - 0.1 * 0.001**0.5 / 0.1 * (0.1 * 0.5) / ((0.001 * 0.25) ** 0.5 + 0.25)), (
+        "torch: 1 - 0.1 * 0.5 / (0.5 + 0.25)"
+    )
     inside = moved(lambda p: nn.RMSProp(p, 0.1, 0.9, epsilon=0.25), ["w"])["w"]
     assert inside == near(1 - 0.1 * 0.5 / (0.9 * 1.0 + 0.1 * 0.25 + 0.25) ** 0.5), "torch: from 0, by the root + epsilon"
 
@@ -540,6 +545,104 @@ def test_a_run_that_diverges_stops_in_mindspore_as_in_torch(tmp_path, monkeypatc
     assert wrong_stops(ground, stopped(ground, "port"), theirs) == wrong
 
 
+# --- mixed precision -------------------------------------------------------------------------------------------------------
+
+
+def half(level, **given):
+    """A small network at a level: the types of its layers' outputs, its gradients in float32, and what computed them."""
+    import mindspore
+
+    from projects.resnet50.in_mindspore.train import Precision, accumulate_gradients
+
+    side, network = framework("mindspore"), named_object("the test", f"{PORT}:Port")()
+    side.load(network, {name: np.full(a.shape, 0.5, a.dtype) if a.ndim < 2 else wave(a) for name, a in side.state(network).items()})
+    side.set_training(network, False)
+    precision, kinds = Precision(level, **given), {}
+
+    def look(name):
+        return lambda cell, inputs, output: kinds.__setitem__(name, str(output.dtype)) or output
+
+    precision.prepare(network)
+    for name, cell in network.cells_and_names():
+        if name in ("stem.0", "stem.1", "stem.2", "norm", "fc"):
+            cell.register_forward_hook(look(name))
+    images = mindspore.Tensor(np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32))
+    labels = mindspore.Tensor(np.array([0, 1, 2, 3]))
+    from projects.resnet50.in_mindspore.loss import CrossEntropyLoss
+
+    loss = accumulate_gradients(network, CrossEntropyLoss(), [(images, labels)], precision)
+    with side.precision("float32"):
+        precision.unscale(network)
+    return network, precision, kinds, side.gradients(network), float(loss.asnumpy())
+
+
+def wave(array):
+    """Weights of every size and both signs, the same each time."""
+    return np.sin(np.arange(array.size)).reshape(array.shape).astype(array.dtype) / 4
+
+
+LEVELS = {
+    "O1": ["Float16", "Float32", "Float32", "Float32", "Float16"],
+    "O2": ["Float16", "Float16", "Float16", "Float16", "Float16"],
+    "O3": ["Float16", "Float16", "Float16", "Float16", "Float16"],
+}
+
+
+@installed
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_of_mixed_precision_computes_in_its_types(level):
+    """Convolution, normalisation, ReLU, layer normalisation and dense layer; gradients are float32's but for the rounding."""
+    full, low = half("O0"), half(level, loss_scale=256.0)
+    assert set(full[2].values()) == {"Float32"} and [*low[2].values()] == LEVELS[level]
+    assert low[3].keys() == full[3].keys() and all(a.dtype == np.float32 for a in low[3].values())
+    every = [np.concatenate([g[name].ravel() for name in full[3]]) for g in (low[3], full[3])]
+    assert 1e-5 < far(*every) < 3e-2, "rounded to float16, and the loss scale taken out again"
+    assert low[4] == pytest.approx(full[4], rel=1e-2), "the loss is told without its scale"
+
+
+@installed
+def test_normalisations_compute_in_float32_at_o2_and_in_float16_at_o3():
+    from mindspore import nn
+
+    from projects.resnet50.in_mindspore.train import Precision
+
+    layers = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.Dense(3, 3)
+    found = {level: [Precision(level).is_half(layer) for layer in layers] for level in ("O1", "O2", "O3")}
+    assert found == {"O1": [True, False, False, True], "O2": [True, False, True, True], "O3": [True, True, True, True]}
+
+
+@installed
+def test_an_infinite_gradient_skips_the_update_and_halves_the_scale():
+    from projects.resnet50.in_mindspore.train import Precision
+
+    network, precision, *_ = half("O1", loss_scale=256.0)
+    adapting, updates = Precision("O1"), []
+    before = adapting.factor
+    tensor = network.fc.weight
+    tensor._grad = tensor._grad * float("inf")
+    adapting.step(network, lambda: updates.append("infinite"))
+    assert updates == [] and adapting.factor == before / 2
+    precision.step(network, lambda: updates.append("infinite"))
+    assert updates == [] and precision.factor == 256.0, "a scale that was given stays"
+    tensor._grad = tensor.value()
+    adapting.step(network, lambda: updates.append("finite"))
+    assert updates == ["finite"]
+    again = Precision("O1")
+    again.load(adapting.state())
+    assert again.factor == adapting.factor and again.state() == adapting.state() and adapting.state()["counter"] == 1
+    assert Precision().state() == {} == precision.state() and not Precision().scales
+
+
+@installed
+def test_a_precision_that_mindspore_lacks_is_refused():
+    from projects.resnet50.in_mindspore.train import Precision
+
+    with pytest.raises(UserError, match="no convolution in it on a CPU; use --amp-dtype float16"):
+        Precision("O1", "bfloat16")
+    with pytest.raises(UserError, match="MindSpore's levels are O0, O1, O2, O3"):
+        Precision("O4")
+
+
 @installed
 def test_gradient_descent_in_mindspore_is_torchs(trained):
     step = lambda network, optimizer, train: optimizer.step()  # noqa: E731
@@ -609,6 +712,61 @@ def test_mindspores_operations_on_arrays_are_not_those_on_pictures():
     assert (np.asarray(resize(picture)) == right).all() and np.abs(resize(np.asarray(picture)) - right).max() > 40
     of_array, of_picture = (np.asarray(vision.Equalize()(one)).astype(int) for one in (np.asarray(picture), picture))
     assert np.abs(of_array - of_picture).max() > 1
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_both_ports_pass_in_one_table(tmp_path, capsys):
+    """MindSpore's and Paddle's port of one reference; in exact mode forward passes and losses agree to 1e-12 in both."""
+    assert main(["run", str(THREE), "--steps", "1,3,4", "--result-dir", str(tmp_path)]) == 0
+    head = next(line for line in capsys.readouterr().out.splitlines() if line.split() == ["mindspore", "paddle"])
+    assert head
+    found = json.loads((tmp_path / "ports.json").read_text())
+    assert found["passed"] and [*found["ports"]] == ["mindspore", "paddle"]
+    for one in found["ports"].values():
+        assert [step["step"] for step in one["steps"]] == [1, 3, 4]
+        assert all(step["exact"] < 1e-12 for step in one["steps"] if step["step"] != 3)
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("port", ["mindspore", "paddle"])
+def test_a_hundred_updates_stay_inside_the_references_envelope(port, tmp_path):
+    """Step 6's curves and final accuracies on digits in CIFAR-10's layout: two epochs of three seeds."""
+    from alignment.project import load_project
+    from alignment.steps import train
+    from alignment.steps.context import Context
+    from alignment.steps.result import StepResult
+
+    digits_as_cifar(tmp_path, 160, 200)
+    context, plan = Context(load_project(THREE, port)), train.Plan(iterations=100, draws=5, seeds=3, epochs=2)
+    trial, result = train.Trial(context, plan, str(tmp_path)), StepResult(6, "train")
+    train.judge(result, plan, trial.port(), trial.reference())
+    assert result.passed, [(q.name, q.reason) for q in result.quantities if not q.passed] + result.problems
+    assert {"curve.float32", "curve.float64", "final_top1"} <= {q.name for q in result.quantities}
+
+
+def digits_as_cifar(folder, each, last):
+    """scikit-learn's digits as five training batches and one of validation."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    from mobilenetv3_common.cifar import CLASSES
+    from tests.test_cifar import write_batch
+
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.images))
+    for number in range(6):
+        chosen = order[number * each :][: last if number == 5 else each]
+        drawn = [Image.fromarray((digits.images[n] * 15.9).astype(np.uint8)).resize((32, 32)) for n in chosen]
+        rows = np.stack([np.repeat(np.asarray(one).reshape(1, -1), 3, axis=0).ravel() for one in drawn])
+        labels = [int(digits.target[n]) for n in chosen]
+        names = [f"{CLASSES[label]}_s_{place:06d}.png" for place, label in enumerate(labels)]
+        name = "test_batch" if number == 5 else f"data_batch_{number + 1}"
+        write_batch(folder / name, {"batch_label": name, "labels": labels, "data": rows, "filenames": names})
+    write_batch(folder / "batches.meta", {"num_cases_per_batch": each, "label_names": list(CLASSES), "num_vis": 3072})
 
 
 @installed

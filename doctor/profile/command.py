@@ -24,6 +24,7 @@ from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.train_config import TrainConfig
 
 HELP = "where the time and the memory of a run go: phases, operators, transforms"
@@ -34,11 +35,16 @@ ON_SCREEN = 5
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags: those of tools/train.py, and its own."""
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
+    add_own_flags(parser)
+    add_config_flags(parser, TrainConfig)
+
+
+def add_own_flags(parser: argparse.ArgumentParser) -> None:
+    """What ``profiled`` reads, besides the run's config."""
     parser.add_argument("--updates", type=int, default=8, metavar="N", help="updates to measure, at least 2 (default 8)")
     parser.add_argument("--trace", metavar="FILE", help="write the profiler's Chrome trace here (chrome://tracing, Perfetto)")
     parser.add_argument("--csv", metavar="FILE", help="write every operator with its shapes, calls, seconds and share here")
     parser.add_argument("--before", metavar="FILE", help="the --json of an earlier profile, to be compared with")
-    add_config_flags(parser, TrainConfig)
 
 
 def run(flags: argparse.Namespace) -> Examination:
@@ -51,20 +57,38 @@ def run(flags: argparse.Namespace) -> Examination:
     config = make_config(TrainConfig, flags.config, given)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
+    named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
+    return profiled(None, config, flags, named)
+
+
+def profiled(
+    framework: Framework | None, config: TrainConfig, flags: argparse.Namespace, named: str, builder: Builder | None = None
+) -> Examination:
+    """Measure a run of any framework and network.
+
+    Args:
+        framework: what computes; None for the package of ``config.framework``.
+        config: of the run.
+        flags: those of ``add_own_flags``.
+        named: what the examination is of.
+        builder: makes the network for a number of classes; that of ``config.model`` where None.
+
+    Raises:
+        UserError: something given cannot be used.
+    """
     if flags.updates < 2:
         raise UserError(f"--updates must be at least 2, found {flags.updates}")
     before = _earlier(flags.before) if flags.before else None
     for name in ("trace", "csv"):
         if (path := getattr(flags, name)) and not Path(path).parent.is_dir():
             raise UserError(f"--{name} {path}: there is no folder {Path(path).parent}; make it first")
-    if config.threads:
-        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
-    framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
+    framework = framework or importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
     with framework.started(config.device) as ranks:
-        profile = measure(framework, config, ranks, flags.updates, Path(flags.trace) if flags.trace else None)
+        profile = measure(framework, config, ranks, flags.updates, Path(flags.trace) if flags.trace else None, builder)
     if flags.csv:
         _write_csv(profile, Path(flags.csv))
-    named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
     return Examination(
         "profile", named, examine(checks, profile), facts(profile), _sections(profile, before), _notes(profile, before)
     )

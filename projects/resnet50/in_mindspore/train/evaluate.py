@@ -53,8 +53,9 @@ def judge_batch(
         ranks: whose device computes.
         precision: of the forward pass.
     """
+    precision.prepare(model)
     with mindspore._no_grad():
-        logits = averaged(model, images)
+        logits = precision.full(averaged(model, images))
         kept = Tensor(np.where(counted, labels.asnumpy(), -1))
         finite = is_finite(logits) and all_finite(model)  # ReLU hides NaN
         loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept).asnumpy()) if finite else math.nan

@@ -27,24 +27,27 @@ def accumulate_gradients(
         model: in training or evaluation mode, as the caller set it.
         criterion: loss of (logits, labels), a mean over the samples.
         batches: (images, labels) a micro-batch, at least one.
-        precision: float32, the only one.
+        precision: float32 by default.
         begin: called with the number of each micro-batch before it.
         watch: called with the logits and labels of each micro-batch after it.
 
     Returns:
         The mean loss, a scalar without graph.
     """
+    precision = precision or Precision()
+    precision.prepare(model)
     parameters = mindspore.ParameterTuple(trainable(model))
 
-    def forward(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = model(images)
-        return criterion(logits, labels), logits
+    def forward(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = precision.full(model(images))
+        loss = criterion(logits, labels)
+        return precision.scale(loss), loss, logits
 
     differentiated = mindspore.value_and_grad(forward, None, parameters, has_aux=True)
     total = None
     for number, (images, labels) in enumerate(batches):
         begin(number)
-        (loss, logits), gradients = differentiated(images, labels)
+        (_scaled, loss, logits), gradients = differentiated(images, labels)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             share = times(gradient, 1.0 / len(batches))
             parameter._grad = share if parameter._grad is None else parameter._grad + share
@@ -58,11 +61,13 @@ def accumulate_gradients(
 def apply_update(model: nn.Cell, optimizer: Optimizer, clip_norm: float | None = None, precision: Precision | None = None) -> None:
     """Clip the gradients' global norm to ``clip_norm`` where given, add the L1 penalty, update the parameters, clear the
     gradients."""
+    precision = precision or Precision()
     with mindspore._no_grad():
+        precision.unscale(model)
         if clip_norm is not None:
             clip_gradients(model, clip_norm)
         add_l1_decay(optimizer)
-    optimizer.step()
+    precision.step(model, optimizer.step)
     for parameter in trainable(model):
         parameter._grad = None
 

@@ -1,0 +1,104 @@
+"""What ``tools/resnet50.py`` does: ResNets converted, evaluated and trained in each of three frameworks."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from alignment.audit.convert import convert, sides_of
+from alignment.audit.pair import Maker
+from alignment.frameworks import framework as engine_of
+from mobilenetv3_common import evaluation, training
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation import Evaluation
+from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.observer import Observer
+from mobilenetv3_common.weights import MINDSPORE_STATISTICS, PADDLE_STATISTICS, read_state
+from projects.resnet50.config import ENGINES, MODELS, PACKAGES, ResNetConfig
+
+INPUT = "2x3x32x32"  # on which two networks are paired: MindSpore takes minutes for pictures of 224 pixels on a CPU
+
+
+def parts(config: ResNetConfig) -> tuple[Framework, Builder]:
+    """The framework of a run, and what makes its network for a number of classes.
+
+    Raises:
+        UserError: the framework is not installed; the line says how to install it.
+    """
+    engine_of(ENGINES[config.framework])
+    framework: Any = importlib.import_module(f"{PACKAGES[config.framework]}.train.framework")
+    if config.loss_scale is not None:
+        precision = functools.partial(framework.Precision, loss_scale=config.loss_scale)
+        framework = SimpleNamespace(**{**vars(framework), "Precision": precision})
+    depth, stem = MODELS[config.model]
+    models = importlib.import_module(f"projects.resnet50.models.in_{ENGINES[config.framework]}")
+    return cast(Framework, framework), functools.partial(getattr(models, f"resnet{depth}"), stem=stem)
+
+
+def train(config: ResNetConfig, observer: Observer | None = None) -> int:
+    """Train as the config says; see ``mobilenetv3_common.training.train``."""
+    framework, builder = parts(config)
+    return training.train(framework, config, builder, observer)
+
+
+def infer(config: ResNetConfig) -> tuple[Evaluation, tuple[str, ...]]:
+    """Evaluate ``config.pretrained`` on the validation pictures, each counted once."""
+    framework, builder = parts(config)
+    with framework.started(config.device) as ranks:
+        return evaluation.evaluate_config(framework, config, ranks, builder)
+
+
+def convert_file(source: str, target: str, model: str, to: str | None = None) -> str:
+    """Write a file of weights of one framework as one of another, strictly; returns what was done.
+
+    Args:
+        source, target: files. What ``source`` is of is seen from its names.
+        model: one of ``MODELS``; its number of classes is the file's.
+        to: the framework of ``target``; None: MindSpore, or torch where ``source`` is MindSpore's.
+
+    Raises:
+        UserError: a file cannot be read or written, a tensor is missing, too many or of another shape.
+    """
+    state = read_state(source)
+    owner = owner_of(state)
+    to = to or ("ref" if owner == "mindspore" else "mindspore")
+    if to == owner:
+        raise UserError(f"{source} holds weights of {owner} already: use --to with another framework")
+    if "fc.weight" not in state or "fc.bias" not in state:
+        raise UserError(f"{source} has no fc.weight and fc.bias: it holds no weights of {model}")
+    depth, stem = MODELS[model]
+    given = {"num_classes": int(np.size(state["fc.bias"])), "stem": stem}
+    makers = [Maker(f"--to {name}", f"projects.resnet50.models.in_{ENGINES[name]}:resnet{depth}", given) for name in (owner, to)]
+    if to == "mindspore":
+        engine_of("mindspore")  # before anything of Paddle
+    return convert(sides_of(*makers, given=INPUT), source, target, "reference")
+
+
+def owner_of(state: Mapping[str, np.ndarray]) -> str:
+    """Whose weights these are, by the names of statistics: a framework of ``PACKAGES``."""
+    last = {name.rpartition(".")[2] for name in state}
+    return "mindspore" if last & set(MINDSPORE_STATISTICS) else "paddle" if last & set(PADDLE_STATISTICS) else "ref"
+
+
+def needed(config: ResNetConfig, *names: str) -> None:
+    """Refuse a config that lacks a setting.
+
+    Raises:
+        UserError: naming the flag.
+    """
+    for name in names:
+        if not getattr(config, name):
+            raise UserError(f"--{name.replace('_', '-')} is missing: --help says what it is")
+
+
+def writable(path: str | None, flag: str) -> Path | None:
+    """A file to be written, refused before the work begins where its folder is not there."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise UserError(f"{flag} {path}: there is no folder {Path(path).parent}; make it first")
+    return None if path is None else Path(path)

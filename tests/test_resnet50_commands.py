@@ -1,0 +1,250 @@
+"""``tools/resnet50.py``: ResNets converted, evaluated, trained and profiled in MindSpore, Paddle and torch."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from mobilenetv3_common.cifar import CLASSES
+from mobilenetv3_common.weights import read_state, write_state
+from projects.resnet50.config import MODELS, PACKAGES, ResNetConfig
+from tests.conftest import ROOT
+from tests.test_cifar import write_batch
+from tools.resnet50 import main
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore runs this"
+)
+SMALL = (
+    "--model",
+    "resnet18_cifar",
+    "--resize-size",
+    "8",
+    "--crop-size",
+    "8",
+    "--batch-size",
+    "4",
+    "--workers",
+    "0",
+    "--device",
+    "cpu",
+)
+RUN = (*SMALL, "--optimizer", "sgd", "--lr", "0.01", "--lr-schedule", "constant", "--print-every", "1")
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory):
+    """Ten training and six validation pictures in CIFAR-10's layout."""
+    folder, rng = tmp_path_factory.mktemp("cifar"), np.random.default_rng(0)
+    for number, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
+        count = 6 if name == "test_batch" else 2
+        rows = rng.integers(0, 256, (count, 3072), dtype=np.uint8)
+        labels = [(number * 2 + place) % 10 for place in range(count)]
+        names = [f"{CLASSES[label]}_s_{place:06d}.png" for place, label in enumerate(labels)]
+        write_batch(folder / name, {"batch_label": name, "labels": labels, "data": rows, "filenames": names})
+    write_batch(folder / "batches.meta", {"num_cases_per_batch": 2, "label_names": list(CLASSES), "num_vis": 3072})
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of torch's ResNet-18 for CIFAR-10, and its arrays."""
+    import torch
+
+    from projects.resnet50.models.in_torch import resnet18
+
+    torch.manual_seed(0)
+    file, network = tmp_path_factory.mktemp("weights") / "a.pth", resnet18(10, "cifar")
+    torch.save(network.state_dict(), file)
+    return file, {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+
+
+def same(found, expected):
+    assert found.keys() == expected.keys()
+    assert all(a.dtype == expected[n].dtype and np.array_equal(a, expected[n]) for n, a in found.items())
+
+
+def converted(source, target, *more):
+    assert main(["convert", str(source), str(target), "--model", "resnet18_cifar", *more]) == 0
+    return target
+
+
+def figures(folder):
+    """The figures of a run's last evaluation."""
+    rows = [json.loads(line) for line in (folder / "train_log.jsonl").read_text().splitlines()]
+    return next(row for row in reversed(rows) if "samples" in row and "best" in str(row))
+
+
+# --- without MindSpore -----------------------------------------------------------------------------------------------------
+
+
+def test_weights_go_from_torch_to_paddle_and_back(weights, tmp_path):
+    file, state = weights
+    over = converted(file, tmp_path / "b.pdparams", "--to", "paddle")
+    assert "bn1._mean" in read_state(over) and read_state(over)["fc.weight"].shape == (512, 10)
+    same(read_state(converted(over, tmp_path / "c.safetensors", "--to", "ref")), state)
+
+
+def test_each_framework_evaluates_the_same_weights_alike(weights, cifar, tmp_path, capsys):
+    """torch's file as it is, and Paddle's that was made from it: equal answers, the same loss."""
+    over, found = converted(weights[0], tmp_path / "b.pdparams", "--to", "paddle"), {}
+    for framework, file in (("ref", weights[0]), ("paddle", over)):
+        written = tmp_path / f"{framework}.json"
+        command = ["infer", *SMALL, "--framework", framework, "--data-path", cifar, "--pretrained", str(file)]
+        assert main([*command, "--json", str(written)]) == 0
+        found[framework] = json.loads(written.read_text())
+        assert f"top1: {found[framework]['top1']:.5f}" in capsys.readouterr().out
+    assert found["ref"]["confusion"] == found["paddle"]["confusion"] and found["ref"]["samples"] == 6
+    assert found["ref"]["loss"] == pytest.approx(found["paddle"]["loss"], rel=1e-5)
+    assert found["ref"]["classes"] == list(CLASSES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["paddle", "ref"])
+def test_the_same_settings_train_in_paddle_and_torch(framework, cifar, tmp_path):
+    command = [
+        "train",
+        *RUN,
+        "--framework",
+        framework,
+        "--data-path",
+        cifar,
+        "--epochs",
+        "1",
+        "--output-dir",
+        str(tmp_path / "run"),
+    ]
+    assert main(command) == 0
+    assert "bn1.running_mean" in read_state(tmp_path / "run" / "latest.safetensors") or framework == "paddle"
+    assert figures(tmp_path / "run")["samples"] == 6
+
+
+REFUSED = {
+    "no data": (["train"], "--data-path is missing"),
+    "no weights": (["infer", "--data-path", "lite_data"], "--pretrained is missing"),
+    "another level": (["train", "--framework", "ref", "--amp-level", "O3"], "--amp-level O3 is MindSpore's"),
+    "a scale in Paddle": (["train", "--framework", "paddle", "--loss-scale", "8"], "--loss-scale is MindSpore's"),
+    "a scale below 1": (["train", "--loss-scale", "0.5"], "--loss-scale must"),
+    "an unknown framework": (["train", "--framework", "tensorflow"], "--framework"),
+    "an unknown flag": (["train", "--width-mult", "2"], "--width-mult"),
+    "no file": (["convert", "none.pth", "b.ckpt"], "none.pth"),
+    "no folder": (["infer", "--data-path", "lite_data", "--pretrained", "a", "--json", "none/a.json"], "there is no folder none"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_line(case, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, words = REFUSED[case]
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and words in told, told
+
+
+def test_weights_that_do_not_fit_are_refused_and_nothing_is_written(weights, tmp_path, capsys):
+    file, state = weights
+    target = tmp_path / "b.pdparams"
+    command = ["convert", str(tmp_path / "a.safetensors"), str(target), "--model", "resnet18_cifar", "--to", "paddle"]
+    for wrong, words in (
+        ({name: array for name, array in state.items() if name != "bn1.weight"}, "bn1.weight"),
+        (state | {"another": np.zeros(2, np.float32)}, "another"),
+        (state | {"conv1.weight": np.zeros((64, 3, 7, 7), np.float32)}, "conv1.weight"),
+        ({"conv1.weight": state["conv1.weight"]}, "no fc.weight and fc.bias"),
+    ):
+        write_state(tmp_path / "a.safetensors", wrong)
+        assert main(command) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and words in told and not target.exists()
+    assert main(["convert", str(file), str(target), "--model", "resnet18_cifar", "--to", "ref"]) == 2
+    assert "holds weights of ref already" in capsys.readouterr().err
+
+
+def test_the_recipe_of_the_guide_is_what_it_says():
+    from mobilenetv3_common.config_file import make_config
+
+    config = make_config(ResNetConfig, ROOT / "projects/resnet50/cifar10.yaml", {})
+    assert (config.framework, config.model, config.optimizer, config.lr_schedule) == (
+        "mindspore",
+        "resnet50_cifar",
+        "adam",
+        "constant",
+    )
+    assert (config.lr, config.weight_decay, config.batch_size, config.epochs) == (0.001, 1e-5, 32, 90)
+
+
+def test_every_model_is_made_in_every_framework():
+    for framework in [name for name in PACKAGES if name != "mindspore" or importlib.util.find_spec("mindspore")]:
+        models = importlib.import_module(f"projects.resnet50.models.in_{'torch' if framework == 'ref' else framework}")
+        assert all(callable(getattr(models, f"resnet{depth}")) and stem in models.STEMS for depth, stem in MODELS.values())
+
+
+# --- with it ---------------------------------------------------------------------------------------------------------------
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_weights_go_through_all_three_frameworks_and_come_back(weights, tmp_path):
+    """torch -> MindSpore -> Paddle -> MindSpore -> torch: MindSpore loads its file, and the last equals the first."""
+    import mindspore
+
+    from projects.resnet50.models.in_mindspore import resnet18
+
+    file, state = weights
+    ckpt = converted(file, tmp_path / "b.ckpt")
+    assert mindspore.load_param_into_net(resnet18(10, "cifar"), mindspore.load_checkpoint(str(ckpt))) == ([], [])
+    paddles = converted(ckpt, tmp_path / "c.pdparams", "--to", "paddle")
+    again = converted(paddles, tmp_path / "d.safetensors", "--to", "mindspore")
+    same(read_state(again), read_state(ckpt))
+    same(read_state(converted(again, tmp_path / "e.pth")), state)
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_a_run_in_mindspore_goes_on_where_it_stopped(cifar, tmp_path, capsys):
+    """Two epochs at once, and one that is resumed: equal weights to the last bit; infer gives the run's own figures."""
+    train = ["train", *RUN, "--data-path", cifar, "--epochs", "2"]
+    assert main([*train, "--output-dir", str(tmp_path / "whole")]) == 0
+    assert main([*train[:-1], "1", "--output-dir", str(tmp_path / "parts")]) == 0
+    assert main([*train, "--output-dir", str(tmp_path / "parts"), "--resume", "auto"]) == 0
+    same(*(read_state(tmp_path / run / "latest.safetensors") for run in ("parts", "whole")))
+    told = tmp_path / "told.json"
+    weights = ["--pretrained", str(tmp_path / "whole" / "latest.safetensors"), "--json", str(told)]
+    assert main(["infer", *SMALL, "--data-path", cifar, *weights]) == 0
+    assert json.loads(told.read_text())["loss"] == pytest.approx(figures(tmp_path / "whole")["loss"], rel=1e-6)
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_a_profile_in_mindspore_names_operators_with_times_shapes_and_shares(cifar, tmp_path):
+    told, table, trace = (tmp_path / name for name in ("a.json", "a.csv", "trace.json"))
+    command = [
+        "profile",
+        *RUN,
+        "--data-path",
+        cifar,
+        "--updates",
+        "2",
+        "--json",
+        str(told),
+        "--csv",
+        str(table),
+        "--trace",
+        str(trace),
+    ]
+    assert main(command) in (0, 1)
+    facts = json.loads(told.read_text())["facts"]
+    assert set(facts["phases"]) == {"data wait", "forward", "backward", "update", "iteration gap"}
+    assert all(seconds > 0 for name, seconds in facts["phases"].items() if name in ("forward", "backward", "update"))
+    operators = {one["name"]: one for one in reversed(facts["operators"])}
+    assert {"Conv2D", "Conv2DBackpropFilter", "BatchNorm", "MatMul"} <= set(operators)
+    assert operators["Conv2D"]["shapes"].startswith("4x") and sum(one["share"] for one in facts["operators"]) == pytest.approx(1)
+    assert table.read_text().startswith("operator,shapes,calls,seconds,share") and json.loads(trace.read_text())["traceEvents"]
+    again = ["profile", *RUN, "--data-path", cifar, "--updates", "2", "--before", str(told)]
+    assert main(again) in (0, 1)

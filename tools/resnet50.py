@@ -1,0 +1,120 @@
+"""ResNet-50 and -18 in MindSpore, Paddle and torch: convert weights, evaluate, train, and see where the time goes.
+
+    python tools/resnet50.py convert resnet50.pth resnet50.ckpt --model resnet50
+    python tools/resnet50.py infer --pretrained resnet50.ckpt --data-path cifar10
+    python tools/resnet50.py train --config projects/resnet50/cifar10.yaml --data-path cifar10
+    python tools/resnet50.py profile --config projects/resnet50/cifar10.yaml --data-path cifar10
+
+MindSpore trains by default; --framework paddle and --framework ref (torch) do the same with the same settings. Exit status: 0 done,
+1 a problem in a profile, 2 the input cannot be used or the run diverged, 143 or 130 stopped after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.config_file import Parser, add_flags, make_config
+from mobilenetv3_common.errors import exit_on_user_error, shown
+from mobilenetv3_common.files import atomic_open
+from projects.resnet50.config import MODELS, NOT_HERE, PACKAGES, ResNetConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
+SETTINGS = tuple(name for name in ResNetConfig.__dataclass_fields__ if name not in (*NOT_HERE, "teacher_model"))
+OF_INFER = (
+    "framework", "model", "num_classes", "match_classes", "pretrained", "data_path", "image_backend", "on_bad_image", "workers",
+    "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
+)  # fmt: skip
+
+
+def parser() -> Parser:
+    """The flags of all sub-commands."""
+    whole = Parser(description=__doc__)
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    convert = commands.add_parser("convert", help="weights of one framework as weights of another, strictly")
+    convert.add_argument("input", help="weights: .pth, .pdparams, .ckpt or .safetensors")
+    convert.add_argument("output", help="weights of the other framework; its own kind of file, or .safetensors")
+    convert.add_argument("--model", choices=tuple(MODELS), default="resnet50_cifar", help="architecture of the weights")
+    convert.add_argument(
+        "--to", choices=tuple(PACKAGES), help="framework of the output (default: mindspore, or ref for MindSpore's)"
+    )
+    told = {
+        "infer": ("evaluate weights on the validation pictures", OF_INFER),
+        "train": ("train", SETTINGS),
+        "profile": ("where the time and the memory of a run go: phases, operators, transforms", SETTINGS),
+    }
+    made: dict[str, argparse.ArgumentParser] = {}
+    for name, (text, only) in told.items():
+        made[name] = commands.add_parser(name, help=text)
+        made[name].add_argument("--config", metavar="FILE", help="a recipe, or the config.yaml of a run")
+        add_flags(made[name], ResNetConfig, only)
+    made["infer"].add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
+    from doctor.profile.command import add_own_flags
+
+    add_own_flags(made["profile"])
+    for flag, what in (
+        ("--html", "write one self-contained page here"),
+        ("--json", "write everything that was found here, as JSON"),
+    ):
+        made["profile"].add_argument(flag, metavar="FILE", help=what)
+    return whole
+
+
+@exit_on_user_error
+def main(argv: Sequence[str] | None = None) -> int:
+    flags = vars(parser().parse_args(argv))
+    if flags.pop("command") == "convert":
+        from projects.resnet50.commands import convert_file
+
+        print(convert_file(flags["input"], flags["output"], flags["model"], flags["to"]))
+        return 0
+    own = {name: flags.pop(name) for name in [*flags] if name not in ResNetConfig.__dataclass_fields__}
+    config = make_config(ResNetConfig, own.pop("config"), flags)
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
+    from projects.resnet50 import commands
+
+    commands.needed(config, "data_path")
+    if "updates" in own:
+        return _profile(config, own)
+    if "json" in own:
+        return _infer(config, own["json"])
+    return commands.train(config)
+
+
+def _infer(config: ResNetConfig, json_file: str | None) -> int:
+    from projects.resnet50 import commands
+
+    commands.needed(config, "pretrained")
+    target = commands.writable(json_file, "--json")
+    result, classes = commands.infer(config)
+    figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
+    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in figures.items()))
+    if target is not None:
+        with atomic_open(target, "w") as file:
+            json.dump({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, file)
+            file.write("\n")
+    return 0
+
+
+def _profile(config: ResNetConfig, own: dict[str, Any]) -> int:
+    from doctor import report
+    from doctor.profile.command import profiled
+    from projects.resnet50 import commands
+
+    targets = {name: commands.writable(own.pop(name), f"--{name}") for name in ("html", "json")}
+    framework, builder = commands.parts(config)
+    named = f"{config.model} ({config.framework}) on {config.data_path}"
+    examination = profiled(framework, config, argparse.Namespace(**own), named, builder)
+    print(shown(report.text(examination)), flush=True)
+    report.write(examination, targets["html"], targets["json"])
+    return examination.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
