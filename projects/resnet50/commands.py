@@ -74,10 +74,11 @@ def convert_file(source: str, target: str, model: str, to: str | None = None) ->
         raise UserError(f"{source} has no fc.weight and fc.bias: it holds no weights of {model}")
     depth, stem = MODELS[model]
     given = {"num_classes": int(np.size(state["fc.bias"])), "stem": stem}
-    makers = [Maker(f"--to {name}", f"projects.resnet50.models.in_{ENGINES[name]}:resnet{depth}", given) for name in (owner, to)]
+    places = {name: f"projects.resnet50.models.in_{ENGINES[name]}:resnet{depth}" for name in (owner, to)}
+    have, want = (Maker(f"--to {name}", place, given) for name, place in places.items())
     if to == "mindspore":
         engine_of("mindspore")  # before anything of Paddle
-    return convert(sides_of(*makers, given=INPUT), source, target, "reference")
+    return convert(sides_of(have, want, given=INPUT), source, target, "reference")
 
 
 def owner_of(state: Mapping[str, np.ndarray]) -> str:
