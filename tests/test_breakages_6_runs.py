@@ -226,6 +226,11 @@ def nothing_computed_again(patch):
     patch.setattr(port_framework, "recompute_blocks", lambda model: 0)
 
 
+def frozen_as_paddle_does(patch):
+    """Without a twin that needs a gradient, Paddle's kernel gives the gradient of neither weight nor bias."""
+    patch.setattr("mobilenetv3_paddle.models.norm._wanted", lambda parameter: parameter)
+
+
 def mean_of_the_logits(patch):
     def averaged(model, images, precision):
         if images.ndim == 4:
@@ -379,6 +384,7 @@ FOUND = {
     ),
     "statistics follow twice": ("options", statistics_twice, "option.gradient_checkpointing", "recompute_blocks", Kind.UNKNOWN),
     "blocks kept": ("options", nothing_computed_again, "option.gradient_checkpointing", "recompute_blocks", Kind.UNKNOWN),
+    "a layer's other parameter stays": ("options", frozen_as_paddle_does, "option.freezing_by_name", "build_model", Kind.UNKNOWN),
     "mean of the views' logits": ("options", mean_of_the_logits, "option.views.flip", "evaluate_run", Kind.UNKNOWN),
     "pretrained ignored": ("options", pretrained_ignored, "option.pretrained", "load_pretrained", Kind.WEIGHTS_NOT_LOADED),
     "average not restored": ("resume", average_not_restored, "resume.average", "resume.average", Kind.STATE_NOT_RESTORED),

@@ -135,17 +135,19 @@ def _accumulated(context: Context, name: str, logits: np.ndarray, labels: np.nda
 
 
 def _padded(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Quantity]:
-    """Padding rows, which repeat a rightly named picture, must not count."""
+    """Padding rows must not count: three that repeat a correctly named picture, and all rows but that one."""
     right = int(oracle(logits, labels)[:, 0].argmax())
     padded = np.concatenate([logits, np.repeat(logits[right : right + 1], 3, axis=0)])
     padded_labels = np.concatenate([labels, np.repeat(labels[right], 3)])
-    mask = np.arange(len(padded)) < len(labels)
-    totals = {}
-    for role, side in context.sides.items():
-        metric = part(side).TopKAccuracy(KS)
-        metric.update(*(side.framework.tensor(array) for array in (padded, padded_labels, mask)))
-        totals[role] = np.array([*metric.correct, metric.count])
-    return _judged("padding.counts", totals, logits, labels)
+    rows = []
+    for name, mask in (("padding", np.arange(len(padded)) < len(labels)), ("mostly_padding", np.arange(len(padded)) == right)):
+        totals = {}
+        for role, side in context.sides.items():
+            metric = part(side).TopKAccuracy(KS)
+            metric.update(*(side.framework.tensor(array) for array in (padded, padded_labels, mask)))
+            totals[role] = np.array([*metric.correct, metric.count])
+        rows += _judged(f"{name}.counts", totals, padded[mask], padded_labels[mask])
+    return rows
 
 
 def _by_default(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Quantity]:

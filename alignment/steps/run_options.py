@@ -29,11 +29,14 @@ UPDATES = 2
 LOGITS = 2.0  # standard deviation of the outputs that are compared
 FEWER = 7  # classes of the file that a run begins with: the last layer is not taken from it
 FIGURES = ("top1", "top5", "loss")
+MEAN = ".running_mean"
 
 
 def wrong_options(ground: Ground) -> dict[str, str]:
     """What is wrong with each option in the port, ``""`` for nothing; those that a side refuses are left out."""
     looks: dict[str, Callable[[Ground], str]] = {"gradient checkpointing": _checkpointing}
+    if any(name.endswith(MEAN) for name in ground.weights):
+        looks["freezing by name"] = _one_frozen
     looks |= {f"views.{view}": partial(_views, view=view) for view in TTA if view != "none"}
     if not lacks_fresh(ground.context):
         looks["pretrained"] = _pretrained
@@ -78,6 +81,27 @@ def _checkpointing(ground: Ground) -> str:
 
 def _count(calls: Counter[str], name: str, *_: Any) -> None:
     calls[name] += 1
+
+
+def _one_frozen(ground: Ground) -> str:
+    """The shift of one normalisation layer is frozen by its name: it stays, and all that moves in the reference moves.
+
+    A framework may give neither gradient where only one of a layer's two parameters needs one.
+    """
+    layer = next(name for name in ground.weights if name.endswith(MEAN)).removesuffix(MEAN)
+    frozen = f"{layer}.bias"
+    moving: dict[str, set[str]] = {}
+    for role in ("reference", "port"):
+        framework = ground.context.sides[role].framework
+        config = replace(ground.short, freeze_bn=False)
+        own = {entry.canonical: entry.own for entry, _ in framework.described(start_run(ground.context, role, config, "64").model)}
+        run = start_run(ground.context, role, replace(config, param_groups=f"{own[frozen]}:frozen"), "64", ground.weights)
+        last = list(updates_of(ground.context, role, run, UPDATES))[-1].state
+        moving[role] = {name for name, array in last.items() if not np.array_equal(array, ground.weights[name])}
+    if frozen in moving["port"]:
+        return f"{frozen} moves though it is frozen by name"
+    still = [name for name in ground.weights if name in moving["reference"] - moving["port"]]
+    return f"with {frozen} frozen, {still[0]} does not move, in the reference it does" if still else ""
 
 
 def _views(ground: Ground, view: str) -> str:

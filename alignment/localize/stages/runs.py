@@ -204,11 +204,11 @@ def fresh(context: Context) -> Finding | None:
     return None
 
 
-OPTION_PLACES = {"gradient checkpointing": "recompute_blocks", "pretrained": "load_pretrained"}
+OPTION_PLACES = {"gradient checkpointing": "recompute_blocks", "freezing by name": "build_model", "pretrained": "load_pretrained"}
 
 
 def options(context: Context) -> Finding | None:
-    """Gradient checkpointing, several views in evaluation, weights to begin with."""
+    """Gradient checkpointing, a parameter frozen by its name, several views in evaluation, weights to begin with."""
     with _ground(context) as ground:
         found = run_options.wrong_options(ground)
     for name, wrong in found.items():
