@@ -352,8 +352,8 @@ def test_at_least_forty_faults_of_mindspore_are_detected_and_nearly_all_located_
     named = [fault for fault in located if fault.words]
     assert len(FAULTS) >= 40 and len(located) >= 0.95 * len(FAULTS) and len(named) >= 0.9 * len(FAULTS)
     english, chinese = ((ROOT / f"docs/three_frameworks{end}.md").read_text() for end in ("", "_zh"))
-    assert f"{len(FAULTS)} faults, all detected, {len(located)} located, {len(named)} named" in english
-    told = f"共 {len(FAULTS)} 个", f"{len(located)} 个定位", f"{len(named)} 个点名"
+    assert f"{len(FAULTS)} faults, all detected, {len(located)} located, {len(named)} diagnosed" in english
+    told = f"共 {len(FAULTS)} 个", f"{len(located)} 个定位正确", f"{len(named)} 个给出了正确诊断"
     assert all(words in chinese for words in told), told
 
 
