@@ -38,7 +38,7 @@ EQUIVALENT = "equivalent_mutants.yaml"
 FIELDS = {"file", "in", "line", "change", "number", "reason"}
 ALL_STEPS = (1, 2, 3, 4, 5, 6, 7)
 PART_STEPS = {"data": (2,), "metric": (3, 7), "loss": (4,), "train": (5, 7, 6)}  # 7: on two ranks, quicker than 6
-MODEL_STEPS = (1, 5, 7)
+MODEL_STEPS = (1, 5, 7, 6)
 OUTCOMES = {"failed": "killed", "passed": "survived", "timed out": "timed out", "refused": "stopped", "raised": "stopped"}
 SUITE_LIMIT = 1800  # seconds
 
