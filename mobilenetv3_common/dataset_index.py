@@ -196,13 +196,15 @@ def _refuse_one_class(train: DatasetIndex) -> None:
 
 
 def _refuse_gaps(train: DatasetIndex) -> None:
-    """Refuse a list or shards with classes that have no training picture; of folders an empty one is refused by its name."""
-    empty = empty_classes(train)
+    """Refuse a list or shards of numbered classes some of which have no training picture: the numbers may count from 1.
+
+    Classes that have names are known to be there, pictures or not.
+    """
+    empty = [] if train.named else empty_classes(train)
     if not empty:
         return
-    whose = "no picture of class" if train.named else "no picture with label"
+    whose, first = "no picture with label", empty[0]
     more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-    first = repr(train.classes[empty[0]]) if train.named else empty[0]
     hint, last = "count labels from 0" if empty[0] == 0 else "correct the labels", int(np.max(np.asarray(train.labels)))
     raise UserError(
         f"{train.source} has {whose} {first}{more}, and its last label is {last}: {hint}, or give --num-classes "
@@ -211,12 +213,12 @@ def _refuse_gaps(train: DatasetIndex) -> None:
 
 
 def refuse_unseen(val: DatasetIndex, may_be_empty: list[int]) -> None:
-    """Refuse validation pictures of a list or shards that lack a class; of folders an empty one is refused by its name.
+    """Refuse validation pictures of a list or shards that lack a numbered class; of folders an empty one is refused by its name.
 
     Raises:
         UserError: naming the class and the switch.
     """
-    unseen = sorted(set(empty_classes(val)) - set(may_be_empty))
+    unseen = [] if val.named else sorted(set(empty_classes(val)) - set(may_be_empty))
     if not unseen:
         return
     more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""

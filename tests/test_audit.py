@@ -247,12 +247,12 @@ def test_a_mistake_is_located_and_written_down(files, capsys):
 
 def test_other_names_and_nesting_are_paired_written_down_and_taken_back(files, capsys):
     assert audit(files, "Nested", "--input", "2x3x16x12") == 0
-    assert "paired in the order of use" in capsys.readouterr().out
+    assert "paired by order of use" in capsys.readouterr().out
     names = files / "report" / "map.yaml"
     assert yaml.safe_load(names.read_text()) == {"stem.0": "conv", "stem.1": "norm", "fc": "head"}
     names.rename(files / "map.yaml")
     assert audit(files, "Nested", "--input", "2x3x16x12", "--names", f"{files}/map.yaml") == 0
-    assert "paired in the order of use" not in capsys.readouterr().out
+    assert "paired by order of use" not in capsys.readouterr().out
     (files / "map.yaml").write_text('"stem.0": norm\n"stem.1": conv\nfc: head\n')
     assert audit(files, "Nested", "--input", "2x3x16x12", "--names", f"{files}/map.yaml") == 1, "a person's map is strict"
 

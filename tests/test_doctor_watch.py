@@ -322,7 +322,7 @@ def test_a_watched_run_trains_to_the_same_bits_and_tells_nothing(framework, tmp_
     a, b = weights(tmp_path / "plain"), weights(tmp_path / "watched")
     assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
     judged = {id: one.outcome.verdict for id, one in observer.watch.findings.items()}
-    left = {"watch.state", "watch.loss", "watch.memory", "watch.lost", "watch.scale", "watch.frozen_moves"}
+    left = {"watch.state", "watch.loss", "watch.memory", "watch.lost", "watch.scale", "watch.frozen_moves", "watch.clipped_scaled"}
     assert {id for id, verdict in judged.items() if verdict is Verdict.NOT_APPLICABLE and ".rank_" not in id} == left
     assert main(["watch", str(tmp_path / "watched")]) == 0
 

@@ -145,10 +145,10 @@ def test_a_missing_block_does_not_shift_the_others(row, whole_state, tmp_path):
 
 ORDER = {
     "activation before normalisation": (
-        [("            layers.append(nn.ReLU() if", "            layers.insert(1, nn.ReLU() if")], "features.0", "call_order"),
+        [("            layers.append(_ACTIVATIONS", "            layers.insert(1, _ACTIVATIONS")], "features.0", "call_order"),
     "squeeze-excitation behind the projection, of the old width": ([(SE + PROJECTION, PROJECTION + SE)], "features.1.block",
         "call_order"),
-    "another activation": ([("nn.ReLU() if activation", "nn.ReLU6() if activation")], "features.1.block.0.2", "activation"),
+    "another activation": ([('{"RE": nn.ReLU,', '{"RE": nn.ReLU6,')], "features.1.block.0.2", "activation"),
 }  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def test_other_names_and_other_nesting_are_noted_and_the_rest_is_judged(case, sm
     result = guarded(1, lambda: forward.run(sound, forward.cases(sound)[3:]))
     assert result.passed, result.problems
     assert any(note in line for line in sound.notes()), sound.notes()
-    wrong = source.replace("nn.ReLU() if activation", "nn.ReLU6() if activation")
+    wrong = source.replace('{"RE": nn.ReLU,', '{"RE": nn.ReLU6,')
     broken = Context(project_of(wrong, tmp_path), given_state=small_state, options={"width_mult": 0.5})
     result = guarded(1, lambda: forward.run(broken, forward.cases(broken)[3:4]))
     assert first_finding(broken, result) == ("features.1.block.0.2", "activation")

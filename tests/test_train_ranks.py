@@ -1,12 +1,16 @@
 """Training on several ranks by the real launchers: N ranks are one process with the N-fold batch."""
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,3 +157,57 @@ def test_a_paddle_rank_that_pauses_for_longer_than_gloos_30_seconds_does_not_end
     run = launch([sys.executable, *launcher, *flags])
     assert run.returncode == 0, run.stdout + "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))
     assert len(curve(tmp_path / "out")) == 4
+
+
+def begun(command, tmp_path):
+    """A launched run, its output in a file, and the process of each rank once updates are made."""
+    with open(tmp_path / "told", "w") as told:
+        launcher = subprocess.Popen(command, cwd=ROOT, stdout=told, stderr=told, env=ENVIRONMENT)
+    deadline = time.monotonic() + 150
+    while not (tmp_path / "out" / "train_log.jsonl").exists() or len(curve(tmp_path / "out")) < 2:
+        assert launcher.poll() is None and time.monotonic() < deadline, (tmp_path / "told").read_text()
+        time.sleep(0.1)
+    ranks = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(place.read_text().rsplit(")", 1)[1].split()[1]) == launcher.pid:
+                environ = (place.parent / "environ").read_bytes().split(b"\0")
+                ranks |= {int(v): int(place.parent.name) for k, _, v in (e.partition(b"=") for e in environ) if k in RANK_NAMES}
+    assert sorted(ranks) == [0, 1], ranks
+    return launcher, ranks
+
+
+RANK_NAMES = (b"PADDLE_TRAINER_ID", b"RANK")
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.parametrize("framework", ["paddle", "ref"])
+@pytest.mark.parametrize(("timeout", "pause"), [("1800", 45), ("5", 20)], ids=["waited for", "given up"])
+def test_a_rank_that_is_stopped_for_a_while_is_waited_for_or_named_with_the_setting(framework, timeout, pause, begin, tmp_path):
+    """As by a machine that pauses (SIGSTOP, SIGCONT), wherever the rank is."""
+    logs = f"{tmp_path / 'log'}"
+    launcher = {
+        "paddle": ["-m", "paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={logs}"],
+        "ref": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}"],
+    }[framework]
+    command = [sys.executable, *launcher, "tools/train.py", *QUICK, "--framework", framework, "--epochs", "30", "--lr", "1e-5"]
+    command += ["--pretrained", begin, "--output-dir", str(tmp_path / "out"), "--rank-timeout", timeout, "--resume", "auto"]
+    run, ranks = begun(command, tmp_path)
+    os.kill(ranks[1], signal.SIGSTOP)
+    time.sleep(pause)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(ranks[1], signal.SIGCONT)
+    status = run.wait(200)
+    told = (tmp_path / "told").read_text() + "".join(p.read_text() for p in (tmp_path / "log").rglob("*") if p.is_file())
+    own = [line for line in told.splitlines() if line.startswith("error: ")]
+    assert not re.search(r"tools/train\.py\", line", told), told
+    if status == 0:
+        assert timeout != "5" or framework == "paddle", "Paddle's gloo waits 30 seconds inside of a backward pass, whatever is set"
+        assert len(curve(tmp_path / "out")) == 60, told
+        return
+    assert timeout == "5" or framework == "paddle", "gloo's own 30 seconds, inside of a backward pass of Paddle's"
+    assert any("--rank-timeout" in line for line in own), told
+    if timeout == "5":
+        return
+    assert launch(command).returncode == 0 and len(curve(tmp_path / "out")) == 60, "nothing is lost"

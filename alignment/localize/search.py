@@ -150,7 +150,9 @@ def _learn(pair: Pair, key: str, phase: str) -> None:
     }  # fmt: skip
     calls = pair.port.given_inside(path, pair.calls[key], unlike) if unlike else {}
     for name, child in unlike.items():
-        if name in calls and (convention := learned(calls[name], pair.calls[child])) is not None:
+        if calls.get(name) is None:  # what was recorded elsewhere cannot be called once more
+            continue
+        if (convention := learned(calls[name], pair.calls[child])) is not None:
             before = pair.blame(child, "forward") if pair.takes(child) else None
             pair.port.conventions[name] = convention
             pair.look_again(name)

@@ -169,7 +169,6 @@ class Sequencer:
     uses: tuple[Use, Use]
     found: Sequenced = field(default_factory=Sequenced)
     _homes: dict[str, str] = field(default_factory=dict)
-    _sizes: dict[tuple, list[dict[str, int]]] = field(default_factory=dict)
 
     def paired(self) -> Sequenced:
         """The pairs and links."""
@@ -231,26 +230,10 @@ class Sequencer:
         if any(self._homes.get(path, theirs.path) not in (theirs.path, *_above(theirs.path)) for path in _above(mine.path)):
             return 0.0
         if mine.tensors == theirs.tensors:
-            return 0.0 if self._given_otherwise(mine, theirs) else 4.0 + mark
+            return 4.0 + mark
         if not (mine.leaf or theirs.leaf) or not _same_numbers(mine, theirs):
             return 0.0  # of two, one may be an attention that holds its projections itself
         return 3.0 + mark
-
-    def _given_otherwise(self, mine: Unit, theirs: Unit) -> bool:
-        """Whether two layers are given so many numbers that each is another one: maps of several sizes through alike layers.
-
-        That is said only where both sides give such layers the same sizes: a wrong stride changes those of all that follow.
-        """
-        key = tuple(mine.tensors.items())
-        if key not in self._sizes:
-            self._sizes[key] = [
-                {path: use.inputs[path].size for path, unit in kept.items() if path in use.inputs and unit.tensors == mine.tensors}
-                for kept, use in zip(self._kept, self.uses, strict=True)
-            ]
-        sizes = self._sizes[key]
-        if mine.path not in sizes[0] or theirs.path not in sizes[1] or sizes[0][mine.path] == sizes[1][theirs.path]:
-            return False
-        return Counter(sizes[0].values()) == Counter(sizes[1].values())
 
     def _homes_of(self, pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:
         """Modules of the port whose layers are, all but a few, those of one module of the reference, and of no larger one."""
