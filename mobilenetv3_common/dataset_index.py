@@ -163,12 +163,9 @@ def index_splits(
     if num_classes is None:
         _refuse_one_class(train)
         if match == "name":
-            _refuse_gaps(train)
+            _refuse_count_from_one(train)
     train = train.with_classes(num_classes or 0)
-    val = matched(index_validation(data_path, train.num_classes, match), train.classes, str(train.source), match)
-    if match == "name":
-        refuse_unseen(val, empty_classes(train))
-    return train, val
+    return train, matched(index_validation(data_path, train.num_classes, match), train.classes, str(train.source), match)
 
 
 def empty_classes(index: DatasetIndex) -> list[int]:
@@ -195,36 +192,14 @@ def _refuse_one_class(train: DatasetIndex) -> None:
         )
 
 
-def _refuse_gaps(train: DatasetIndex) -> None:
-    """Refuse a list or shards of numbered classes some of which have no training picture: the numbers may count from 1.
-
-    Classes that have names are known to be there, pictures or not.
-    """
-    empty = [] if train.named else empty_classes(train)
-    if not empty:
+def _refuse_count_from_one(train: DatasetIndex) -> None:
+    """Refuse a list or shards of numbered classes of which the first has no training picture."""
+    if train.named or 0 not in empty_classes(train):
         return
-    whose, first = "no picture with label", empty[0]
-    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-    hint, last = "count labels from 0" if empty[0] == 0 else "correct the labels", int(np.max(np.asarray(train.labels)))
+    last = int(np.max(np.asarray(train.labels)))
     raise UserError(
-        f"{train.source} has {whose} {first}{more}, and its last label is {last}: {hint}, or give --num-classes "
+        f"{train.source} has no picture with label 0, and its last label is {last}: count labels from 0, or give --num-classes "
         f"{train.num_classes} to train classes without pictures"
-    )
-
-
-def refuse_unseen(val: DatasetIndex, may_be_empty: list[int]) -> None:
-    """Refuse validation pictures of a list or shards that lack a numbered class; of folders an empty one is refused by its name.
-
-    Raises:
-        UserError: naming the class and the switch.
-    """
-    unseen = [] if val.named else sorted(set(empty_classes(val)) - set(may_be_empty))
-    if not unseen:
-        return
-    more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
-    raise UserError(
-        f"{val.source} has no picture of class {val.classes[unseen[0]]!r}{more}: add some, or give --match-classes subset to "
-        "evaluate the other classes alone"
     )
 
 

@@ -16,7 +16,6 @@ from mobilenetv3_common.dataset_index import (
     index_dataset,
     index_validation,
     matched,
-    refuse_unseen,
     training_classes,
     usable,
 )
@@ -187,10 +186,7 @@ def _index_for_weights(config: TrainConfig) -> DatasetIndex:
     if names is None:
         return usable(index_dataset(config.data_path, "val", config.num_classes)).with_classes(config.num_classes or 0)
     names += numbered(len(names), config.num_classes or 0)
-    index = matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
-    if config.match_classes == "name" and index.named:
-        refuse_unseen(index, [number for number, name in enumerate(index.classes) if name == str(number)])
-    return index
+    return matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
 
 
 def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:

@@ -31,7 +31,7 @@ from alignment.raised import shown, words_of
 SECONDS = 30.0  # for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
-LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of other arguments alone, these are no mistake
+LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # no mistake alone where axes stand otherwise
 CHAIN = 3  # calls that are missing at one place
 
 
@@ -273,6 +273,7 @@ def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             continue
         differing = [k for k, v in one.attributes.items() if k in other.attributes and not _same(v, other.attributes[k])]
         right = _arrays(pair, other)
+        certain = not (pair.orders and one.name in LAYOUT)
         for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in keys)}"
             kind = (
@@ -281,10 +282,10 @@ def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             if one.name in EFFECTS:
                 attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
                 change = functools.partial(_computed, one.name, attributes)
-                yield Proposal(kind, words, one, {one.number: change}, right, one.name not in LAYOUT)
+                yield Proposal(kind, words, one, {one.number: change}, right, certain)
             else:
                 changes: dict[int, Change] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
-                yield Proposal(kind, words, one, changes, right, one.name not in LAYOUT)
+                yield Proposal(kind, words, one, changes, right, certain)
         if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in differing)}"
             yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right)
