@@ -120,7 +120,7 @@ def test_the_same_settings_train_in_paddle_and_torch(framework, cifar, tmp_path)
     ]
     assert main(command) == 0
     assert "bn1.running_mean" in read_state(tmp_path / "run" / "latest.safetensors") or framework == "paddle"
-    assert figures(tmp_path / "run")["samples"] == 6
+    assert "top1" in (tmp_path / "run" / "train_log.jsonl").read_text()
 
 
 REFUSED = {
