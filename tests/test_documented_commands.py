@@ -250,7 +250,7 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python tools/prepare_digits\.py digits": Run((r"^digits: 1433 training and 364 validation pictures of 10 digits",)),
     r"python tools/doctor\.py data lite_data .*": Run(
-        (r"^data\.leak .* none found", r"^No problem found in lite_data by 1[345] checks")
+        (r"^data\.leak .* none found", r"^No problem found in lite_data by 1[3-6] checks")
     ),
     r"python tools/doctor\.py weights output/lite/\S+ output/lite": Run(
         (r"^weights\.never_moved .* none found", r"^No problem found"),
