@@ -328,6 +328,10 @@ EXPECTED: dict[str, Run] = {
     r"python tools/benchmark\.py loader( --repeats 7)?": Run(
         (r"^paddle cv2 .* x torchvision pil$",), instead=((r"( --repeats 7)?$", " --repeats 1 --pictures 64"),)
     ),
+    r"python tools/benchmark\.py index --pictures 1281167( --repeats 3)?": Run(
+        (r"^list file: later times, s  ", r"^class folders: a worker over an epoch, its own memory, MiB  "),
+        instead=((r"1281167.*", "25000 --repeats 1"),),
+    ),
     r"python tools/benchmark\.py train --repeats (9|15)": Run((r"^paddle engine .* x paddle bare loop$",), instead=(ONCE,)),
     r"python tools/benchmark\.py data --pictures 50000": Run(
         (r"^doctor data .* x decoding$",), instead=((r"50000", "64 --repeats 1"),)

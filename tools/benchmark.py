@@ -1,4 +1,4 @@
-"""Measure side by side in one run: python tools/benchmark.py inference | loader | train | data | align.
+"""Measure side by side in one run: python tools/benchmark.py inference | loader | index | train | data | align.
 
 inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
 int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
@@ -6,6 +6,9 @@ int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, wit
 loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, from a folder
 and from tar shards, beside torchvision's own transforms in torch's loader and, where it is installed, in webdataset's, on the
 same JPEGs with the same workers.
+
+index: listing empty files with ImageNet's names (``--pictures 1281167``), from class folders and from a list file: the first and
+the later times, and the memory that the list adds to a further process and to a loader worker over an epoch.
 
 train: an update of the engine, alone and watched by the doctor (``--watch``), beside a bare loop of forward, loss, backward and
 update on the same batches.
@@ -23,12 +26,14 @@ import functools
 import importlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +156,77 @@ def write_small(folder: Path, pictures: int, size: int) -> None:
             left, top = (int(rng.integers(0, length - side + 1)) for length in source.size)
             crops.append(source.resize((size, size), Image.Resampling.BILINEAR, (left, top, left + side, top + side)))
         Image.blend(crops[0], crops[1], 0.5).save(place / f"{number:05d}.JPEG", quality=90)
+
+
+def write_names(folder: Path, pictures: int) -> list[str]:
+    """Empty files with ImageNet's names in up to 1,000 class folders; gives the lines of a list file."""
+    classes = min(1000, pictures)
+    lines = []
+    for number in range(pictures):
+        label = number * classes // pictures
+        name = f"train/n{label:08d}/n{label:08d}_{number}.JPEG"
+        if number == 0 or label != (number - 1) * classes // pictures:
+            (folder / name).parent.mkdir(parents=True)
+        os.close(os.open(folder / name, os.O_CREAT | os.O_WRONLY))
+        lines.append(f"{name} {label}")
+    time.sleep(3)  # a folder that has just changed is listed again (mobilenetv3_common.index_cache)
+    return lines
+
+
+_index: Any = None  # what a forked worker inherits
+
+
+def memory() -> tuple[float, float]:
+    """MiB that this process has for itself, and MiB with what it shares."""
+    found = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    private, all_of = (
+        sum(int(found[name].split()[0]) for name in names) / 1024 for names in (("Private_Clean", "Private_Dirty"), ("Rss",))
+    )
+    return private, all_of
+
+
+def _epoch() -> tuple[float, float]:
+    before = memory()
+    for number in range(len(_index)):
+        _index.path(number)
+        _index.labels[number]
+    after = memory()
+    return after[0] - before[0], after[1] - before[1]
+
+
+def listed(folder: Path) -> tuple[float, float, tuple[float, float]]:
+    """Seconds of listing a split, MiB that it adds to this process, and what ``memory`` grows by in a worker over an epoch."""
+    global _index
+    from mobilenetv3_common.dataset_index import index_dataset
+
+    before, start = memory()[0], time.perf_counter()
+    _index = index_dataset(folder, "train")
+    seconds, added = time.perf_counter() - start, memory()[0] - before
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return seconds, added, pool.submit(_epoch).result()
+
+
+def index(folder: Path, pictures: int, repeats: int) -> dict[str, list[float]]:
+    """Seconds and MiB of each form of the list; every process that lists is a new one."""
+    os.environ["MOBILENETV3_CACHE"] = str(folder / "cache")
+    lines, found = write_names(folder / "data", pictures), {}
+    for form in ("class folders", "list file"):
+        if form == "list file":
+            (folder / "data" / "train_list.txt").write_text("\n".join(lines))
+        rows = []
+        for _ in range(1 + repeats):
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                rows.append(pool.submit(listed, folder / "data").result())
+        found |= {
+            f"{form}: first time, s": [rows[0][0]],
+            f"{form}: later times, s": [row[0] for row in rows[1:]],
+            f"{form}: a further process, MiB": [row[1] for row in rows[1:]],
+            f"{form}: a worker over an epoch, its own memory, MiB": [row[2][0] for row in rows[1:]],
+            f"{form}: the same with the mapped file, MiB": [row[2][1] for row in rows[1:]],
+        }
+    for name, values in found.items():
+        print(f"{name:<60}  {statistics.median(values):8.3g}  ({min(values):.3g} to {max(values):.3g})")
+    return found
 
 
 def train(framework: str, model: str, batch_size: int, size: int, repeats: int) -> dict[str, list[float]]:
@@ -378,10 +454,10 @@ def align_cases(model: str) -> dict[str, Callable[[], float]]:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=("inference", "loader", "train", "data", "align"))
+    parser.add_argument("what", choices=("inference", "loader", "index", "train", "data", "align"))
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default: 5)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="decoding processes (default: 2)")
-    parser.add_argument("--pictures", type=int, default=640, metavar="N", help="loader, data: JPEGs (default: 640)")
+    parser.add_argument("--pictures", type=int, default=640, metavar="N", help="loader, index, data: files (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--size", type=int, default=0, metavar="N", help="pixels of a side (default: train 224, data 64)")
     parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture")
@@ -409,6 +485,9 @@ def main(argv: list[str] | None = None) -> int:
             write_jpegs(Path(folder), args.pictures)
             found = side_by_side(loader_cases(Path(folder), args.pictures, args.workers, args.batch_size), args.repeats)
         print_table(found, "images/s", "torchvision pil")
+    elif args.what == "index":
+        with tempfile.TemporaryDirectory() as folder:
+            found = index(Path(folder), args.pictures, args.repeats)
     elif args.what == "data":
         with tempfile.TemporaryDirectory() as folder:
             write_small(Path(folder), args.pictures, args.size or 64)
