@@ -209,7 +209,7 @@ def listed(folder: Path) -> tuple[float, float, tuple[float, float]]:
 def index(folder: Path, pictures: int, repeats: int) -> dict[str, list[float]]:
     """Seconds and MiB of each form of the list; every process that lists is a new one."""
     os.environ["MOBILENETV3_CACHE"] = str(folder / "cache")
-    lines, found = write_names(folder / "data", pictures), {}
+    lines, found = write_names(folder / "data", pictures), dict[str, list[float]]()
     for form in ("class folders", "list file"):
         if form == "list file":
             (folder / "data" / "train_list.txt").write_text("\n".join(lines))
