@@ -217,6 +217,8 @@ class ModelSpec:
         updates: updates of each run of step 5, at most ten; fewer for networks that take long.
         variants: further options under which a sound port must not fail (``bench --false-alarms``).
         compared_options: further options of both builders under which step 1 compares structure, dropout and one forward pass.
+        compared_structures: further options under which step 1 compares the shapes of all tensors, without memory for them where
+            the framework can: models that are much too large to run.
         initialisation: whether step 1 compares the distribution of fresh weights; where None, if the project makes whole
             training runs (step 6), which begin with them.
     """
@@ -237,6 +239,7 @@ class ModelSpec:
     updates: int = 10
     variants: Sequence[Mapping[str, Any]] = ({},)
     compared_options: Sequence[Mapping[str, Any]] = ()
+    compared_structures: Sequence[Mapping[str, Any]] = ()
     initialisation: bool | None = None
 
 
@@ -454,7 +457,7 @@ def _wrong_type(project: Project) -> str:
             shape = getattr(spec, field_name)
             if not (shape is None or (isinstance(shape, tuple) and all(isinstance(n, int) and n > 0 for n in shape))):
                 return f"{field_name} of {name} must be a tuple of whole numbers, e.g. (3, 224, 224), found {shape!r}"
-        for field_name in ("variants", "compared_options"):
+        for field_name in ("variants", "compared_options", "compared_structures"):
             value = getattr(spec, field_name)
             if not isinstance(value, Sequence) or not all(isinstance(options, Mapping) for options in value):
                 return f"{field_name} of {name} must be a list of dicts, e.g. [{{'width': 0.5}}], found {value!r}"

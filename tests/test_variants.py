@@ -9,6 +9,7 @@ import pytest
 from paddle import nn
 
 import mobilenetv3_ref.models
+from alignment.localize.kinds import Kind
 from alignment.localize.stages import models
 from alignment.steps import variants
 from alignment.steps.context import Context, Weights
@@ -129,7 +130,22 @@ def test_a_wrong_variant_fails_the_step(variant, monkeypatch):
     result = StepResult(1, "forward")
     variants.judge(variant({"dilated": True}), result)
     assert [row.name for row in result.quantities if not row.passed] == ["variant.dilated=True.logits"]
-    assert result.failed and result.covers == ["dilated=True"]
+    assert result.failed and result.covers == ["dilated=True", "width_mult=8.0 (shapes)"]
+
+
+def one_channel_more(table, *options):
+    """The same at every width that is run, since widths are rounded to multiples of 8."""
+    return Own.block_configs([(row[0], row[1] + (row[1] == 88), *row[2:]) for row in table], *options)
+
+
+def test_a_width_that_rounding_hides_is_seen_in_a_model_too_large_to_run(context, monkeypatch):
+    monkeypatch.setattr(mobilenetv3, "block_configs", one_channel_more)
+    broken, result = context(), StepResult(1, "forward")
+    variants.judge(broken, result)
+    assert [row.name for row in result.quantities if not row.passed] == ["variant.width_mult=8.0.structure"]
+    found = models.with_other_options(broken)
+    assert found.location.startswith("features.3.block.") and found.kind == Kind.WIDTH, found.line()
+    assert found.hint.startswith("width_mult=8.0: 712 output channels, expected 704"), found.line()
 
 
 def test_all_variants_of_a_sound_port_pass(context):
@@ -138,7 +154,7 @@ def test_all_variants_of_a_sound_port_pass(context):
     failed = [f"{row.name}: {row.reason}" for row in result.quantities if not row.passed]
     assert result.passed, failed
     assert result.covers == ["width_mult=0.35", "width_mult=0.5", "width_mult=0.75", "width_mult=1.25", "reduced_tail=True",
-        "dilated=True", "num_classes=10", "dropout=0.5"]  # fmt: skip
+        "dilated=True", "num_classes=10", "dropout=0.5", "width_mult=8.0 (shapes)"]  # fmt: skip
     names = [row.name for row in result.quantities]
     assert names[:3] == ["variant.width_mult=0.35." + rest for rest in ("structure", "dropout.classifier.2", "logits")]
     exact = [row.float64_diff for row in result.quantities if row.name.endswith("logits")]

@@ -159,6 +159,10 @@ class Framework(abc.ABC):
         """A model is built inside the block as the first one of its process: names that it gives its parameters are free."""
         return contextlib.nullcontext()
 
+    def unfilled(self) -> contextlib.AbstractContextManager[Any]:
+        """A model is built inside the block without memory for its parameters, where the framework can: for names and shapes."""
+        return contextlib.nullcontext()
+
     def repaired(self, error: Exception) -> bool:
         """Whether an import that raised is worth another try: the framework has just mended what was wrong beside it."""
         return False

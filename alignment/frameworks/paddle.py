@@ -117,6 +117,9 @@ class Paddle(Taped):
         finally:
             unique_name.dygraph_parameter_name_checker = before
 
+    def unfilled(self) -> contextlib.AbstractContextManager[Any]:
+        return paddle.LazyGuard()
+
     def tensor(self, array: np.ndarray) -> paddle.Tensor:
         return paddle.to_tensor(np.asarray(array), dtype="bfloat16" if is_bfloat16(array) else None)
 

@@ -92,6 +92,9 @@ class Torch(Taped):
     def seed(self, number: int) -> None:
         torch.manual_seed(number)
 
+    def unfilled(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.device("meta")
+
     def launch(self, processes: int, logs: Path) -> list[str]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         return [*command, f"--log-dir={logs}", "--redirects=3"]

@@ -168,9 +168,10 @@ class Context:
         for path in named:
             if path not in known:
                 raise UserError(f"{title} has no module {path!r}: last_layer and blocks name modules of the reference")
-        for options in self.spec.compared_options:
-            if refusal := self.refusal(options):
-                raise UserError(f"{title} does not take compared_options {dict(options)}: {refusal}")
+        for field_name in ("compared_options", "compared_structures"):
+            for options in getattr(self.spec, field_name):
+                if refusal := self.refusal(options):
+                    raise UserError(f"{title} does not take {field_name} {dict(options)}: {refusal}")
         for small in (True, False):
             inputs = self.fake_inputs(2, small)
             arrays = leaves(inputs, np.ndarray)

@@ -42,6 +42,49 @@ def judge(context: Context, result: StepResult) -> None:
         result.quantities += rows
         if any(row.float64_diff is not None for row in rows):
             result.cover(title(options))
+    for options in context.spec.compared_structures:
+        result.quantities.append(structure_of(context, options))
+        result.cover(f"{title(options)} (shapes)")
+
+
+def unfilled(context: Context, role: str, options: Options) -> Module:
+    """A model with other options, built for its names and shapes: its parameters may have no values.
+
+    Raises:
+        Exception: whatever the builder raises.
+    """
+    assert context.matched  # which builds models that have values
+    with context.sides[role].framework.unfilled():
+        return context.fresh(role, {**context.options, **options})
+
+
+def structure_of(context: Context, options: Options) -> Quantity:
+    """``variant.NAME=VALUE.structure``: whether both models have the same tensors.
+
+    Raises:
+        UserError: the reference has no such variant.
+    """
+
+    def shapes(role: str) -> dict[str, tuple[int, ...]]:
+        described = context.sides[role].framework.described(unfilled(context, role, options))
+        return {entry.canonical: tuple(entry.shape) for entry, _ in described}
+
+    try:
+        theirs = shapes("reference")
+    except Exception as error:
+        named = f"{context.project.name}: the reference of {context.model} with {title(options)}"
+        raise UserError(f"{named} cannot be built: {type(error).__name__}: {error}") from error
+    row = Quantity(f"variant.{title(options)}.structure", [len(theirs)])
+    try:
+        ours = shapes("port")
+    except Exception as error:  # whatever the port raises
+        return row.fail(f"{type(error).__name__}: {error}")
+    apart = [name for name in [*theirs, *(ours.keys() - theirs)] if ours.get(name) != theirs.get(name)]
+    if not apart:
+        return row
+    first, found, expected = apart[0], ours.get(apart[0]), theirs.get(apart[0])
+    words = f"shape {found}, expected {expected}" if found and expected else "is missing" if expected else "is not the reference's"
+    return row.fail(f"{first}: {words}; {len(apart)} tensor(s) differ")
 
 
 def of(context: Context, options: Options) -> tuple[Context, Module]:

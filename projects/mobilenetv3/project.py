@@ -100,6 +100,7 @@ def spec(model: str) -> ModelSpec:
             {"num_classes": 10},
             {"dropout": 0.5},
         ],
+        compared_structures=[{"width_mult": 8.0}],  # widths are rounded to multiples of 8: here no two numbers become one
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -154,6 +155,22 @@ def with_other_options(context: Context) -> Finding | None:
         other, _ = variants.of(context, options)
         found = next((f for look in (built, in_evaluation, dropout) if (f := look(other)) is not None), None)
         found = found or Finding("forward", failed[0].name, measured=failed[0].reason)
+        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
+        return found
+    return _in_structure_alone(context)
+
+
+def _in_structure_alone(context: Context) -> Finding | None:
+    """The first of the variants that are not run whose tensors differ."""
+    for options in context.spec.compared_structures:
+        row = variants.structure_of(context, options)
+        if row.passed:
+            continue
+        found = None
+        with contextlib.suppress(Exception):  # what the port raises, the row says
+            port, reference = (variants.unfilled(context, role, options) for role in ("port", "reference"))
+            found = structure_finding(port, reference, context.matched.matching, context.frameworks, list, context.spec.last_layer)
+        found = found or Finding("structure", row.name, measured=row.reason)
         found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
         return found
     return None
