@@ -24,7 +24,7 @@ from tests.breaking import faults_of
 from tests.conftest import ROOT
 
 FILE = ROOT / "projects" / "mobilenetv3" / "project.py"
-QUICK = ("one_tensor_not_reduced", "variance_of_each_rank", "same_dropout_on_every_rank")
+QUICK = ("one_tensor_not_reduced", "variance_of_each_rank", "same_dropout_on_every_rank", "counts_not_reduced")
 BROKEN = ("rank_1_hangs", "rank_1_raises")
 
 

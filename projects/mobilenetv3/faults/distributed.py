@@ -395,6 +395,15 @@ def evaluation_not_merged(stack, project):
     return project.with_port("train", evaluate_run=evaluate)
 
 
+@fault("ranks", 7, "TopKAccuracy.all_reduce on every rank", Kind.RANKS_NOT_MERGED)
+def counts_not_reduced(stack, project):
+    class KeepsItsOwn(TopKAccuracy):
+        def all_reduce(self):
+            pass
+
+    return project.with_port("metric", TopKAccuracy=KeepsItsOwn)
+
+
 # --- real ranks that do not get to the end ---------------------------------------------------------------------------------
 
 
