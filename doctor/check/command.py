@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.report.drawing import Series, chart, escape, table
+from doctor import items
 from doctor.check import checks
 from doctor.check.bundle import write_bundle
 from doctor.check.subject import RunSubject, observe
@@ -60,7 +61,9 @@ def run(flags: argparse.Namespace) -> Examination:
         subject = observe(framework, config, ranks)
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
+    states = items.states(findings)
     facts = {
+        "items": items.as_json(states),
         "tensors": _tensors(subject),
         "losses_of_one_batch": subject.losses,
         "learning_rates": subject.rates[:10_000],
@@ -70,7 +73,8 @@ def run(flags: argparse.Namespace) -> Examination:
             for default, count in subject.defaults
         ],
     }  # fmt: skip
-    examination = Examination("check", named, findings, facts, _sections(subject))
+    sections = [*_sections(subject), Section("Items of the checklists", items.as_table(states))]
+    examination = Examination("check", named, findings, facts, sections)
     if not flags.bundle:
         return examination
 
