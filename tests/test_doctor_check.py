@@ -463,7 +463,7 @@ def test_the_bundle_repeats_what_was_found(tmp_path, capsys, few):
 
 
 def test_every_check_says_something_of_itself():
-    assert len(checks_of(checks)) == 21
+    assert len(checks_of(checks)) == 22
     for one in checks_of(checks):
         assert one.items and one.measures and one.fix and one.id.startswith("check.")
 

@@ -14,6 +14,7 @@ import numpy as np
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
 from doctor.check.defaults import Default, relied_on
+from doctor.check.initialisation import Initialisation, compare_initialisation
 from doctor.frameworks import probe_of
 from doctor.frameworks.base import Treated
 from mobilenetv3_common.class_weights import class_weights
@@ -55,6 +56,7 @@ class RunSubject:
         rates: learning rate of each unit of the schedule over the whole run.
         treated: what the optimizer does with each parameter that it holds, by name.
         unlike: starting weights, and the first batch, that a second start with the same seed makes otherwise.
+        initialisation: the run's fresh weights against the reference's.
     """
 
     config: TrainConfig
@@ -78,6 +80,7 @@ class RunSubject:
     rates: list[float] = field(default_factory=list)
     treated: dict[str, Treated] = field(default_factory=dict)
     unlike: list[str] = field(default_factory=list)
+    initialisation: Initialisation = field(default_factory=Initialisation)
 
     @property
     def num_classes(self) -> int:
@@ -163,6 +166,7 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
     subject.unmeant = [name for name in parameters if name not in subject.trainable and not _meant_frozen(subject, name)]
     _start_again(subject, ranks, builder)
+    subject.initialisation = compare_initialisation(framework, config, subject.num_classes, subject.before, builder)
     if not _labels_fit(subject):
         return subject  # a loss would be of nothing
     _evaluate(subject)

@@ -14,6 +14,7 @@ DEEPCHECKER = "Ben Braiek and Khomh, TheDeepChecker (2022)"
 HUMBATOVA = "Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems, ICSE 2020"
 TORCH_FAQ = "PyTorch documentation: frequently asked questions, reproducibility, autograd"
 TORCH_LOSS = "PyTorch documentation: NLLLoss, MSELoss, BCEWithLogitsLoss"
+TORCH_INIT = "PyTorch documentation: torch.nn.init"
 TORCH_AMP = "PyTorch documentation: automatic mixed precision examples"
 TORCH_DDP = "PyTorch documentation: distributed data parallel, data loading"
 TIMM = "timm documentation: ModelEmaV2, decay and length of training"
@@ -127,6 +128,9 @@ MISTAKES = (
         ("frozen_by_mistake", "a layer is frozen and nothing says so", SEED + "002 cg.02", "check.gradients"),
         ("unseeded", "weights come from a generator that no seed sets", TORCH_FAQ, "check.same_seed"),
         ("zero_weights", "a layer begins with zeros", DEEPCHECKER, "check.initial_weights"),
+        ("stock_initialisation", "layers begin as the framework makes them", SEED + "002 wi.01", "check.initialisation"),
+        ("fan_in", "convolutions are drawn by fan_in for fan_out", TORCH_INIT, "check.initialisation"),
+        ("wide_linear", "a linear layer is drawn ten times as wide", DEEPCHECKER, "check.initialisation"),
         ("not_loaded", "pretrained weights are not loaded", SEED + "002 wi.02", "check.pretrained"),
     ]),
     *_of("check", "data", [
