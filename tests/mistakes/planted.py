@@ -141,6 +141,7 @@ MISTAKES = (
         ("label_from_one", "labels begin at 1", SEED + "002 ds.02", "check.labels"),
         ("repeating", "augmentation repeats in each epoch", TORCH_DDP, "check.augmentation"),
         ("same_order", "every epoch has the same order", TORCH_DDP, "check.order"),
+        ("workers_alike", "loader workers have copies of one generator", TORCH_FAQ, "check.workers"),
     ]),
     *_of("check", "configuration", [
         ("too_long_a_schedule", "the schedule outlasts the run", SEED + "004 lr", "check.schedule"),
@@ -149,7 +150,8 @@ MISTAKES = (
         ("half_never_seen", "the last batch is left out, with half of an epoch", TORCH_DDP, "check.unseen"),
         ("never_lowered", "the steps of the schedule lie behind the run's end", SEED + "004 lr", "check.schedule"),
         ("momentum_of_the_other", "momentum of normalisation from the other framework", SEED + "001 module 1", "check.statistics"),
-        ("tiny_rate", "a rate at which nothing is learnt", DEEPCHECKER, "check.overfit"),
+        ("tiny_rate", "a rate at which nothing is learnt", DEEPCHECKER, "check.learning_rate"),
+        ("huge_rate", "a rate at which the run diverges", SEED + "002 hp.01", "check.learning_rate"),
     ]),
     *_of("data", "data", [
         ("not_a_picture", "a page of HTML for a picture", SEED + "002 ds.01", "data.unreadable"),

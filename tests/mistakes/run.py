@@ -21,6 +21,7 @@ from tests import test_doctor_check as on_check
 from tests import test_doctor_data as on_data
 from tests import test_doctor_initialisation as on_initialisation
 from tests import test_doctor_watch as on_watch
+from tests import test_doctor_workers as on_workers
 from tests.conftest import LITE_DATA
 from tests.mistakes.planted import MISTAKES, Mistake
 from tests.watched import loop
@@ -145,6 +146,8 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         "not_loaded": not_loaded,
         "same_order": same_order,
         "tiny_rate": lambda: problems(framework, lr=1e-9),
+        "huge_rate": lambda: problems(framework, lr=1e3),
+        "workers_alike": lambda: problems(framework, changes=on_workers.brightening(on_workers.own, fixed=True), workers=2),
     }
 
 
