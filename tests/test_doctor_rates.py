@@ -65,6 +65,11 @@ def test_a_rate_far_outside_is_found(few, framework, rate, said):  # noqa: F811
     assert told.verdict is Verdict.FOUND and said in told.measured and told.where == ("learning rate",)
 
 
+def test_a_rate_far_too_high_is_found_even_where_the_batch_is_learnt_by_heart():
+    found = problems("ref", lr=1e3)
+    assert "check.learning_rate" in found and "check.overfit" not in found
+
+
 def test_a_rate_at_which_the_batch_is_learnt_is_no_problem():
     told = outcomes("ref")["check.learning_rate"]
     assert told.verdict is Verdict.NONE and told.measured.startswith("0.002; the loss begins to fall at ")

@@ -68,9 +68,7 @@ def learning_rate(subject: RunSubject) -> Outcome:
     if made.begins is None or made.best is None:
         return not_applicable("the loss of the first batch falls at no rate, which other checks explain")
     said = f"{base:.3g}; the loss begins to fall at {made.begins:.2g} and is least at {made.best:.2g}"
-    if subject.learnt:
-        return nothing(said)  # whatever a few updates at other rates show
-    if base * TOO_LOW < made.begins:
+    if base * TOO_LOW < made.begins and not subject.learnt:
         return found(f"{said}: the rate is {made.begins / base:.0f} times too low to begin", ["learning rate"])
     if base > made.best * TOO_HIGH:
         return found(f"{said}: the rate is {base / made.best:.0f} times the best one", ["learning rate"])
