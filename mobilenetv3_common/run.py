@@ -16,6 +16,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
+from mobilenetv3_common.rank_data import refuse_unlike_ranks
 from mobilenetv3_common.resuming import (
     refuse_damaged,
     refuse_impossible_place,
@@ -141,9 +142,10 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
         builder: makes the network for a number of classes; that of ``config.model`` where None.
 
     Raises:
-        UserError: the data, the weights or the checkpoint cannot be used.
+        UserError: the data, the weights or the checkpoint cannot be used, or the ranks list different pictures.
     """
     train_index, val_index = index_splits(config.data_path, config.num_classes, config.match_classes)
+    refuse_unlike_ranks(train_index, val_index, ranks)
     if config.pretrained and not config.reset_classifier:
         refuse_other_classes(config.pretrained, train_index, config.match_classes)
     plan = training_plan(config, len(train_index), ranks)

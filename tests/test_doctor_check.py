@@ -70,7 +70,7 @@ def test_a_sound_recipe_has_no_problem(framework):
     told = outcomes(framework)
     assert [id for id, outcome in told.items() if outcome.verdict is Verdict.FOUND] == []
     not_asked = {id for id, outcome in told.items() if outcome.verdict is Verdict.NOT_APPLICABLE}
-    assert not_asked == {"check.pretrained", "check.average", "check.clipping"}
+    assert not_asked == {"check.pretrained", "check.average", "check.clipping", "check.workers"}
 
 
 @pytest.mark.slow
@@ -436,7 +436,7 @@ def test_the_command_examines_a_recipe_and_writes_nothing_of_a_run(tmp_path, mon
     assert main(["check", *flags, "--framework", "ref", "--html", "check.html"]) == 0
     assert "No problem found in mobilenet_v3_small (ref)" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["check.html"]
-    assert (tmp_path / "check.html").read_text().count("<svg") == 2
+    assert (tmp_path / "check.html").read_text().count("<svg") == 3
 
 
 def test_the_bundle_repeats_what_was_found(tmp_path, capsys, few):
@@ -463,7 +463,7 @@ def test_the_bundle_repeats_what_was_found(tmp_path, capsys, few):
 
 
 def test_every_check_says_something_of_itself():
-    assert len(checks_of(checks)) == 21
+    assert len(checks_of(checks)) == 24
     for one in checks_of(checks):
         assert one.items and one.measures and one.fix and one.id.startswith("check.")
 

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from doctor.findings import Check, Finding, Verdict, found, not_applicable, nothing
+from doctor.items import ELSEWHERE, ITEMS, NOWHERE, as_json, as_table, checks_of_items, every_check, states
 from tests import failing_runs
-from tests.checklist import checks_of_items, every_check
 from tests.conftest import ROOT
 
 HEADINGS = (
@@ -67,8 +68,59 @@ def test_the_table_of_items_lists_every_items_checks_or_why_there_is_none(page):
     listed = {item: re.findall(r"\[([\w.]+)\]\(checks/", cell) for item, _, cell in rows}
     assert {item: checks for item, checks in listed.items() if checks} == checks_of_items()
     assert len(rows) == len(listed) == 60
+    assert [item for item, *_ in rows] == [item.id for item in ITEMS]
     for item, _, cell in rows:
         assert listed[item] or len(cell) > 10, item
+
+
+def test_the_english_table_says_what_the_code_says():
+    text = (ROOT / "docs" / "doctor_items.md").read_text(encoding="utf-8")
+    decided, lines = checks_of_items(), []
+    for item in ITEMS:
+        if f"## {item.group}" not in lines:
+            lines.append(f"## {item.group}")
+        links = ", ".join(f"[{id}](checks/{id}.md)" for id in decided.get(item.id, []))
+        lines.append(f"| {item.id} | {item.what} | {'; '.join(part for part in (links, item.note) if part)} |")
+    plain = text.replace("[docs/distributed.md](distributed.md)", "docs/distributed.md")
+    assert [line for line in plain.splitlines() if line.startswith(("## ", "| 00"))] == lines
+
+
+# --- what became of each item ---------------------------------------------------------------------------------------------------
+
+
+def finding(id, outcome):
+    return Finding(CHECKS[id], outcome)
+
+
+def test_every_item_is_told_with_the_verdict_of_its_checks_or_where_it_is_decided_or_why_not():
+    made = {one.item.id: one for one in states([
+        finding("check.labels", nothing("8 labels")),
+        finding("check.gradients", found("2 parameters get none", ["a", "b"])),
+        finding("check.moved", nothing("all move")),
+        finding("check.pretrained", not_applicable("fresh weights")),
+    ])}  # fmt: skip
+    assert list(made) == [item.id for item in ITEMS] and len(made) == 60
+    assert made["002 ds.02"].verdict == Verdict.NONE.value and made["002 ds.02"].checks == {"check.labels": "none found"}
+    assert "data.contradictory" in made["002 ds.02"].elsewhere["data"]
+    assert made["002 cg.02"].verdict == Verdict.FOUND.value, "one problem outweighs what the other check says"
+    assert made["002 wi.02"].verdict == Verdict.NOT_APPLICABLE.value
+    assert made["002 mp.02"].verdict == ELSEWHERE and made["002 mp.02"].elsewhere == {"watch": ["watch.scale"]}
+    assert made["002 cg.01"].verdict == NOWHERE and not made["002 cg.01"].elsewhere
+    for one in made.values():
+        assert one.checks or one.elsewhere or len(one.item.note) > 10, one.item.id
+    told = as_json(list(made.values()))
+    assert told[1]["checks"] == {"check.labels": "none found"} and set(told[0]) == {
+        "item", "what", "verdict", "checks", "elsewhere", "note",
+    }  # fmt: skip
+    shown = as_table(list(made.values()))
+    assert shown.count("<tr>") == 61 and "check.gradients: problem found; check.moved: none found; by doctor.py watch: " in shown
+
+
+def test_an_item_that_no_list_has_would_be_noticed():
+    """A check cannot decide an item that is not in the list of items."""
+    known = {item.id for item in ITEMS}
+    assert set(checks_of_items()) <= known
+    assert "002 ds.9" not in known and isinstance(every_check()[0], Check)
 
 
 def test_the_doctors_page_links_every_check():

@@ -64,7 +64,7 @@ def write_bundle(
     meant = {one.check.id for one in examination.problems}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        config, held = _start(subject.config, folder), []
+        config, held = _start(replace(subject.config, workers=subject.workers), folder), []
         for count in BATCHES:
             held = _pictures(subject, count, folder / "data")
             seen = again(replace(config, data_path=str(folder / "data"), **_inside(config, folder)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.report.drawing import Series, chart, escape, table
+from doctor import items
 from doctor.check import checks
 from doctor.check.bundle import write_bundle
 from doctor.check.subject import RunSubject, observe
@@ -22,6 +23,7 @@ from mobilenetv3_common.checkpoint import CONFIG, OTHER_CONFIG
 from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import is_statistic
 
@@ -60,17 +62,21 @@ def run(flags: argparse.Namespace) -> Examination:
         subject = observe(framework, config, ranks)
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
+    states = items.states(findings)
     facts = {
+        "items": items.as_json(states),
         "tensors": _tensors(subject),
         "losses_of_one_batch": subject.losses,
         "learning_rates": subject.rates[:10_000],
+        "learning_rate_range": _range(subject),
         "defaults": [
             {"in_use": count, **dict(zip(("setting", "default", "elsewhere"), default.seen_from(subject.engine.name), strict=True)),
              "do": default.do}
             for default, count in subject.defaults
         ],
     }  # fmt: skip
-    examination = Examination("check", named, findings, facts, _sections(subject))
+    sections = [*_sections(subject), Section("Items of the checklists", items.as_table(states))]
+    examination = Examination("check", named, findings, facts, sections)
     if not flags.bundle:
         return examination
 
@@ -98,15 +104,22 @@ def config_of_run(folder: str, config: str | None) -> str:
 
 def _tensors(subject: RunSubject) -> list[dict[str, Any]]:
     """Every parameter, with what the optimizer does to it."""
-    config = subject.config
-    base = config.optimizer_config(config.batch_size * subject.run.ranks.world_size * config.accumulate).lr
-    found = []
+    base, found = subject.base_rate, []
     for name, array in subject.before.items():
         if not is_statistic(name):
             treated = subject.treated.get(name)
             told = {"lr": base * treated.factor, "weight_decay": treated.decay} if treated else {"lr": None, "weight_decay": None}
             found.append({"name": name, "shape": list(array.shape), "frozen": name not in subject.trainable, **told})
     return found
+
+
+def _range(subject: RunSubject) -> dict[str, Any] | None:
+    """The learning-rate range test, where it was made."""
+    made = subject.rate_range
+    if made is None:
+        return None
+    rates, losses = made.test.rates.tolist(), made.test.losses.tolist()
+    return {"base": subject.base_rate, "begins": made.begins, "best": made.best, "rates": rates, "losses": losses}
 
 
 def _treatment(subject: RunSubject) -> Section:
@@ -124,6 +137,13 @@ def _treatment(subject: RunSubject) -> Section:
     return Section("Parameters", said)
 
 
+def _drawn_range(test: RangeTest) -> str:
+    kept = len(test.losses) - test.diverged  # the last loss of a run that diverged leaves no room for the others
+    places = [f"{rate:.2g}" for rate in test.rates[:kept]]
+    losses = Series("loss", list(test.losses[:kept]))
+    return chart("Loss of one batch while the learning rate grows", places, [losses], False, "learning rate")
+
+
 def _sections(subject: RunSubject) -> list[Section]:
     step = max(1, len(subject.rates) // 2000)
     rates = subject.rates[::step]
@@ -133,6 +153,8 @@ def _sections(subject: RunSubject) -> list[Section]:
     if subject.losses:
         places = [str(n + 1) for n in range(len(subject.losses))]
         drawn += chart("Loss of one batch, learnt by heart", places, [Series("loss", list(subject.losses))], False, "update")
+    if subject.rate_range is not None and len(subject.rate_range.test.losses) > 1:
+        drawn += _drawn_range(subject.rate_range.test)
     rows = [
         [f"<td>{escape(text)}</td>" for text in (*default.seen_from(subject.engine.name), default.do)]
         for default, _ in subject.defaults

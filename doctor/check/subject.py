@@ -14,10 +14,13 @@ import numpy as np
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework as Engine
 from doctor.check.defaults import Default, relied_on
+from doctor.check.initialisation import Initialisation, compare_initialisation
+from doctor.check.rates import DIVERGED, RateRange, find_range
 from doctor.frameworks import probe_of
 from doctor.frameworks.base import Treated
 from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.framework import Builder, Framework
+from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.param_groups import parse_rules, rule_of
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
@@ -36,10 +39,11 @@ class RunSubject:
     """What was observed. The checks read it and compute nothing with the model.
 
     Attributes:
-        config: of the run.
+        config: of the run, whose data is loaded in this process.
         framework: what computes.
         run: as it was put together; its weights have moved since.
         engine: the same framework as the alignment engine sees it.
+        workers: processes that are to load the run's data.
         images, labels: the first batch, as the loader gave it.
         logits: of the first forward pass, float64 (N, classes), in training mode.
         losses: of each update on that batch, by the run's own criterion.
@@ -53,14 +57,17 @@ class RunSubject:
         wrong_modes: modules in the wrong mode, with what they were to do.
         apart: relative difference of a picture's output in evaluation, alone and in its batch.
         rates: learning rate of each unit of the schedule over the whole run.
+        rate_range: the learning rates at which the loss of the first batch falls; None where that was not asked.
         treated: what the optimizer does with each parameter that it holds, by name.
         unlike: starting weights, and the first batch, that a second start with the same seed makes otherwise.
+        initialisation: the run's fresh weights against the reference's.
     """
 
     config: TrainConfig
     framework: Framework
     run: Run
     engine: Engine
+    workers: int = 0
     images: np.ndarray = field(default_factory=lambda: np.zeros(0))
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0))
     logits: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -76,8 +83,16 @@ class RunSubject:
     wrong_modes: list[str] = field(default_factory=list)
     apart: float = 0.0
     rates: list[float] = field(default_factory=list)
+    rate_range: RateRange | None = None
     treated: dict[str, Treated] = field(default_factory=dict)
     unlike: list[str] = field(default_factory=list)
+    initialisation: Initialisation = field(default_factory=Initialisation)
+
+    @property
+    def base_rate(self) -> float:
+        """The configured learning rate, of the whole batch of an update."""
+        config = self.config
+        return config.optimizer_config(config.batch_size * self.run.ranks.world_size * config.accumulate).lr
 
     @property
     def num_classes(self) -> int:
@@ -150,9 +165,9 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     Raises:
         UserError: the data or the weights cannot be used.
     """
-    config = replace(config, resume=None, workers=0)
+    workers, config = config.workers, replace(config, resume=None, workers=0)
     run = build_run(framework, config, ranks, builder)
-    subject = RunSubject(config, framework, run, framework_of(run.model))
+    subject = RunSubject(config, framework, run, framework_of(run.model), workers)
     subject.rates = _rates(subject)
     batches = micro_batches(run)
     gathered = [next(batches)[0] for _ in range(config.accumulate)]
@@ -163,12 +178,15 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
     subject.unmeant = [name for name in parameters if name not in subject.trainable and not _meant_frozen(subject, name)]
     _start_again(subject, ranks, builder)
+    subject.initialisation = compare_initialisation(framework, config, subject.num_classes, subject.before, builder)
     if not _labels_fit(subject):
         return subject  # a loss would be of nothing
     _evaluate(subject)
     _update(subject, gathered)
     if subject.silent and np.isfinite(subject.losses[-1]):
         _look_again(subject)
+    if config.teacher is None and config.amp_level == "O0" and subject.base_rate > 0:
+        subject.rate_range = find_range(subject.base_rate, subject.floor, lambda rates: _sweep(subject, gathered, rates))
     return subject
 
 
@@ -260,6 +278,32 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
             subject.after = engine.state(run.model)
         if not np.isfinite(subject.losses[-1]):
             break
+
+
+def _sweep(subject: RunSubject, gathered: list[Any], rates: np.ndarray) -> RangeTest:
+    """An update on one batch at each rate, from the starting weights, which the model has again afterwards."""
+    config, run, framework = subject.config, subject.run, subject.framework
+    subject.engine.load(run.model, subject.before)
+    subject.engine.clear_gradients(run.model)
+    settings = replace(config.optimizer_config(run.global_batch * config.accumulate), lr=float(rates[0]))
+    optimizer = framework.build_optimizer(run.model, settings)
+    schedule = framework.follow_rates(optimizer, rates)
+    run.precision.prepare(run.model, optimizer)
+    run.train_mode()
+    losses: list[float] = []
+    for _ in rates:
+        loss = _backward(subject, gathered)
+        if not np.isfinite(loss):
+            break
+        losses.append(loss)
+        if loss > DIVERGED * min(losses):
+            break
+        framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
+        schedule.step()
+    subject.engine.clear_gradients(run.model)
+    subject.engine.load(run.model, subject.before)
+    done = len(losses)
+    return RangeTest(rates[:done], np.array(losses), np.zeros(done), losses != [] and done < len(rates))
 
 
 def _backward(subject: RunSubject, batches: list[Any], watch: Callable[[Any, Any], None] = lambda logits, labels: None) -> float:

@@ -14,6 +14,7 @@ DEEPCHECKER = "Ben Braiek and Khomh, TheDeepChecker (2022)"
 HUMBATOVA = "Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems, ICSE 2020"
 TORCH_FAQ = "PyTorch documentation: frequently asked questions, reproducibility, autograd"
 TORCH_LOSS = "PyTorch documentation: NLLLoss, MSELoss, BCEWithLogitsLoss"
+TORCH_INIT = "PyTorch documentation: torch.nn.init"
 TORCH_AMP = "PyTorch documentation: automatic mixed precision examples"
 TORCH_DDP = "PyTorch documentation: distributed data parallel, data loading"
 TIMM = "timm documentation: ModelEmaV2, decay and length of training"
@@ -127,6 +128,9 @@ MISTAKES = (
         ("frozen_by_mistake", "a layer is frozen and nothing says so", SEED + "002 cg.02", "check.gradients"),
         ("unseeded", "weights come from a generator that no seed sets", TORCH_FAQ, "check.same_seed"),
         ("zero_weights", "a layer begins with zeros", DEEPCHECKER, "check.initial_weights"),
+        ("stock_initialisation", "layers begin as the framework makes them", SEED + "002 wi.01", "check.initialisation"),
+        ("fan_in", "convolutions are drawn by fan_in for fan_out", TORCH_INIT, "check.initialisation"),
+        ("wide_linear", "a linear layer is drawn ten times as wide", DEEPCHECKER, "check.initialisation"),
         ("not_loaded", "pretrained weights are not loaded", SEED + "002 wi.02", "check.pretrained"),
     ]),
     *_of("check", "data", [
@@ -137,6 +141,7 @@ MISTAKES = (
         ("label_from_one", "labels begin at 1", SEED + "002 ds.02", "check.labels"),
         ("repeating", "augmentation repeats in each epoch", TORCH_DDP, "check.augmentation"),
         ("same_order", "every epoch has the same order", TORCH_DDP, "check.order"),
+        ("workers_alike", "loader workers have copies of one generator", TORCH_FAQ, "check.workers"),
     ]),
     *_of("check", "configuration", [
         ("too_long_a_schedule", "the schedule outlasts the run", SEED + "004 lr", "check.schedule"),
@@ -145,7 +150,8 @@ MISTAKES = (
         ("half_never_seen", "the last batch is left out, with half of an epoch", TORCH_DDP, "check.unseen"),
         ("never_lowered", "the steps of the schedule lie behind the run's end", SEED + "004 lr", "check.schedule"),
         ("momentum_of_the_other", "momentum of normalisation from the other framework", SEED + "001 module 1", "check.statistics"),
-        ("tiny_rate", "a rate at which nothing is learnt", DEEPCHECKER, "check.overfit"),
+        ("tiny_rate", "a rate at which nothing is learnt", DEEPCHECKER, "check.learning_rate"),
+        ("huge_rate", "a rate at which the run diverges", SEED + "002 hp.01", "check.learning_rate"),
     ]),
     *_of("data", "data", [
         ("not_a_picture", "a page of HTML for a picture", SEED + "002 ds.01", "data.unreadable"),

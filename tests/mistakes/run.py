@@ -19,7 +19,9 @@ import numpy as np
 
 from tests import test_doctor_check as on_check
 from tests import test_doctor_data as on_data
+from tests import test_doctor_initialisation as on_initialisation
 from tests import test_doctor_watch as on_watch
+from tests import test_doctor_workers as on_workers
 from tests.conftest import LITE_DATA
 from tests.mistakes.planted import MISTAKES, Mistake
 from tests.watched import loop
@@ -138,9 +140,14 @@ def _checks(framework: str) -> dict[str, Callable[[], dict]]:
         **{name: lambda given=plan: problems(framework, **given) for name, (plan, *_) in on_check.PLANS.items()},
         "unseeded": lambda: problems(framework, on_check.unseeded(framework)),
         "unused_layer": lambda: problems(framework, changed(unused)),
+        "stock_initialisation": lambda: problems(framework, on_initialisation.stock(framework)),
+        "fan_in": lambda: problems(framework, on_initialisation.broken(framework, "fan_in for fan_out")),
+        "wide_linear": lambda: problems(framework, on_initialisation.broken(framework, "a wider linear layer")),
         "not_loaded": not_loaded,
         "same_order": same_order,
         "tiny_rate": lambda: problems(framework, lr=1e-9),
+        "huge_rate": lambda: problems(framework, lr=1e3),
+        "workers_alike": lambda: problems(framework, changes=on_workers.brightening(on_workers.own, fixed=True), workers=2),
     }
 
 

@@ -41,6 +41,7 @@ from projects.mobilenetv3.project import PROJECT
 from tests.conftest import LITE_DATA, run_command
 
 FRAMEWORKS = ("ref", "paddle")
+BY = ("check", "watch")
 DATA = ("lite_data", "digits", "small_photographs")
 BASE: dict[str, Any] = {
     "crop_size": 32, "resize_size": 36, "width_mult": 0.5, "workers": 0, "batch_size": 8, "epochs": 2, "lr": 0.002,
@@ -159,13 +160,13 @@ def _flag(name: str, value: Any) -> list[str]:
     return [flag] if value is True else [flag, str(value)]
 
 
-def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str]) -> Iterator[Sound]:
-    """Every sound run, one after the other."""
+def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str], by_each: list[str]) -> Iterator[Sound]:
+    """Every sound run, one after the other; ``check`` has two loader workers to look at."""
     with tempfile.TemporaryDirectory() as made_here:
         folder = Path(made_here)
         data = data_sets(folder)
         for seed, name, recipe, framework in itertools.product(seeds, names, only or RECIPES, FRAMEWORKS):
-            for by in ("check", "watch"):
+            for by in by_each:
                 config = make_config(
                     TrainConfig,
                     None,
@@ -174,6 +175,7 @@ def runs(seeds: list[int], ranks: bool, only: list[str], names: list[str]) -> It
                         data[name],
                         framework=framework,
                         seed=seed,
+                        workers=2 if by == "check" else 0,
                         output_dir=str(folder / f"{by}{seed}{name}{recipe}{framework}"),
                     ),
                 )
@@ -200,12 +202,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)])
     parser.add_argument("--data", nargs="*", default=DATA, choices=DATA)
+    parser.add_argument("--by", nargs="+", default=list(BY), choices=BY, help="with which sub-commands")
     parser.add_argument("--ranks", action="store_true", help="each recipe on two ranks too; these alone with an empty --data")
     parser.add_argument("--recipes", nargs="+", default=[], choices=RECIPES)
     parser.add_argument("--json", metavar="FILE")
     flags = parser.parse_args()
     made = []
-    for one in runs(flags.seeds, flags.ranks, flags.recipes, flags.data):
+    for one in runs(flags.seeds, flags.ranks, flags.recipes, flags.data, flags.by):
         made.append(one)
         verdict = one.failed or "; ".join(one.said) or "silent"
         print(

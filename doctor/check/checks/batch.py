@@ -10,11 +10,15 @@ import numpy as np
 
 from doctor.check.subject import RunSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from mobilenetv3_common.errors import delivered
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.preprocess import eval_transform
-from mobilenetv3_common.sampling import SampleKey
+from mobilenetv3_common.presets import TrainPreset
+from mobilenetv3_common.samples import Samples
+from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 
 COMPARED = 4  # pictures
+VIEWS = 16  # pictures of each of two workers: by chance all of them are mirrored alike once in 65,536 runs
 CHANCE = math.log(1e5)  # the same order by chance once in so many runs
 SAME_PIXEL = 0.02  # of a deviation: less than one level of 255
 HINTS = {
@@ -110,15 +114,53 @@ def _order(subject: RunSubject, epoch: int) -> list[int]:
 )
 def augmentation(subject: RunSubject) -> Outcome:
     preset = subject.config.train_preset
-    if preset.crop_scale[0] >= 1 and preset.hflip_prob in (0, 1) and not preset.auto_augment and not preset.random_erase_prob:
+    if not _augments(preset):
         return not_applicable("the settings switch no random augmentation on")
-    run, config = subject.run, subject.config
-    dataset = subject.framework.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
-    changed = 0
-    for sample in range(min(COMPARED, len(run.train_index))):
+    dataset, changed = _training_pictures(subject, preset), 0
+    for sample in range(min(COMPARED, len(subject.run.train_index))):
         made = [np.asarray(dataset[SampleKey(epoch, sample, 0)][0]) for epoch in range(3)]
         changed += not all(np.array_equal(made[0], other) for other in made[1:])
     return nothing("differs between epochs") if changed else found("equal in every epoch", ["training pictures"])
+
+
+@check(
+    "check.workers",
+    "004 data",
+    "002 dp.03",
+    measures="the same training pictures in two epochs, each made by a worker process of its own",
+    fix="make the generator from seed, epoch and picture, or seed it in worker_init_fn: the dataset's is copied into each worker",
+)
+def workers(subject: RunSubject) -> Outcome:
+    preset = replace(subject.config.train_preset, mixup_alpha=0.0, cutmix_alpha=0.0)
+    if subject.workers < 2:
+        return not_applicable(f"--workers {subject.workers}: no two workers make pictures")
+    if not _augments(preset):
+        return not_applicable("the settings switch no random augmentation on")
+    dataset, count = _training_pictures(subject, preset), min(VIEWS, len(subject.run.train_index))
+    epochs = RunPlan(BatchPlan(count, count, subject.config.seed), 2)  # a batch an epoch, and each worker makes one batch
+    loaded = delivered(subject.framework.build_loader(dataset, epochs, 2))
+    one, two = (subject.engine.array(images) for images, *_ in loaded)
+    if not np.array_equal(one, two):
+        return nothing(f"{count} pictures of two workers differ")
+    first, second = (np.stack([np.asarray(dataset[key][0]) for key in keys]) for keys in epochs)
+    if np.array_equal(first, second):
+        return not_applicable("the pictures are equal within one process, too: see check.augmentation")
+    return found(f"{count} pictures of two workers are equal, and differ within one process", ["training pictures"])
+
+
+def _augments(preset: TrainPreset) -> bool:
+    """Whether some random change of single pictures is switched on."""
+    return (
+        preset.crop_scale[0] < 1
+        or preset.hflip_prob not in (0, 1)
+        or preset.auto_augment is not None
+        or preset.random_erase_prob > 0
+    )
+
+
+def _training_pictures(subject: RunSubject, preset: TrainPreset) -> Samples:
+    config = subject.config
+    return subject.framework.ImageDataset(subject.run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
 
 
 @check(

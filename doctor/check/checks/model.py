@@ -32,6 +32,22 @@ def initial_weights(subject: RunSubject) -> Outcome:
 
 
 @check(
+    "check.initialisation",
+    "002 wi.01",
+    measures="fresh weights for several seeds against those of the same network in the reference, as distributions",
+    fix="set each layer's initialiser to that of the reference: the layers' own defaults differ between the frameworks",
+)
+def initialisation(subject: RunSubject) -> Outcome:
+    made = subject.initialisation
+    if made.reason or made.repeats:
+        return not_applicable(made.reason or "the weights are the same for every seed, as weights that were loaded")
+    where = [f"{verdict.name}: {verdict.words} ({verdict.measured})" for verdict in made.verdicts if verdict.words]
+    random = sum(verdict.random for verdict in made.verdicts)
+    said = f"{random} random and {len(made.verdicts) - random} constant tensors, {made.seeds} seeds"
+    return judged(where, f"{len(where)} of {len(made.verdicts)} tensors begin otherwise", said)
+
+
+@check(
     "check.same_seed",
     "004 logger and seeds",
     measures="starting weights and first batch of a second start with the same seed, to the last bit",

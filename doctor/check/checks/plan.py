@@ -11,6 +11,8 @@ FEW_UPDATES = 20  # a run of fewer only tries something out
 NOT_SEEN = 0.2  # share of an epoch's pictures
 HALF = 0.5  # of the average
 CUT = 1000.0  # times longer than it may be
+TOO_LOW = 300.0  # times lower than where the loss begins to fall
+TOO_HIGH = 30.0  # times higher than where it is least
 LAST_BATCH = 0.9  # momentum in torch's sense: the share of the newest batch
 
 
@@ -33,9 +35,7 @@ def _never_falls(rates: np.ndarray) -> bool:
     fix="set the schedule's length and unit (lr_unit) to those of the run, and its base to the rate of the whole batch",
 )
 def schedule(subject: RunSubject) -> Outcome:
-    config, rates = subject.config, np.array(subject.rates)
-    pictures = config.batch_size * subject.run.ranks.world_size * config.accumulate
-    base = config.optimizer_config(pictures).lr
+    config, rates, base = subject.config, np.array(subject.rates), subject.base_rate
     where = []
     if not np.isfinite(rates).all() or (rates < 0).any():
         where.append("a rate is negative or no number")
@@ -53,6 +53,34 @@ def schedule(subject: RunSubject) -> Outcome:
         )
     said = f"{rates[0]:.4g}, at most {rates.max():.4g}, at last {rates[-1]:.4g} over {len(rates)} {config.lr_unit}s"
     return judged(where, said, said)
+
+
+@check(
+    "check.learning_rate",
+    "002 hp.01",
+    measures="the loss of the first batch while the learning rate grows from a hundredth to a thousand times the configured one",
+    fix="set the learning rate between the two that are named, about a third of the higher one, and see what tools/lr_find.py says",
+)
+def learning_rate(subject: RunSubject) -> Outcome:
+    made, base = subject.rate_range, subject.base_rate
+    if made is None:
+        return not_applicable(_not_asked(subject))
+    if made.begins is None or made.best is None:
+        return not_applicable("the loss of the first batch falls at no rate, which other checks explain")
+    said = f"{base:.3g}; the loss begins to fall at {made.begins:.2g} and is least at {made.best:.2g}"
+    if base * TOO_LOW < made.begins and not subject.learnt:
+        return found(f"{said}: the rate is {made.begins / base:.0f} times too low to begin", ["learning rate"])
+    if base > made.best * TOO_HIGH:
+        return found(f"{said}: the rate is {base / made.best:.0f} times the best one", ["learning rate"])
+    return nothing(said)
+
+
+def _not_asked(subject: RunSubject) -> str:
+    if subject.config.teacher is not None:
+        return "a teacher has a share in the loss"
+    if subject.config.amp_level != "O0":
+        return "the loss scale moves in mixed precision: --amp-level O0"
+    return "no update was made" if not subject.losses else "the learning rate is 0"
 
 
 @check(
