@@ -26,7 +26,7 @@ from tests.training import weights as trained
 from tools.resnet50 import main
 
 installed = pytest.mark.skipif(
-    importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore runs this"
+    importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore-resnets runs this"
 )
 SMALL = (
     "--model",
