@@ -5,6 +5,7 @@
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
 # make align-mindspore prove a port in MindSpore: an environment of its own in .venv-mindspore (4 GB), layers, a port, its faults
+# make align-mindspore-resnets   ResNet-18 and -50 in three frameworks, their commands, and one table of both ports
 # make align-mindspore-short   its small port in steps 1 and 5, its layers, and a few faults, MindSpore beside .venv
 # make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
@@ -20,7 +21,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore align-mindspore-short bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
+.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short bench bench-low-precision test test-slow test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -46,7 +47,12 @@ MINDSPORE ?= .venv-mindspore
 align-mindspore: $(MINDSPORE)/.installed
 	$(MINDSPORE)/bin/python -m alignment audit --port tests/pairs/mindspore_port.py:Port \
 		--reference tests/pairs/torch_reference.py:Reference --input 2x3x32x32 --training --report result/mindspore
-	$(MINDSPORE)/bin/python -m pytest -n 0 -m "" tests/test_mindspore.py
+	$(MINDSPORE)/bin/python -m pytest --dist load -m "" -k "not resnets_in_three_frameworks" tests/test_mindspore.py
+
+align-mindspore-resnets: $(MINDSPORE)/.installed
+	$(MINDSPORE)/bin/python -m pytest --dist load -m "" -k "resnet" tests/test_mindspore.py tests/test_resnet50_commands.py
+	$(MINDSPORE)/bin/python -m alignment run projects/resnet50/three_frameworks.py --model resnet18_cifar --steps 1-4 \
+		--result-dir result/resnet18
 
 $(MINDSPORE)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE)

@@ -5,19 +5,28 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mobilenetv3_common.cifar import CLASSES
+from mobilenetv3_common.errors import RankError
+from mobilenetv3_common.train_log import read_json_lines
 from mobilenetv3_common.weights import read_state, write_state
 from projects.resnet50.config import MODELS, PACKAGES, ResNetConfig
-from tests.conftest import ROOT
+from tests.conftest import ROOT, relative_l2
 from tests.test_cifar import write_batch
+from tests.test_train_ranks import free_port
+from tests.training import curve
+from tests.training import weights as trained
 from tools.resnet50 import main
 
 installed = pytest.mark.skipif(
-    importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore runs this"
+    importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed: make align-mindspore-resnets runs this"
 )
 SMALL = (
     "--model",
@@ -75,8 +84,7 @@ def converted(source, target, *more):
 
 def figures(folder):
     """The figures of a run's last evaluation."""
-    rows = [json.loads(line) for line in (folder / "train_log.jsonl").read_text().splitlines()]
-    return next(row for row in reversed(rows) if "samples" in row and "best" in str(row))
+    return read_json_lines(folder, "eval")[-1]
 
 
 # --- without MindSpore -----------------------------------------------------------------------------------------------------
@@ -248,3 +256,99 @@ def test_a_profile_in_mindspore_names_operators_with_times_shapes_and_shares(cif
     assert table.read_text().startswith("operator,shapes,calls,seconds,share") and json.loads(trace.read_text())["traceEvents"]
     again = ["profile", *RUN, "--data-path", cifar, "--updates", "2", "--before", str(told)]
     assert main(again) in (0, 1)
+
+
+def launched(folder, *command):
+    """A command on two ranks, as ``msrun`` starts them."""
+    folder.mkdir(exist_ok=True)
+    launcher = ["--worker_num", "2", "--local_worker_num", "2", "--master_port", str(free_port()), "--join", "True"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # msrun starts "python"
+    return subprocess.run(
+        [sys.executable, "-m", "mindspore.parallel.cluster.run", *launcher, "--log_dir", str(folder / "log"), *command],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "GLOG_v": "3"},
+    )  # fmt: skip
+
+
+RANKS = """
+import sys
+from pathlib import Path
+
+import mindspore
+import numpy as np
+
+from projects.resnet50.in_mindspore.train.distributed import average_gradients, average_statistics, started
+
+with started() as ranks:
+    own = [0.1 * (ranks.rank + 1), 1e300, float("nan"), 2.0**53 + ranks.rank * 2]
+    total, one = ranks.sum(own), ranks.sum([[ranks.rank + 1.0]])
+    model = mindspore.nn.SequentialCell(mindspore.nn.BatchNorm2d(2), mindspore.nn.Dense(2, 3))
+    for number, parameter in enumerate(model.get_parameters()):
+        if parameter.requires_grad:
+            parameter._grad = mindspore.Tensor(np.full(parameter.shape, number + 4.0 * ranks.rank, np.float32))
+    model[0].moving_mean.assign_value(mindspore.Tensor(np.full(2, 1.0 + 2 * ranks.rank, np.float32)))
+    average_gradients(model, ranks)
+    average_statistics(model, ranks)
+    gradients = [parameter._grad.asnumpy() for parameter in model.get_parameters() if parameter.requires_grad]
+    found = {"total": total, "one": one, "mean": model[0].moving_mean.asnumpy(), "world": ranks.world_size}
+    np.savez(Path(sys.argv[1]) / f"rank{ranks.rank}.npz", **found, **{f"g{n}": g for n, g in enumerate(gradients)})
+"""
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_ranks_of_mindspore_add_up_in_float64_and_average_in_float32(tmp_path):
+    (tmp_path / "ranks.py").write_text(RANKS)
+    run = launched(tmp_path, str(tmp_path / "ranks.py"), str(tmp_path))
+    assert run.returncode == 0, run.stdout + run.stderr
+    for rank in (0, 1):
+        found = np.load(tmp_path / f"rank{rank}.npz")
+        assert found["world"] == 2 and found["one"].tolist() == [[3.0]] and found["mean"].tolist() == [2.0, 2.0]
+        np.testing.assert_array_equal(found["total"], [0.1 + 0.2, 2e300, np.nan, 2.0**54 + 2])
+        gradients = [found[f"g{n}"] for n in range(4)]
+        assert [one.shape for one in gradients] == [(2,), (2,), (3, 2), (3,)]
+        assert all(np.ptp(one) == 0 for one in gradients), "each comes back to its own parameter"
+        assert [float(one.flat[0]) for one in gradients] == [number + 2.0 for number in (2, 3, 4, 5)]
+
+
+@installed
+def test_ranks_that_cannot_be_joined_are_one_line(monkeypatch):
+    """What MindSpore says in many lines where another run has the port."""
+    from projects.resnet50.in_mindspore.train import distributed
+
+    def init():
+        raise RuntimeError("Failed to register the compute graph node: 0. Repeated registration\n\n- C++ Call Stack:\nx.cc:255")
+
+    monkeypatch.setattr(distributed, "init", init)
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    with pytest.raises(RankError, match=r"use a --master_port that is free: Failed to register.*Repeated") as caught:
+        distributed.started().__enter__()
+    assert "\n" not in caught.value.line and "C++" not in caught.value.line
+    monkeypatch.delenv("MS_ROLE")
+    with distributed.started() as ranks:
+        assert (ranks.rank, ranks.world_size) == (0, 1) and ranks.sum([0.1, 0.2]).tolist() == [0.1, 0.2]
+
+
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_two_ranks_of_mindspore_are_one_process(cifar, tmp_path):
+    """With frozen BatchNorm two batches of two are one of four; with statistics of each rank's own they are not."""
+    flags = [*RUN, "--data-path", cifar, "--epochs", "2"]
+    batches = {"one": "4", "two": "2", "apart": "2"}
+
+    def command(run, *more):
+        return ["tools/resnet50.py", "train", *flags, "--batch-size", batches[run], "--output-dir", str(tmp_path / run), *more]
+
+    assert main([*command("one", "--freeze-bn")[1:]]) == 0
+    for run in (launched(tmp_path, *command("two", "--freeze-bn")), launched(tmp_path, *command("apart"))):
+        assert run.returncode == 0, run.stdout + run.stderr
+    for figure in ("loss", "top1", "lr", "avg_samples"):
+        alone, together = (curve(tmp_path / run, figure) for run in ("one", "two"))
+        assert len(alone) == len(together) == 4 and np.allclose(alone, together, rtol=1e-4), figure
+    assert figures(tmp_path / "two")["samples"] == 6
+    assert figures(tmp_path / "two")["loss"] == pytest.approx(figures(tmp_path / "one")["loss"], rel=1e-4)
+    for name, array in trained(tmp_path / "one").items():
+        assert relative_l2(trained(tmp_path / "two")[name], array) < 1e-4, name
+    assert not np.allclose(curve(tmp_path / "apart"), curve(tmp_path / "one"), rtol=1e-4)

@@ -141,7 +141,8 @@ def place_model(model: nn.Cell, ranks: Ranks) -> nn.Cell:
 
 
 def parallel(model: nn.Cell, ranks: Ranks) -> nn.Cell:
-    """The model as training calls it: itself, on one rank."""
+    """The model itself, which knows the ranks from now on: ``accumulate_gradients`` averages its gradients over them."""
+    model.ranks = ranks
     return model
 
 

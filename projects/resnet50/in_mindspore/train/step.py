@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import mindspore
 from mindspore import Tensor, nn, ops
 
+from projects.resnet50.in_mindspore.train.distributed import Ranks, average_gradients
 from projects.resnet50.in_mindspore.train.optimizer import Optimizer, times, trainable
 from projects.resnet50.in_mindspore.train.precision import Precision
 
@@ -21,10 +22,10 @@ def accumulate_gradients(
     begin: Callable[[int], None] = lambda number: None,
     watch: Callable[[Tensor, Tensor], None] = lambda logits, labels: None,
 ) -> Tensor:
-    """Forward and backward over micro-batches of equal size; gradients are those of their mean loss.
+    """Forward and backward over micro-batches of equal size; gradients are those of their mean loss, and of all ranks'.
 
     Args:
-        model: in training or evaluation mode, as the caller set it.
+        model: in training or evaluation mode, as the caller set it; its ``ranks`` are those of ``framework.parallel``.
         criterion: loss of (logits, labels), a mean over the samples.
         batches: (images, labels) a micro-batch, at least one.
         precision: float32 by default.
@@ -55,6 +56,7 @@ def accumulate_gradients(
         share = times(loss, 1.0 / len(batches))
         total = share if total is None else total + share
     assert total is not None
+    average_gradients(model, getattr(model, "ranks", Ranks()))
     return total
 
 
