@@ -69,11 +69,12 @@ DIGITS = "a measured result, three minutes of training; tests/test_train_command
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
     r"make (test|test-slow|lint|tipc|docs|test-pages|test-commands|bench|bench-low-precision|mutants)": Run(in_ci=True),
-    r"make align-(resnet50|mindspore|mindspore-short)": Run(in_ci=True),
+    r"make align-(resnet50|mindspore|mindspore-resnets|mindspore-short)": Run(in_ci=True),
     # The environment of the tests is without it; make align-mindspore has one of its own.
-    r"python -m alignment run projects/resnet50/(mindspore_project|three_frameworks)\.py .*": Run(
+    r"python -m alignment run (projects/resnet50/(mindspore_project|three_frameworks)|tests/pairs/three_small)\.py.*": Run(
         (r"mindspore is not installed",), status=2
     ),
+    r"python -m alignment bench tests/pairs/mindspore_project\.py .*": Run((r"mindspore is not installed",), status=2),
     r"python tools/resnet50\.py (infer|train|profile) .*": Run((r"mindspore is not installed",), status=2),
     r"python tools/resnet50\.py convert .*": Run((r"error: .*resnet50\.pth",), status=2),
     r"make setup": Run(instead=(MADE,)),
