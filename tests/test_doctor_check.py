@@ -148,7 +148,8 @@ def test_activations_that_sleep_at_the_start_are_no_cut_gradient(few, framework)
 
 
 @pytest.mark.parametrize("framework", BOTH)
-def test_a_gradient_of_zero_in_one_batch_alone_is_no_problem_and_in_all_of_them_is_one(few, framework):
+def test_a_gradient_of_zero_in_one_batch_alone_is_no_problem_and_in_all_of_them_is_one(few, framework, monkeypatch):
+    monkeypatch.setattr(subject, "find_range", lambda *_: None)  # it has the first batch again, which is counted here
     firsts: list[float] = []
 
     def build(always):
