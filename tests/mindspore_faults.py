@@ -71,8 +71,7 @@ NETWORK = {
     "group": (", group=2", "", "block.conv1.weight", "1 groups, expected 2"),
     "another activation": ("nn.HSwish()", "nn.ReLU6()", "block.act", "it computes ReLU6, expected Hardswish"),
     "Dense without bias": ("nn.Dense(8, 5)", "nn.Dense(8, 5, has_bias=False)", "fc.bias", "the port's Dense has no bias"),
-    # Found at the whole network, whose output the ReLU makes, and not at the layer that has it.
-    "Dense with activation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, activation="relu")', "", "ReLU is applied to the right output"),
+    "Dense with activation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, activation="relu")', "fc.activation", "ReLU: the reference has no"),
     "Dense's initialisation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, weight_init="normal")', "fc.weight", "standard deviation 0.0"),
     "no residual": ("return x + self.bn2", "return self.bn2", "block", "residual missing"),
     "stop_gradient": ("x + self.bn2(self.conv2(out))", "x + ops.stop_gradient(self.bn2(self.conv2(out)))", "block", "detached"),

@@ -39,6 +39,19 @@ class Apart(Net):
         x = F.relu(self.bn1(self.conv1(x)))
         return self.fc(F.relu(self.bn2(self.conv2(x))).mean([2, 3]))
 
+class Active(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+class Ended(Apart):
+    def __init__(self):
+        super().__init__()
+        self.fc = Active(8, 5)
+
 class Limited(Apart):
     def forward(self, x):
         x = F.relu6(self.bn1(self.conv1(x)))
@@ -97,6 +110,12 @@ def test_a_normalisation_with_an_activation_inside_is_no_mistake(audit, port, re
     status, mistakes, said = audit(port, reference=reference)
     assert status == 0 and not mistakes, said
     assert "inputs 8 times as large" in said
+
+
+def test_an_activation_inside_a_linear_layer_that_the_reference_has_not_is_found_there(audit):
+    status, mistakes, said = audit("Ended")
+    assert status == 1 and len(mistakes) == 1, said
+    assert mistakes[0].startswith("forward: fc.act: ReLU: the reference has no such layer"), said
 
 
 def test_in_training_mode_its_biased_variance_is_found_and_nothing_else(audit):

@@ -234,6 +234,8 @@ WRONG = {
         "compared_options of net must be a list of dicts"),
     "options that the reference does not have": (SPEC, SPEC[:-1] + ", compared_options=[{'depth': 3}])",
         "does not take compared_options {'depth': 3}"),
+    "a structure that the reference does not have": (SPEC, SPEC[:-1] + ", compared_structures=[{'depth': 3}])",
+        "does not take compared_structures {'depth': 3}"),
     "blocks in a list": (SPEC, SPEC[:-1] + ', blocks=["conv"])', "blocks of net must be a function, found a list"),
     "blocks that are not there": (SPEC, SPEC[:-1] + ', blocks=lambda *a: ["stem"])', "has no module 'stem'"),
     "an exit": ("PROJECT =", "raise SystemExit(3)\nPROJECT =", "cannot be imported: SystemExit: 3"),

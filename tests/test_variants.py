@@ -75,6 +75,12 @@ def refuses(*args):
     return Own.build(*args)
 
 
+def too_wide(*args):
+    if args[3] > 2:
+        raise NotImplementedError("no width above 2")
+    return Own.build(*args)
+
+
 class UnpaddedDilation(Own.conv):
     """The padding does not grow with the dilation."""
 
@@ -146,6 +152,22 @@ def test_a_width_that_rounding_hides_is_seen_in_a_model_too_large_to_run(context
     found = models.with_other_options(broken)
     assert found.location.startswith("features.3.block.") and found.kind == Kind.WIDTH, found.line()
     assert found.hint.startswith("width_mult=8.0: 712 output channels, expected 704"), found.line()
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement", "words"),
+    [
+        ("_build", too_wide, "NotImplementedError: no width above 2"),
+        ("block_configs", lambda *options: Own.block_configs(*options)[:-1], "is missing"),
+    ],
+    ids=["raises", "a block less"],
+)
+def test_a_port_that_is_wrong_in_the_larger_model_alone_fails(context, monkeypatch, name, replacement, words):
+    sound = context()
+    assert variants.structure_of(sound, {"width_mult": 8.0}).passed
+    monkeypatch.setattr(mobilenetv3, name, replacement)
+    row = variants.structure_of(sound, {"width_mult": 8.0})
+    assert not row.passed and words in row.reason, row.reason
 
 
 def test_all_variants_of_a_sound_port_pass(context):

@@ -44,6 +44,7 @@ import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
 from mobilenetv3_common.config_file import Parser  # noqa: E402
 from mobilenetv3_common.errors import UserError, exit_on_user_error  # noqa: E402
 from mobilenetv3_common.files import atomic_open  # noqa: E402
+from mobilenetv3_common.index_cache import AT_LEAST  # noqa: E402
 from mobilenetv3_common.train_config import MODELS  # noqa: E402
 from mobilenetv3_paddle.deploy.report import processor_name  # noqa: E402
 
@@ -468,6 +469,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.repeats < 1 or args.threads < 0 or args.size < 0:
         raise UserError("--repeats must be at least 1, --threads and --size 0 or more")
+    if args.what == "index" and args.pictures < AT_LEAST:
+        raise UserError(f"index: --pictures must be at least {AT_LEAST}, found {args.pictures}: a shorter list is not stored")
     if args.plot and args.what != "inference":
         raise UserError("--plot draws inference alone")
     found: dict[str, list[float]] = {}

@@ -308,7 +308,7 @@ def _caller(pair: Pair, path: str) -> str:
     """The nearest module above a path that the reference's pass called and the port has."""
     while path:
         path = path.rpartition(".")[0]
-        if path in pair.called and not pair.bare(path):
+        if path in pair.called and not pair.bare(path) and path not in pair.port.bare:
             break
     return path
 

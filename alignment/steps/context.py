@@ -205,6 +205,12 @@ class Context:
         """A new model of one side with its own fresh weights, float32, where it was built."""
         return self.named(role, self._made(role, self.weights.options if options is None else options))
 
+    def unfilled(self, role: str, options: Mapping[str, Any]) -> Module:
+        """A new model of one side for its names and shapes: its parameters may have no values."""
+        with self.sides[role].framework.unfilled():
+            network = self._made(role, {**self.options, **options})
+        return self.named(role, network)
+
     def _made(self, role: str, options: Mapping[str, Any]) -> Module:
         side = self.sides[role].framework
         with side.default_dtype("float32"), side.building():

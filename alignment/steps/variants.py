@@ -47,17 +47,6 @@ def judge(context: Context, result: StepResult) -> None:
         result.cover(f"{title(options)} (shapes)")
 
 
-def unfilled(context: Context, role: str, options: Options) -> Module:
-    """A model with other options, built for its names and shapes: its parameters may have no values.
-
-    Raises:
-        Exception: whatever the builder raises.
-    """
-    assert context.matched  # which builds models that have values
-    with context.sides[role].framework.unfilled():
-        return context.fresh(role, {**context.options, **options})
-
-
 def structure_of(context: Context, options: Options) -> Quantity:
     """``variant.NAME=VALUE.structure``: whether both models have the same tensors.
 
@@ -66,7 +55,7 @@ def structure_of(context: Context, options: Options) -> Quantity:
     """
 
     def shapes(role: str) -> dict[str, tuple[int, ...]]:
-        described = context.sides[role].framework.described(unfilled(context, role, options))
+        described = context.sides[role].framework.described(context.unfilled(role, options))
         return {entry.canonical: tuple(entry.shape) for entry, _ in described}
 
     try:

@@ -168,7 +168,7 @@ def _in_structure_alone(context: Context) -> Finding | None:
             continue
         found = None
         with contextlib.suppress(Exception):  # what the port raises, the row says
-            port, reference = (variants.unfilled(context, role, options) for role in ("port", "reference"))
+            port, reference = (context.unfilled(role, options) for role in ("port", "reference"))
             found = structure_finding(port, reference, context.matched.matching, context.frameworks, list, context.spec.last_layer)
         found = found or Finding("structure", row.name, measured=row.reason)
         found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
