@@ -167,8 +167,8 @@ PARTS = {
         5,
         "config.weight_decay if config.norm_weight_decay is None else config.norm_weight_decay",
         "config.weight_decay",
-        "optimizer.sgd",
-        "stem.1.weight: norm layers have the weight decay of all others",
+        "optimizer.sgd: stem.1.weight",
+        "norm layers have the weight decay of all others",
     ),
     "clipping forgotten": of_part(
         "train/step.py", 5, "if clip_norm is not None:", "if False:", "apply_update", "gradients are not clipped"
