@@ -59,7 +59,7 @@ def test_the_rates_are_looked_for_above_and_below_where_the_loss_does_not_fall_a
 
 
 @pytest.mark.parametrize("framework", BOTH)
-@pytest.mark.parametrize(("rate", "said"), [(1e-8, "times too low to begin"), (1e3, "times the best one")], ids=["low", "high"])
+@pytest.mark.parametrize(("rate", "said"), [(1e-8, "times too low"), (1e3, "times the best one")], ids=["low", "high"])
 def test_a_rate_far_outside_is_found(few, framework, rate, said):  # noqa: F811
     told = outcomes(framework, lr=rate)["check.learning_rate"]
     assert told.verdict is Verdict.FOUND and said in told.measured and told.where == ("learning rate",)

@@ -69,7 +69,7 @@ def learning_rate(subject: RunSubject) -> Outcome:
         return not_applicable("the loss of the first batch falls at no rate, which other checks explain")
     said = f"{base:.3g}; the loss begins to fall at {made.begins:.2g} and is least at {made.best:.2g}"
     if base * TOO_LOW < made.begins and not subject.learnt:
-        return found(f"{said}: the rate is {made.begins / base:.0f} times too low to begin", ["learning rate"])
+        return found(f"{said}: the rate is {made.begins / base:.0f} times too low", ["learning rate"])
     if base > made.best * TOO_HIGH:
         return found(f"{said}: the rate is {base / made.best:.0f} times the best one", ["learning rate"])
     return nothing(said)
