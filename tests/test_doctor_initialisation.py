@@ -14,6 +14,7 @@ from alignment.frameworks import framework_of
 from doctor.check import initialisation
 from doctor.check.initialisation import compare_initialisation
 from mobilenetv3_common.train_config import TrainConfig
+from tests.conftest import run_command
 from tests.test_doctor_check import BOTH, few, outcomes, problems, set_weight  # noqa: F401 (a fixture)
 
 RNG = np.random.default_rng(0)
@@ -157,20 +158,32 @@ def test_another_network_is_not_compared(framework):
     assert made.reason == "this is another network than mobilenet_v3_small of the reference"
 
 
-def test_without_torch_nothing_is_compared(monkeypatch):
+@pytest.mark.parametrize(
+    ("package", "modules"),
+    [("torch", [initialisation.REFERENCE]), ("scipy", ["alignment.fresh_weights", "alignment.initialisers"])],
+    ids=["torch", "scipy"],
+)
+def test_without_what_it_needs_nothing_is_compared(package, modules, monkeypatch):
     made = of("ref")
     assert made.seeds == 4
     kept = builtins.__import__
 
     def without(name, *rest):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        if name.partition(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named '{package}'", name=package)
         return kept(name, *rest)
 
-    monkeypatch.delitem(sys.modules, initialisation.REFERENCE)
+    for module in modules:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(builtins, "__import__", without)
     made = compare_initialisation(None, TrainConfig(), 8, {})
-    assert made.reason == "the reference needs torch, which is not installed" and not made.verdicts
+    assert made.reason == f"this needs {package}, which is not installed" and not made.verdicts
+
+
+def test_the_doctor_starts_without_scipy():
+    code = "import sys; sys.modules['scipy'] = None; from doctor.cli import main; sys.exit(main(['data', 'lite_data']))"
+    run = run_command("-c", code)
+    assert run.returncode == 0, run.stderr
 
 
 def test_pretrained_runs_are_not_compared():

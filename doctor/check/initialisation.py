@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from alignment.frameworks import framework_of
-from alignment.fresh_weights import Verdict, compare
 from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
+
+if TYPE_CHECKING:
+    from alignment.fresh_weights import Verdict
 
 REFERENCE = "mobilenetv3_ref.train.framework"  # torch's, whose networks are torchvision's
 MOST_SEEDS = 4  # each takes up to a third of a second
@@ -54,9 +56,11 @@ def compare_initialisation(
     if config.pretrained:
         return Initialisation("the run begins with weights from a file")
     try:
+        from alignment.fresh_weights import compare  # here, since the other sub-commands do without scipy
+
         reference = cast(Framework, importlib.import_module(REFERENCE))
     except ImportError as error:
-        return Initialisation(f"the reference needs {error.name}, which is not installed")
+        return Initialisation(f"this needs {error.name}, which is not installed")
     plain = TrainConfig(model=config.model, width_mult=config.width_mult, dropout=config.dropout)
     theirs = next(_states(reference, plain, None, classes, range(1)))
     shared = [name for name, array in start.items() if name in theirs and theirs[name].shape == array.shape]
