@@ -248,7 +248,7 @@ def bench(argv: Sequence[str]) -> int:
     if args.together is not None:
         from alignment.bench import together
 
-        return together.run(project, args.together, args.count, args.seed, args.result_dir)
+        return together.run(project, args.layers, args.together, args.count, args.seed, args.result_dir)
     if args.source_faults:
         return commands.run_source_faults(args.project, project, args.inject, steps, args.jobs, args.result_dir)
     if args.rewrites:

@@ -23,6 +23,7 @@ HEEDED = {
     **dict.fromkeys(("models", "options"), ("false_alarms",)),
     "localize": ("false_alarms", "mutants"),
     "jobs": ("mutants", "source_faults", "rewrites"),
+    "layers": ("together",),
     **dict.fromkeys(("count", "seed"), ("mutants", "together")),
     **dict.fromkeys(("resume", "suite"), ("mutants",)),
 }
@@ -131,6 +132,12 @@ def bench_parser() -> Parser:
     )
     what.add_argument(
         "--together", type=int, metavar="N", help="plant N known faults of the model at once: does one search find all?"
+    )
+    p.add_argument(
+        "--layers",
+        type=Path,
+        metavar="FILE",
+        help="together: also draw from the wrong settings of single layers in this file, e.g. projects/layers/pairs.py",
     )
     what.add_argument("--rewrites", action="store_true", help="run the steps on correct rewrites of the source: none may fail")
     p.add_argument(

@@ -21,6 +21,7 @@ from alignment.project import load_project
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
+LAYERS = ROOT / "projects" / "layers" / "pairs.py"
 TORCH = """
 import torch
 from torch import nn
@@ -243,12 +244,13 @@ def test_a_mended_part_computes_what_the_reference_computes(tmp_path, sides, tra
 
 def test_groups_of_faults_are_drawn_by_seed_at_different_places():
     project = load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
-    groups = together.drawn(project, 3, 20, seed=4)
-    assert [[f.name for f in g] for g in groups] == [[f.name for f in g] for g in together.drawn(project, 3, 20, seed=4)]
-    assert [[f.name for f in g] for g in groups] != [[f.name for f in g] for g in together.drawn(project, 3, 20, seed=5)]
+    pool = together.Pool.of(project, None)
+    groups = together.drawn(pool, 3, 20, seed=4)
+    assert [[f.name for f in g] for g in groups] == [[f.name for f in g] for g in together.drawn(pool, 3, 20, seed=4)]
+    assert [[f.name for f in g] for g in groups] != [[f.name for f in g] for g in together.drawn(pool, 3, 20, seed=5)]
     assert all(len({f.location for f in g}) == 3 and sum(f.area == "weights" for f in g) <= 1 for g in groups)
     with pytest.raises(UserError, match="too few faults"):
-        together.drawn(project, 500, 1, seed=0)
+        together.drawn(pool, 500, 1, seed=0)
     first, second = groups[0][:2]
     found = [Finding("forward", "elsewhere", first.hint, also=[first.location])]
     outcome = together.Outcome([first, second], found, 0.0)
@@ -258,5 +260,20 @@ def test_groups_of_faults_are_drawn_by_seed_at_different_places():
 @pytest.mark.slow  # make test-slow
 def test_three_faults_in_one_port_are_found_by_one_search():
     project = load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
-    (outcome,) = together.run_all(project, 3, 1, seed=0)
+    (outcome,) = together.run_all(together.Pool.of(project, None), 3, 1, seed=0)
     assert outcome.complete, [one.line() for one in outcome.found]
+
+
+@pytest.mark.slow  # make test-slow
+def test_faults_of_the_model_and_of_single_layers_are_found_by_one_search():
+    """A port with branches: the model and a small network around each wrong layer."""
+    pool = together.Pool.of(load_project(ROOT / "projects" / "mobilenetv3" / "project.py"), LAYERS)
+    groups = together.drawn(pool, 3, 60, seed=0)
+    mixed = [sum(isinstance(fault, together.LayerFault) for fault in group) for group in groups]
+    assert {1, 2, 3} <= set(mixed), "faults of both lists, and of the layers alone"
+    of_weights = [any(getattr(fault, "area", "") == "weights" for fault in group) for group in groups]
+    assert not any(weights and number for weights, number in zip(of_weights, mixed, strict=True))
+    outcomes = together.run_all(pool, 3, 2, seed=0)
+    assert all(outcome.complete for outcome in outcomes), [one.line() for outcome in outcomes for one in outcome.found]
+    with pytest.raises(UserError, match="PAIRS"):
+        together.Pool.of(pool.project, ROOT / "tests" / "pairs" / "sequence_ours.py")

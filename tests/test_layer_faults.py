@@ -28,4 +28,4 @@ def test_the_list_is_long_enough_and_another_file_is_refused(tmp_path, capsys):
     assert len(PAIRS) >= 45 and sum(len(pair.faults) for pair in PAIRS.values()) >= 120
     (tmp_path / "own.py").write_text("PAIRS = 3\n")
     assert main(["bench", str(tmp_path / "own.py"), "--layer-faults", "--result-dir", str(tmp_path)]) == 2
-    assert "needs a file that defines PAIRS" in capsys.readouterr().err
+    assert "expected a file that defines PAIRS" in capsys.readouterr().err

@@ -39,19 +39,24 @@ class LayerPair:
     training: bool = True
 
 
+def random_state(network: Module, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random weights of a reference, as a canonical state; statistics stay as they are, and rows of padding are zero."""
+    framework = framework_of(network)
+    state = framework.state(network)
+    roles = {entry.canonical: entry.role for entry in framework.entries(network)}
+    state = {n: array if roles[n] == "buffer" else random_values(rng, n, array) for n, array in state.items()}
+    for path, module in framework.modules(network).items():
+        row = framework.layer(module).settings.get("padding_idx")
+        if row is not None:
+            state[f"{path}.weight"][row] = 0
+    return state
+
+
 def finding(pair: LayerPair, port: Make, seed: int) -> Finding | None:
     """The first mistake, in evaluation mode, then in training mode, with random weights of a seed."""
     rng = np.random.default_rng(seed)
     reference = pair.reference()
-    framework = framework_of(reference)
-    state = framework.state(reference)
-    roles = {entry.canonical: entry.role for entry in framework.entries(reference)}
-    state = {n: array if roles[n] == "buffer" else random_values(rng, n, array) for n, array in state.items()}
-    for path, module in framework.modules(reference).items():
-        row = framework.layer(module).settings.get("padding_idx")
-        if row is not None:
-            state[f"{path}.weight"][row] = 0
-    framework.load(reference, state)
+    framework_of(reference).load(reference, random_state(reference, rng))
     inputs = pair.inputs(rng)
     for training in (False, True) if pair.training else (False,):
         found = localize(port(), reference, inputs, training=training, weights=False).first
@@ -68,7 +73,19 @@ def pairs_of(file: Path) -> Mapping[str, LayerPair]:
     """
     found = getattr(import_file(file), "PAIRS", None)
     if not isinstance(found, dict) or not all(isinstance(pair, LayerPair) for pair in found.values()):
-        raise UserError(f"{file}: --layer-faults needs a file that defines PAIRS, e.g. projects/layers/pairs.py")
+        raise UserError(f"{file}: expected a file that defines PAIRS, e.g. projects/layers/pairs.py")
+    return found
+
+
+def branches_of(file: Path) -> tuple[Callable[..., Module], Callable[..., Module]]:
+    """``BRANCHES`` of a Python file: what makes a network of named branches, of the port's framework and of the reference's.
+
+    Raises:
+        UserError: it has none.
+    """
+    found = getattr(import_file(file), "BRANCHES", None)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise UserError(f"{file}: --layers needs a file that defines BRANCHES beside PAIRS, e.g. projects/layers/pairs.py")
     return found
 
 

@@ -49,6 +49,31 @@ class Reference(T.Module):
         return self.head(made[0] if isinstance(made, tuple) else made)
 
 
+class PortBranches(P.Layer):
+    """Networks side by side, each with an input and an output of its own."""
+
+    def __init__(self, **branches: Any) -> None:
+        super().__init__()
+        for name, branch in branches.items():
+            setattr(self, name, branch)
+
+    def forward(self, *inputs: Any) -> Any:
+        return tuple(branch(x) for branch, x in zip(self.children(), inputs, strict=True))
+
+
+class ReferenceBranches(T.Module):
+    """The same."""
+
+    def __init__(self, **branches: Any) -> None:
+        super().__init__()
+        for name, branch in branches.items():
+            setattr(self, name, branch)
+
+    def forward(self, *inputs: Any) -> Any:
+        return tuple(branch(x) for branch, x in zip(self.children(), inputs, strict=True))
+
+
+BRANCHES = PortBranches, ReferenceBranches
 PAIRS: dict[str, LayerPair] = {}
 
 
