@@ -99,8 +99,10 @@ class Outcome:
         if isinstance(fault, LayerFault):  # a layer may have modules of its own
             layer = f"{fault.place}.{PLACE}"
             return [one for one in self.found if any(f"{place}.".startswith(f"{layer}.") for place in one.places)]
-        branch = f"{MODEL}." if any(isinstance(one, LayerFault) for one in self.faults) else ""
-        return [one for one in self.found if branch + fault.location in one.places]
+        place = fault.location
+        if any(isinstance(one, LayerFault) for one in self.faults):  # the model is a branch, its own forward a module's
+            place = MODEL if place.endswith(".forward") else f"{MODEL}.{place}"
+        return [one for one in self.found if place in one.places]
 
     def located(self, fault: Fault | LayerFault) -> bool:
         return bool(self._at(fault))

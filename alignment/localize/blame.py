@@ -77,7 +77,7 @@ class Pair:
         opened: those that were put right before the phase: what is in them is looked at, though what is around them is right.
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
         turned: modules that are to blame, and get their arrays in another order of axes than the reference's modules do.
-        stopped: the module behind which the search could not go on; ``""`` where it came to its end.
+        unmendable: modules that are to blame and whose place the reference's cannot take: nothing is said of what surrounds them.
         underived: modules of which the reference's own gradients are NaN or infinite on this input.
     """
 
@@ -97,7 +97,7 @@ class Pair:
     opened: frozenset[str] = frozenset()
     known: set[str] = field(default_factory=set)
     turned: set[str] = field(default_factory=set)
-    stopped: str = ""
+    unmendable: set[str] = field(default_factory=set)
     underived: set[str] = field(default_factory=set)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)

@@ -46,7 +46,8 @@ def findings(pair: Pair) -> Iterator[Finding]:
     """The own mistakes one after another, forward, then backward where cotangents are given.
 
     The search goes on with the reference's module in the place of each that is to blame (``Pair.mend``); where gradients of
-    parameters or statistics alone are wrong, these are left out instead. A module whose output is wrong is to blame once.
+    parameters or statistics alone are wrong, these are left out instead. A module whose output is wrong is to blame once. Where the
+    reference's module cannot take the place, the search goes on beside it, and says nothing of what surrounds it.
     """
     with training_mode(pair.networks, pair.training):
         pair.calls = pair.reference.trace(pair.args, pair.cotangents)
@@ -54,16 +55,8 @@ def findings(pair: Pair) -> Iterator[Finding]:
             pair.opened = frozenset(pair.mended)
             # In low precision a module's mistake drowns in the rounding of all that surround it, so each is looked at.
             inner_first = list(pair.calls) if phase == "forward" else list(reversed(pair.calls))
-            try:
-                for key in inner_first if pair.draws else [""]:
-                    yield from _descend(pair, key, phase)
-            except _CannotMend as error:
-                pair.stopped = str(error)
-                return
-
-
-class _CannotMend(Exception):
-    """Nothing can be said of what surrounds a module, since the reference's cannot take its place."""
+            for key in inner_first if pair.draws else [""]:
+                yield from _descend(pair, key, phase)
 
 
 def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
@@ -176,11 +169,14 @@ def _in_form(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
 def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
     """What is wrong in a call itself, where what is in it is right."""
     path = key.split("#")[0]
+    if any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.unmendable):
+        return
     while pair.takes(key) and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
         what = pair.blame(key, phase).what
         yield _finding(pair, key, phase)
         if not _known(pair, path, what) and not pair.mend(path):
-            raise _CannotMend(path)
+            pair.unmendable.add(path)
+            return
 
 
 def _ordered(pair: Pair, path: str, phase: str) -> list[str]:

@@ -182,6 +182,7 @@ class Sequencer:
             self._in_order(*heavy)
         self._elsewhere(*self._left(heavy))
         self._packed_apart()
+        self._namesakes(heavy)
         self._loose(*self._left(heavy))
         self._loose_parts(heavy)
         self._other_width(*heavy)
@@ -225,10 +226,10 @@ class Sequencer:
     def _alike(self, mine: Unit, theirs: Unit) -> float:
         """How well two units fit; 0 where they do not."""
         mark = _likeness(mine, theirs) + (1.0 if mine.part.kind == theirs.part.kind else 0.0)
-        if mine.path != theirs.path and self._exchanged(mine, theirs):
-            return 0.0
-        if any(self._homes.get(path, theirs.path) not in (theirs.path, *_above(theirs.path)) for path in _above(mine.path)):
-            return 0.0
+        if mine.path != theirs.path:
+            homes = [self._homes.get(path, theirs.path) for path in _above(mine.path)]
+            if self._exchanged(mine, theirs) or any(home not in (theirs.path, *_above(theirs.path)) for home in homes):
+                return 0.0
         if mine.tensors == theirs.tensors:
             return 4.0 + mark
         if not (mine.leaf or theirs.leaf) or not _same_numbers(mine, theirs):
@@ -350,6 +351,14 @@ class Sequencer:
 
         return near
 
+    def _namesakes(self, heavy: list[list[Unit]]) -> None:
+        """Layers of one kind at one path, of which a side lacks a tensor, or has others: it is there, and differs."""
+        left = [{unit.path: unit for unit in units if unit.leaf} for units in self._left(heavy)]
+        plain_ones = [{unit.path: unit for unit in units if unit.leaf and not unit.entries} for units in (self.own, self.other)]
+        for mine, theirs in ((left[0], left[1]), (plain_ones[0], left[1]), (left[0], plain_ones[1])):
+            both = [(unit, theirs[path]) for path, unit in mine.items() if path in theirs and not unit.part.name.isdigit()]
+            self.found.pairs += [(one, other) for one, other in both if one.part.kind == other.part.kind]
+
     def _loose(self, own: list[Unit], other: list[Unit]) -> None:
         """Tensors of modules with children, and what lies elsewhere, by shape, by what is paired around them, and by name."""
         named = covered(self.found.links)
@@ -428,10 +437,11 @@ class Sequencer:
     def _light(self) -> None:
         """Layers without weights: those between the same two layers with weights, in order, or by kind where numbers differ."""
         gaps = self._gaps(self.own, self.other)
+        taken = {id(unit) for pair in self.found.pairs for unit in pair}
         between: list[dict[int, list[Unit]]] = [{}, {}]
         for side, units in enumerate((self.own, self.other)):
             for unit in units:
-                if not unit.entries:
+                if not unit.entries and id(unit) not in taken:
                     between[side].setdefault(gaps[id(unit)], []).append(unit)
         for gap in between[1]:
             if len(between[0].get(gap, [])) != len(between[1][gap]):  # what gives its input back stands for nothing

@@ -50,12 +50,22 @@ class Reference(T.Module):
 
 
 class PortBranches(P.Layer):
-    """Networks side by side, each with an input and an output of its own."""
+    """Networks side by side, each with an input and an output of its own; each goes into a mode by its own method."""
 
     def __init__(self, **branches: Any) -> None:
         super().__init__()
         for name, branch in branches.items():
             setattr(self, name, branch)
+
+    def train(self) -> None:
+        self.training = True
+        for branch in self.children():
+            branch.train()
+
+    def eval(self) -> None:
+        self.training = False
+        for branch in self.children():
+            branch.eval()
 
     def forward(self, *inputs: Any) -> Any:
         return tuple(branch(x) for branch, x in zip(self.children(), inputs, strict=True))

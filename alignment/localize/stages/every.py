@@ -39,8 +39,7 @@ class Search:
         mended: modules that compute what the reference's compute, from now on.
         known: names of parameters and statistics that are known to go wrong.
         remarks: how far the search came, for people.
-        stopped: whether it could not go on behind a mistake.
-        unmendable: modules whose place the reference's cannot take.
+        unmendable: modules to blame whose place the reference's cannot take: nothing is said of what surrounds them.
     """
 
     def __init__(self, context: Context) -> None:
@@ -49,7 +48,6 @@ class Search:
         self.mended: list[str] = []
         self.known: set[str] = set()
         self.remarks: list[str] = []
-        self.stopped = False
         self.unmendable: set[str] = set()
 
     def run(self) -> None:
@@ -60,7 +58,7 @@ class Search:
         for mode in (False, *training):
             self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
         self._by_layers()
-        if not self.stopped:
+        if not self.unmendable:
             self._other_precisions(training)
         self._fresh_weights()
 
@@ -132,7 +130,7 @@ class Search:
         """The modules' own mistakes in one mode and precision."""
         try:
             pair: Pair = make()
-            pair.mended, pair.known = set(self.mended), set(self.known)
+            pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), set(self.unmendable)
             if backward:
                 pair.cotangents = random_cotangents(pair)
             for finding in findings(pair):
@@ -147,10 +145,9 @@ class Search:
         for path in [path for path in pair.mended if path not in self.mended]:
             self._mend(path)
         self.known |= pair.known
-        if pair.stopped:
-            self.stopped = True
-            self.unmendable.add(pair.stopped)
-            self.remarks.append(f"the search ended at {pair.stopped}: the reference's module cannot take its place")
+        for path in sorted(pair.unmendable - self.unmendable):
+            self.unmendable.add(path)
+            self.remarks.append(f"{path}: the reference's module cannot take its place, so nothing is said of what surrounds it")
 
     def _add(self, finding: Finding) -> None:
         same = [one for one in self.found if finding.location in one.places]
