@@ -81,6 +81,8 @@ $(MINDSPORE_SHORT)/.installed: $(VENV)/.installed
 bench: setup
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py
 	$(RUN) -m alignment bench projects/layers/pairs.py --layer-faults --seeds 5
+	$(RUN) -m alignment bench projects/mobilenetv3/project.py --together 3 --layers projects/layers/pairs.py
+	$(RUN) -m tests.sound_pairs --seeds 0 1 2 3 4
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --ranks 2
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --source-faults
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --rewrites

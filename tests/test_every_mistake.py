@@ -264,6 +264,27 @@ def test_three_faults_in_one_port_are_found_by_one_search():
     assert outcome.complete, [one.line() for one in outcome.found]
 
 
+BRANCHES = {
+    "a module that the reference's cannot replace": (
+        "MultiHeadAttention, sequence first: heads", "MaxPool3D: stride", "InstanceNorm3D: no_affine"),
+    "a layer without its bias, and a branch whose layers have other names": (
+        "LayerNorm: no_bias", "TransformerDecoder: none", "Linear: no_bias"),
+    "a normalisation without weights": (
+        "TransformerEncoderLayer, norm first: position", "InstanceNorm3D: no_affine",
+        "TransformerEncoderLayer, norm last: position"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BRANCHES)
+def test_the_search_goes_on_in_other_branches(case):
+    pool = together.Pool.of(load_project(ROOT / "projects" / "mobilenetv3" / "project.py"), LAYERS)
+    faults = {fault.name: fault for fault in pool.faults()}
+    outcome = together.searched(pool, [faults[name] for name in BRANCHES[case]], {})
+    assert all(map(outcome.named, outcome.faults)), [one.line() for one in outcome.found]
+    places = {place.partition(".")[0] for one in outcome.found for place in one.places}
+    assert places == {fault.place for fault in outcome.faults}, "nothing else is blamed"
+
+
 @pytest.mark.slow  # make test-slow
 def test_faults_of_the_model_and_of_single_layers_are_found_by_one_search():
     """A port with branches: the model and a small network around each wrong layer."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import yaml
@@ -16,6 +18,8 @@ from alignment.project import import_file
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, read_state, write_state
 from tests.conftest import ROOT
+from tests.sound_pairs import PAIRS as PAIRS_OF_OTHERS
+from tests.sound_pairs import SoundPair, audited
 from tools.convert_weights import main as convert
 
 PAIRS = ROOT / "tests" / "pairs"
@@ -73,6 +77,16 @@ def test_attention_and_recurrent_networks_under_other_names_are_sound_in_both_mo
     pair = sequence_pair(name)
     found = finding(pair, pair.port, 1)
     assert found is None, found.line()
+
+
+@pytest.mark.parametrize("name", ["UNet with its outputs", "Windows"])
+def test_an_audit_of_a_correct_pair_is_silent_and_of_a_wrong_one_is_not(name):
+    """The command ``python -m tests.sound_pairs`` on two of its pairs, and on a pair with a mistake."""
+    assert not (found := audited(name, PAIRS_OF_OTHERS[name], 1)).status, found
+    wrong = SoundPair("pairs/ours.py", "pairs/theirs.py", "wide", "ResNet", "2x3x16x12")
+    found = audited("wide", wrong, 1)
+    assert found.status == 1 and "width in layer2.0.conv1.weight" in found.alarms, found
+    assert audited("none", replace(wrong, port="nothing"), 1).status == 2
 
 
 @pytest.mark.slow

@@ -148,26 +148,30 @@ def drawn(pool: Pool, number: int, count: int, seed: int) -> list[list[Fault | L
 def run_all(
     pool: Pool, number: int, count: int, seed: int, progress: Callable[[int, Outcome], None] = lambda number, outcome: None
 ) -> list[Outcome]:
-    """Plant every group of ``drawn`` in the project's first model with its calibrated weights, and search once."""
+    """Search every group of ``drawn`` once, in the project's first model with its calibrated weights."""
     outcomes = []
     groups = drawn(pool, number, count, seed)
     state = dict(Context(pool.project).weights.state)
     for index, faults in enumerate(groups, start=1):
-        start = time.perf_counter()
-        with contextlib.ExitStack() as stack:
-            broken = pool.project
-            of_model = [fault for fault in faults if isinstance(fault, Fault)]
-            for fault in sorted(of_model, key=lambda fault: fault.hint in SHIFTING):
-                broken = fault.make(stack, broken)
-            given: Mapping[str, np.ndarray] = state
-            if len(of_model) < number:
-                of_layers = [fault for fault in faults if isinstance(fault, LayerFault)]
-                broken, given = _in_branches(pool, broken, bool(of_model), of_layers, state)
-            outcome, _ = every_mistake(Context(broken, given_state=dict(given)))
-        outcomes.append(Outcome(faults, outcome.every, time.perf_counter() - start))
+        outcomes.append(searched(pool, faults, state))
         progress(index, outcomes[-1])
         gc.collect()  # networks and their hooks refer to one another
     return outcomes
+
+
+def searched(pool: Pool, faults: Sequence[Fault | LayerFault], state: Mapping[str, np.ndarray]) -> Outcome:
+    """Plant faults in one port and search once; ``state`` holds the weights of the project's model, where it is in the port."""
+    start = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        broken = pool.project
+        of_model = [fault for fault in faults if isinstance(fault, Fault)]
+        of_layers = [fault for fault in faults if isinstance(fault, LayerFault)]
+        for fault in sorted(of_model, key=lambda fault: fault.hint in SHIFTING):
+            broken = fault.make(stack, broken)
+        if of_layers:
+            broken, state = _in_branches(pool, broken, bool(of_model), of_layers, state)
+        outcome, _ = every_mistake(Context(broken, given_state=dict(state)))
+    return Outcome(faults, outcome.every, time.perf_counter() - start)
 
 
 def _in_branches(
