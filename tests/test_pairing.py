@@ -79,7 +79,7 @@ def test_attention_and_recurrent_networks_under_other_names_are_sound_in_both_mo
     assert found is None, found.line()
 
 
-@pytest.mark.parametrize("name", ["UNet with its outputs", "Windows"])
+@pytest.mark.parametrize("name", ["Windows", pytest.param("UNet with its outputs", marks=pytest.mark.slow)])
 def test_an_audit_of_a_correct_pair_is_silent_and_of_a_wrong_one_is_not(name):
     """The command ``python -m tests.sound_pairs`` on two of its pairs, and on a pair with a mistake."""
     assert not (found := audited(name, PAIRS_OF_OTHERS[name], 1)).status, found
