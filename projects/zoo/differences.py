@@ -89,6 +89,11 @@ def epsilon(model: nn.Layer) -> None:
             layer._epsilon = 1e-3  # torch_statistics, which comes after, keeps it
 
 
+def average(model: nn.Layer) -> None:
+    """AlexNet averages its last feature map to 6 x 6, whatever the picture's size."""
+    model._conv5._pool = nn.Sequential(model._conv5._pool, nn.AdaptiveAvgPool2D(6))
+
+
 # --- proofs -----------------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +158,21 @@ def _dropout_rate() -> str:
     return "p of the dropout: Paddle 0.2, torchvision 0.5"
 
 
+def _average() -> str:
+    network, other = paddle.vision.models.alexnet(), torchvision.models.alexnet()
+    ours = sum(isinstance(layer, nn.AdaptiveAvgPool2D) for layer in network.sublayers())
+    theirs = sum(isinstance(layer, torch.nn.AdaptiveAvgPool2d) for layer in other.modules())
+    assert (ours, theirs) == (0, 1)
+    ones = np.ones((1, 3, 256, 256), dtype="float32")
+    assert other(torch.from_numpy(ones)).shape == (1, 1000)
+    try:
+        network(paddle.to_tensor(ones))
+    except ValueError as error:
+        assert "12544" in str(error), error
+        return "on 256 pixels: torchvision's gives 1000 numbers, Paddle's first linear layer of 9216 inputs is given 12544"
+    raise AssertionError("Paddle's AlexNet takes pictures of 256 pixels")
+
+
 def _width() -> str:
     ours = {int(weight.shape[0]) for weight in paddle.vision.models.shufflenet_v2_x2_0().parameters()}
     theirs = {int(weight.shape[0]) for weight in torchvision.models.shufflenet_v2_x2_0().parameters()}
@@ -193,6 +213,12 @@ DIFFERENCES = {
         "squeezenet.py: MaxPool2D(kernel_size=3, stride=2, padding=0); torchvision's: nn.MaxPool2d(3, stride=2, ceil_mode=True)",
         ceiling,
         _ceiling,
+    ),
+    "average": Difference(
+        "no average pooling before the linear layers, so that only pictures of about 224 pixels run",
+        "alexnet.py: paddle.flatten follows self._conv5; torchvision's: nn.AdaptiveAvgPool2d((6, 6))",
+        average,
+        _average,
     ),
     "epsilon": Difference(
         "eps of every BatchNorm is 1e-5, the reference's 1e-3",

@@ -49,7 +49,7 @@ def _vgg(depth: int, norm: bool) -> Pair:
 
 AUXILIARY = {"aux_logits": False, "init_weights": False}
 PADDLE_VISION = (
-    _vision("alexnet", shape=(3, 224, 224), differences=("dropout",)),
+    _vision("alexnet", shape=(3, 224, 224), differences=("dropout", "average")),
     *(_vision(f"densenet{depth}") for depth in (121, 161, 169, 201)),
     _vision("googlenet", differences=("googlenet",), reference_args=AUXILIARY, shape=(3, 224, 224)),
     _vision("inception_v3", shape=(3, 107, 107), differences=("epsilon", "dropout", "rate", "variance"), reference_args=AUXILIARY),
