@@ -221,7 +221,7 @@ def bench(argv: Sequence[str]) -> int:
         from alignment.bench import layer_faults
 
         ensure_writable_dir(args.result_dir)
-        return layer_faults.run(args.project, args.seeds, args.result_dir)
+        return layer_faults.run(args.project, args.seeds, args.result_dir, args.padiff)
     project = load_project(args.project)
     if args.ranks is not None:
         from alignment.bench import ranks

@@ -19,7 +19,7 @@ NOT_BENCHED = (
 # Flags of bench -> what heeds them.
 HEEDED = {
     "inject": ("faults", "source_faults", "functional_faults"),
-    "padiff": ("faults",),
+    "padiff": ("faults", "layer_faults"),
     **dict.fromkeys(("models", "options"), ("false_alarms",)),
     "localize": ("false_alarms", "mutants"),
     "jobs": ("mutants", "source_faults", "rewrites"),

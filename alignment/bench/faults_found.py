@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +17,7 @@ from pathlib import Path
 
 from alignment.bench.fault import Fault, injected
 from alignment.bench.guide import GuideFiles, guide_files, reprod_log_finds
+from alignment.bench.padiff_process import check_padiff, padiff_finds
 from alignment.localize.finding import Finding
 from alignment.localize.stages import locate
 from alignment.project import Project
@@ -27,7 +25,6 @@ from alignment.steps import NAMES, STEPS, backward, forward, guarded, lacks, tra
 from alignment.steps.context import Context, Weights
 from alignment.steps.result import StepResult
 from mobilenetv3_common.digits import write_digits
-from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
 SHORT = train.Plan(iterations=5, draws=2, seeds=1, epochs=1, train_per_class=4, val_per_class=2)
@@ -216,25 +213,3 @@ def run_all(
         for outcome in outcomes:
             outcome.padiff = said.get(outcome.fault.name, "no answer")
     return outcomes
-
-
-def check_padiff(folder: Path) -> None:
-    """Raise ``UserError`` where a folder has no PaDiff."""
-    if not (folder / "padiff").is_dir():
-        raise UserError(f"{folder} has no PaDiff: pip install --no-deps --target {folder} padiff==0.2.0 pyyaml")
-
-
-def padiff_finds(names: list[str], folder: Path, file: Path) -> dict[str, str]:
-    """Ask PaDiff, in a process of its own, for its verdict on each fault."""
-    root = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join([str(folder.resolve()), str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with tempfile.TemporaryDirectory() as work:
-        run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "alignment.bench.padiff", str(file.resolve()), *names],
-            cwd=work,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    return dict(line.split("\t", 1) for line in run.stdout.splitlines() if "\t" in line)

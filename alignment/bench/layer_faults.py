@@ -9,16 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
+from alignment.bench.padiff_process import check_padiff, padiff_finds
 from alignment.calibration import random_values
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Module
 from alignment.localize import Finding, Kind, localize
-from alignment.project import import_file
+from alignment.project import ModelSpec, Project, Side, import_file
+from alignment.steps.context import Context, Lane
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
 Make = Callable[[], Module]
 PLACE = "layer"  # the module of each pair that its faults are in
+SOUND = "sound"  # PaDiff is asked about the correct pairs, too
+PLAIN = 1e-5  # the reproduction guide's bound on the mean difference of a model's outputs
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,37 @@ def finding(pair: LayerPair, port: Make, seed: int) -> Finding | None:
     return None
 
 
+def context_of(pair: LayerPair, port: Make, seed: int) -> Context:
+    """A port of the pair, and its reference with random weights of a seed, as the model of a project."""
+    rng = np.random.default_rng(seed)
+    network = pair.reference()
+    state, inputs = random_state(network, rng), pair.inputs(rng)
+
+    def made(samples: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        return (np.resize(inputs, (samples, *inputs.shape[1:])),)
+
+    spec = ModelSpec(port, pair.reference, input_shape=inputs.shape[1:], inputs=made, initialisation=False)
+    sides = Side(framework_of(port())), Side(framework_of(network))
+    return Context(Project("layer", *sides, {"layer": spec}), given_state=state)
+
+
+def plain(pair: LayerPair, port: Make) -> str:
+    """What a plain comparison of the outputs sees, in float32 and evaluation mode by the guide's bound; ``""`` for nothing."""
+    try:
+        context = context_of(pair, port, 0)
+        outputs = [
+            Lane(context, f"{role}32", share_dropout=False).outputs(context.fake_inputs(4)) for role in ("port", "reference")
+        ]
+    except Exception as error:  # weights that do not load, a port that does not run: whoever compares sees that
+        return type(error).__name__
+    for ours, theirs in zip(*outputs, strict=False):
+        if ours.shape != theirs.shape:
+            return "shape"
+        if not np.abs(ours - theirs).mean() <= PLAIN:
+            return "output"
+    return "" if len(outputs[0]) == len(outputs[1]) else "number of outputs"
+
+
 def pairs_of(file: Path) -> Mapping[str, LayerPair]:
     """``PAIRS`` of a Python file.
 
@@ -89,15 +124,28 @@ def branches_of(file: Path) -> tuple[Callable[..., Module], Callable[..., Module
     return found
 
 
-def run(file: Path, seeds: int, result_dir: Path) -> int:
+def _padiff_is_right(words: str) -> bool:
+    """Whether PaDiff names the layer, or the function that the network calls there: all but the last, tanh."""
+    return words.rpartition(" ")[2].partition(".")[0] == PLACE or (", call of " in words and not words.endswith("tanh"))
+
+
+def run(file: Path, seeds: int, result_dir: Path, padiff: Path | None = None) -> int:
     """Every sound pair from ``seeds`` weights, and every fault; 0 where no pair alarms, and of the faults all are detected, at
-    least 95 % located and 90 % named. Writes layer_faults.json.
+    least 95 % located and 90 % named. Writes layer_faults.json. Beside it, what a plain comparison of outputs sees, and PaDiff.
+
+    Args:
+        file: defines ``PAIRS``.
+        seeds: of the random weights of each sound pair.
+        result_dir: where the file goes.
+        padiff: folder into which PaDiff was installed, to ask it too.
 
     Raises:
-        UserError: the file lists no pairs, or the number of seeds is below 1.
+        UserError: the file lists no pairs, there is no PaDiff, or the number of seeds is below 1.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, found {seeds}")
+    if padiff is not None:
+        check_padiff(padiff)
     pairs = pairs_of(file)
     alarms = runs = 0
     rows = []
@@ -115,12 +163,29 @@ def run(file: Path, seeds: int, result_dir: Path) -> int:
             print(f"{name}, {fault}: {verdict}{f': {found.line()}' if found else ''}", flush=True)
             line = found.line() if found else ""
             rows.append(
-                {"pair": name, "fault": fault, "detected": found is not None, "located": located, "named": named, "line": line}
-            )
+                {"pair": name, "fault": fault, "detected": found is not None, "located": located, "named": named, "line": line,
+                 "plain": plain(pair, port)}
+            )  # fmt: skip
+    if padiff is not None:
+        names = [f"{name}: {fault}" for name, pair in pairs.items() for fault in (SOUND, *pair.faults)]
+        said = padiff_finds(names, padiff, file)
+        for row in rows:
+            sound = said.get(f"{row['pair']}: {SOUND}", "no answer")
+            row["padiff"] = said.get(f"{row['pair']}: {row['fault']}", "no answer") if sound == "passes" else f"sound pair: {sound}"
     with atomic_open(result_dir / "layer_faults.json", "w") as out:
         json.dump({"pairs": len(pairs), "seeds": seeds, "alarms": alarms, "faults": rows}, out, indent=1)
     count = {what: sum(bool(row[what]) for row in rows) for what in ("detected", "located", "named")}
     print(f"{alarms} false alarms in {runs} runs of {len(pairs)} sound pairs")
     print(f"{len(rows)} faults: " + ", ".join(f"{number} {what}" for what, number in count.items()))
+    print(f"a plain comparison of outputs: {sum(bool(row['plain']) for row in rows)} detected; it names no layer")
+    if padiff is not None:
+        said_of = [str(row["padiff"]) for row in rows]
+        seen = [words for words in said_of if words.startswith(("at ", "fails"))]
+        right = sum(_padiff_is_right(words) for words in seen)
+        unfit = sum(words.startswith("sound pair") for words in said_of)
+        print(
+            f"PaDiff 0.2.0: {len(seen)} detected, {right} located; {unfit} are of layers whose correct pair it does not pass; "
+            "the others it passes, or it stops with an error"
+        )
     enough = count["detected"] == len(rows) and count["located"] >= 0.95 * len(rows) and count["named"] >= 0.9 * len(rows)
     return 0 if enough and not alarms else 1

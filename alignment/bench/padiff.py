@@ -1,4 +1,6 @@
-"""What PaDiff 0.2.0 finds of a fault: python -m alignment.bench.padiff PROJECT NAME ..., in an environment that has it.
+"""What PaDiff 0.2.0 finds of a fault: python -m alignment.bench.padiff FILE NAME ..., in an environment that has it.
+
+FILE is a project's, or lists pairs of layers, whose faults are called "pair: fault".
 
 PaDiff wraps functions of both frameworks when it is imported, so it runs in a process of its own, with a folder of its own
 for it (``pip install --no-deps --target DIR padiff==0.2.0 pyyaml``) and ``diff_log`` written where it runs. It is given the
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from alignment.bench.fault import injected
+from alignment.bench.layer_faults import SOUND, LayerPair, context_of, pairs_of
 from alignment.project import Project, load_project
 from alignment.steps.backward import SGD
 from alignment.steps.context import Context, Lane
@@ -59,6 +62,28 @@ def verdict(project: Project, name: str | None) -> str:
     return "passes" if passed else place(out.getvalue(), theirs.network)
 
 
+def layer_verdict(pair: LayerPair, fault: str) -> str:
+    """Run PaDiff on a pair of layers whose port has a fault: forward and backward, with its own loss."""
+    import padiff
+
+    try:
+        context = context_of(pair, pair.port if fault == SOUND else pair.faults[fault][0], 0)
+        ours, theirs = (Lane(context, f"{role}32", share_dropout=False) for role in context.sides)
+        (array,) = context.fake_inputs(4)
+        inputs = {"x": ours.framework.tensor(array)}, {"x": theirs.framework.tensor(array)}
+    except Exception as error:
+        return f"not run: {type(error).__name__}"
+    out = io.StringIO()
+    for log in Path("diff_log").glob("*.log"):
+        log.unlink()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            passed = padiff.auto_diff(ours.network, theirs.network, inputs, False, dict(OPTIONS))
+    except Exception as error:
+        return f"stops: {type(error).__name__}"
+    return "passes" if passed else place(out.getvalue(), theirs.network)
+
+
 def place(text: str, model: Any) -> str:
     """Where its report points, as a module path of the reference; it marks a layer in a tree that it writes to a file."""
     if "Diff found in loss" in text:
@@ -70,21 +95,43 @@ def place(text: str, model: Any) -> str:
         if phrase in text:
             found = re.search(r"torch path:\s+(\S+)", _read(log))
             return f"at {what} {found[1].partition('.')[2]}" if found else f"at a {what}"
-    leaves = [(n, type(m).__name__) for n, m in model.named_modules() if not list(m.children())]
-    lines = [line for line in _read("torch_struct.log").splitlines() if "(net)" in line]
+    lines = _tree(text)
     marked = next((i for i, line in enumerate(lines) if "HERE" in line), None)
     if marked is None:
         return "fails, and names no place"
-    if marked == 0:
-        return f"at {type(model).__name__}.forward"
-    position = 0
-    for line in lines[1 : marked + 1]:  # its tree leaves some layers out; the next one of that class is meant
-        kind = line.split("(net)")[1].split()[0]
-        while position < len(leaves) and leaves[position][1] != kind:
-            position += 1
-        name = leaves[position][0] if position < len(leaves) else kind
-        position += 1
+    call = lines[marked].partition("(api)")[2].split()  # a function, in the module above it
+    inside = [i for i in range(marked) if "(api)" not in lines[i] and _depth(lines[i]) < _depth(lines[marked])]
+    name = _module(lines, max(inside) if call else marked, model)
+    if not name:
+        return f"at {type(model).__name__}.forward" + (f", call of {call[0]}" if call else "")
     return f"at {name}"
+
+
+def _tree(text: str) -> list[str]:
+    """The tree of torch's modules and calls that PaDiff writes to a file, or prints where it is small."""
+    lines = _read("torch_struct.log").splitlines()
+    if not lines and "Torch Model\n" in text:
+        lines = text.rpartition("Torch Model\n")[2].partition("Paddle Model\n")[0].partition("\n\n")[0].splitlines()
+    return [line for line in lines if re.search(r"[A-Za-z]", line) and "Torch Model" not in line]
+
+
+def _depth(line: str) -> int:
+    """Where a line's name begins."""
+    found = re.search(r"\(net\)|\(api\)|[A-Za-z]", line)
+    return found.start() if found else 0
+
+
+def _module(lines: list[str], marked: int, model: Any) -> str:
+    """Path of the module of a line of the tree, which leaves some layers out: the next one of each class is meant."""
+    modules = [(n, type(m).__name__) for n, m in model.named_modules()]
+    position, name = 0, ""
+    for line in (one for one in lines[: marked + 1] if "(api)" not in one):
+        kind = re.findall(r"[A-Za-z_]\w*", line.replace("(net)", ""))[0]
+        while position < len(modules) and modules[position][1] != kind:
+            position += 1
+        name = modules[position][0] if position < len(modules) else kind
+        position += 1
+    return name
 
 
 def _read(name: str) -> str:
@@ -93,6 +140,12 @@ def _read(name: str) -> str:
 
 
 def main(argv: list[str]) -> int:
+    if any(": " in name for name in argv[1:]):
+        pairs = pairs_of(Path(argv[0]))
+        for name in argv[1:]:
+            pair, _, fault = name.rpartition(": ")
+            print(f"{name}\t{layer_verdict(pairs[pair], fault)}", flush=True)
+        return 0
     project = load_project(argv[0])
     for name in argv[1:] or ["sound"]:
         print(f"{name}\t{verdict(project, None if name == 'sound' else name)}", flush=True)
