@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
-from alignment.links import Forms, Link, covered, forms_of, plain
+from alignment.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.localize import values
 from alignment.localize.conventions import Convention
 from alignment.localize.pairing import Part, joined, paired, part_of
-from alignment.localize.sequence import Sequencer, Unit, Use, units_of, use_of
+from alignment.localize.sequence import Sequencer, Unit, Use, lies_turned, units_of, use_of
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
 
@@ -235,8 +235,13 @@ def _match(
     other = _by_path(*models, names, sides)
     if not lacking(other, links, *entries):
         return other, links, True
-    if not lacking(other, links, *entries, shapes=False):
-        return matching, links, False  # every name is there: what differs is no name
+    if not lacking(other, links, *entries, shapes=False):  # every name is there: what differs is no name
+        shaped = _otherwise_shaped(models, matching, links, sides, entries) if linked else None
+        if shaped is None:
+            return matching, links, False
+        if any(link.transposed for link in shaped):
+            matching, shaped = _confirmed(models, matching, shaped, names, links, sides, inputs())
+        return matching, shaped, True
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
     if lacks:
@@ -252,6 +257,39 @@ def _match(
         _pair_by_tensors(models, sides, other, found, inputs())
         _pair_wrapped(models, other, found, sides, inputs())
     return other, found, not lacks
+
+
+def _otherwise_shaped(
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, entries: tuple[list[Entry], list[Entry]]
+) -> list[Link] | None:
+    """Links between tensors of one name that hold the same numbers in another shape.
+
+    A linear layer stands for a convolution by 1 x 1, or for a class of somebody's own that holds its matrix transposed; then the
+    square ones of such classes may lie either way. None where a tensor is of another size.
+    """
+    names, (ours, theirs) = matching.renaming(), covered(links)
+    known, found = {e.canonical: e for e in entries[1] if e.canonical not in theirs}, list(links)
+    modules = [side.modules(model, every_path=True) for side, model in zip(sides, models, strict=True)]
+    square: list[Link] = []
+    for entry in (one for one in entries[0] if one.canonical not in ours):
+        other = known.pop(translated(entry.canonical, names), None)
+        if other is None:
+            return None
+        link = Link((entry.canonical,), (other.canonical,))
+        paths = entry.canonical.rpartition(".")[0], other.canonical.rpartition(".")[0]
+        kinds = [side.layer(found[path]).kind for side, found, path in zip(sides, modules, paths, strict=True)]
+        either_way = kinds[0] != kinds[1] and len(entry.shape) == len(other.shape) == 2
+        if entry.shape == other.shape:
+            square += [link] if either_way and entry.shape[0] == entry.shape[1] else []
+        elif plain(entry.shape) == plain(other.shape) or same_kernels(entry.shape, other.shape):
+            found.append(link)
+        elif either_way and lies_turned(entry, other):
+            found.append(replace(link, transposed=True))
+        else:
+            return None
+    if known:
+        return None
+    return found + (square if any(link.transposed for link in found) else [])
 
 
 def _confirmed(
@@ -440,13 +478,19 @@ def _chains(models: tuple[Module, Module], sides: Sides, paired: Mapping[str, st
 def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
     """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
 
-    Of two mere containers the layers in them have told already whether they are one.
+    Of two mere containers the layers in them have told already whether they are one, unless all that they hold is packed or held
+    otherwise on one side.
     """
     names, named = matching.renaming(), covered(links)
     modules = [side.modules(model) for side, model in zip(sides, models, strict=True)]
     known = set(matching.paths.values()), set(matching.paths)
     found: list[dict[frozenset, list[str]]] = [{}, {}]
-    holds = lambda own, other: sides[0].own_tensors(modules[0][own]) or sides[1].own_tensors(modules[1][other])  # noqa: E731
+    linked: list[set[str]] = [set(), set()]  # modules of which every tensor is in a link
+    holds = lambda own, other: (  # noqa: E731
+        sides[0].own_tensors(modules[0][own])
+        or sides[1].own_tensors(modules[1][other])
+        or (own in linked[0] and other in linked[1])
+    )
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         tensors = [entry.canonical for entry in side.entries(model)]
         groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}
@@ -455,6 +499,8 @@ def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matc
                 continue
             inside = frozenset(name for name in tensors if name.startswith(f"{path}."))
             whole = {place: group for group, place in groups.items() if group <= inside}
+            if inside <= named[number]:
+                linked[number].add(path)
             if inside and (inside & named[number]) <= frozenset().union(*whole.values()):
                 held = {translated(name, names) if number == 0 else name for name in inside - named[number]}
                 found[number].setdefault(frozenset(held | whole.keys()), []).append(path)

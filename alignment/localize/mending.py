@@ -8,7 +8,7 @@ mended port can be run, differentiated and updated as any other.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,9 +93,13 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
         inputs = made.inputs if told is None else told.inputs((args, kwargs), told.turn(made.inputs))
         if told is None and convention is not None:
             inputs = convention.inputs_back(made.inputs, (args, kwargs))
-        return [*inputs, *(_across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True))]
+        across = {n: _across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True)}
+        return [*inputs, *(_sum(across[part] for part in parts) for parts in packed.values())]
 
-    return ours.supply(module, Supplied(forward, backward, tuple(mine[name][1] for name in trained)))
+    packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
+    for name in trained:
+        packed.setdefault(id(mine[name][1]), []).append(name)
+    return ours.supply(module, Supplied(forward, backward, tuple(mine[names[0]][1] for names in packed.values())))
 
 
 @dataclass(frozen=True)
@@ -151,15 +155,21 @@ def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:
 
 
 def _tied_by_mistake(port: Network, reference: Network, path: str) -> set[str]:
-    """Names within a module of parameters that are one tensor with another one in the port alone."""
+    """Names within a module of parameters that are one tensor with another one in the port alone; parts of one tensor are not."""
     mine, its = port.held(""), reference.held("")
     found = set()
     for name in port.held(path):
         full = f"{path}.{name}" if path else name
-        same = {other for other, (_, tensor) in mine.items() if tensor is mine[full][1]}
+        entry, held = mine[full]
+        same = {other for other, (one, tensor) in mine.items() if tensor is held and not (_is_part(one) and _is_part(entry))}
         if full in its and any(other in its and its[other][1] is not its[full][1] for other in same):
             found.add(name)
     return found
+
+
+def _is_part(entry: Entry) -> bool:
+    """Whether a tensor holds more than this."""
+    return isinstance(entry, Piece) and entry.whole != () and entry.groups * (entry.stop - entry.start) < entry.whole[0]
 
 
 def _pieces_within(network: Network, path: str) -> dict[str, list[Piece]]:
@@ -180,6 +190,12 @@ def _held(framework: Framework, module: Module) -> Held:
 
 def _copy(source: Framework, held: tuple[Entry, Tensor], target: Framework, into: tuple[Entry, Tensor]) -> None:
     target.assign(into[1], into[0].into(held[0].to_canonical(source.array(held[1])), target.array(into[1])))
+
+
+def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
+    """Of gradients of one tensor; None where none reaches it."""
+    found = [array for array in arrays if array is not None]
+    return sum(found[1:], found[0]) if found else None
 
 
 def _across(source: Entry, gradient: np.ndarray | None, target: Entry) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class Unit:
         words: components of its path, to compare names.
         tensors: canonical last name -> shape.
         rows: of its matrices and kernels together.
+        columns: of the matrices of somebody's own layer, which may lie transposed; 0 for others.
     """
 
     part: Part
@@ -73,6 +74,7 @@ class Unit:
     words: frozenset[str]
     tensors: Mapping[str, tuple[int, ...]]
     rows: int
+    columns: int
 
     @property
     def path(self) -> str:
@@ -99,7 +101,9 @@ def units_of(framework: Framework, model: Module, use: Use, branches: bool = Fal
         entries = tuple(own.get(path, ()))
         tensors = {entry.canonical.rpartition(".")[2]: entry.shape for entry in entries}
         rows = sum(entry.shape[0] for entry in entries if len(entry.shape) > 1)
-        unit = Unit(part, entries, leaf, _words(path), tensors, rows)
+        own_class = leaf and not framework.knows(module)
+        columns = sum(entry.shape[1] for entry in entries if len(entry.shape) == 2) if own_class else 0
+        unit = Unit(part, entries, leaf, _words(path), tensors, rows, columns)
         placed.append((_place(path, leaf, rank), unit))
     return [unit for _, unit in sorted(placed, key=lambda one: one[0])]
 
@@ -217,9 +221,9 @@ class Sequencer:
             rows = units[start].rows
             for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
                 rows += units[start + count - 1].rows
-                if rows > whole.rows:
+                if rows > max(whole.rows, whole.columns):
                     break
-                if rows == whole.rows and self._packs(whole, units[start : start + count], number):
+                if rows in (whole.rows, whole.columns) and self._packs(whole, units[start : start + count], number):
                     move = (count, 1) if number == 0 else (1, count)
                     yield 2.0 * (count + 1) + 1.0 + _likeness(own[i], other[j]), move
 
@@ -265,7 +269,7 @@ class Sequencer:
             return False
         if not all(part.rows for part in parts):
             return False  # a scale of a module's own is no part of a layer
-        solution = solved(whole.entries, [entry for part in parts for entry in part.entries])
+        solution, _ = _packed(whole, parts)
         if solution is None:
             return False
         if len(whole.entries) > 2 or not whole.leaf:  # a recurrent layer, or an attention that packs its own projections
@@ -279,19 +283,28 @@ class Sequencer:
             a, b = mine[0], theirs[0]
             if a.tensors == b.tensors:
                 self.found.pairs.append((a, b))
+                if a.part.kind != b.part.kind and written_out(a, b):  # a square matrix may lie either way: values say how
+                    both = zip(sorted(a.entries, key=_last), sorted(b.entries, key=_last), strict=True)
+                    self.found.links += [Link((x.canonical,), (y.canonical,)) for x, y in both if _square(x)]
                 return
-            links = [Link((x.canonical,), (y.canonical,)) for x, y in zip(a.entries, b.entries, strict=True)]
+            links = [
+                Link((x.canonical,), (y.canonical,), transposed=lies_turned(x, y))
+                for x, y in zip(a.entries, b.entries, strict=True)
+            ]
             if a.part.kind == b.part.kind:
-                both = zip(links, a.entries, b.entries, strict=True)
-                links = [link for link, x, y in both if _last(x) != _last(y) or x.shape != y.shape]
+                pairs = zip(links, a.entries, b.entries, strict=True)
+                links = [link for link, x, y in pairs if _last(x) != _last(y) or x.shape != y.shape]
             if a.part.kind == b.part.kind:
                 self.found.pairs.append((a, b))
         else:
             packed = len(mine) == 1
             whole, parts = (mine[0], theirs) if packed else (theirs[0], mine)
-            solution = solved(whole.entries, [entry for part in parts for entry in part.entries])
+            solution, turned = _packed(whole, parts)
             assert solution is not None
             links = as_links(solution, packed)
+            if turned:
+                matrices = {entry.canonical for entry in whole.entries if len(entry.shape) == 2}
+                links = [replace(link, transposed=bool(matrices & {*link.port, *link.reference})) for link in links]
         self.found.links += links
         self.found.groups.append((mine, theirs, links))
 
@@ -328,19 +341,24 @@ class Sequencer:
                     self._take(*((parts, [whole]) if number == 0 else ([whole], parts)))
 
     def _given_the_same(self, units: Sequence[Unit], number: int) -> list[list[Unit]]:
-        """Two units or more each that are given one array."""
+        """Two units or more each that are given one array; then those of them that are in one module."""
         inputs, found = self.uses[number].inputs, list[list[Unit]]()
         for unit in (one for one in units if one.path in inputs):
             same = next((group for group in found if np.array_equal(inputs[group[0].path], inputs[unit.path])), None)
             found.append([unit]) if same is None else same.append(unit)
-        return [group for group in found if len(group) > 1]
+        inside: dict[tuple[int, str], list[Unit]] = {}
+        for number, group in enumerate(found):
+            for unit in group:
+                inside.setdefault((number, unit.path.rpartition(".")[0]), []).append(unit)
+        return [group for group in [*found, *inside.values()] if len(group) > 1]
 
     def _nearness(self) -> Callable[[Unit, Unit], float]:
         """How far the modules around two units hold layers that are paired with each other: 1 for each two that hold no others."""
         together: Counter[tuple[str, str]] = Counter()
         ours: Counter[str] = Counter()
         theirs: Counter[str] = Counter()
-        for mine, other in self.found.pairs:
+        linked = [(a[0], b[0]) for a, b, _ in self.found.groups if len(a) == len(b) == 1 and (a[0], b[0]) not in self.found.pairs]
+        for mine, other in [*self.found.pairs, *linked]:
             ours.update(_above(mine.path))
             theirs.update(_above(other.path))
             together.update((a, b) for a in _above(mine.path) for b in _above(other.path))
@@ -474,10 +492,42 @@ def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
 def _same_numbers(mine: Unit, theirs: Unit) -> bool:
     """Whether two layers hold tensors of the same numbers in the same order, under other names or in other shapes."""
     both = zip(mine.entries, theirs.entries, strict=False)
+    turned = written_out(mine, theirs)
     same = len(mine.entries) == len(theirs.entries) and all(
-        a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape)) for a, b in both
+        a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape) or (turned and lies_turned(a, b)))
+        for a, b in both
     )
-    return same and any(len(plain(entry.shape)) > 1 for entry in mine.entries)
+    return same and (mine.part.kind == theirs.part.kind or any(len(plain(entry.shape)) > 1 for entry in mine.entries))
+
+
+def _packed(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, ...], tuple[str, ...], bool]] | None, bool]:
+    """How one unit holds the weights of several (``solved``), and whether its matrix lies transposed."""
+    inside = [entry for part in parts for entry in part.entries]
+    solution = solved(whole.entries, inside)
+    if solution is not None or not whole.columns:
+        return solution, False
+    turned = [replace(entry, shape=entry.shape[::-1]) if len(entry.shape) == 2 else entry for entry in whole.entries]
+    return solved(turned, inside), True
+
+
+def written_out(mine: Unit, theirs: Unit) -> bool:
+    """Whether one of two layers is somebody's own class, whose matrices may lie transposed: of inputs and outputs."""
+    kinds = mine.part.kind, theirs.part.kind
+    return (
+        not all(kind in ("conv", "linear", "batch_norm") for kind in kinds)
+        and "batch_norm" not in kinds
+        and mine.leaf
+        and theirs.leaf
+    )
+
+
+def lies_turned(a: Entry, b: Entry) -> bool:
+    """Whether of two matrices one can only be the other's transpose."""
+    return len(a.shape) == len(b.shape) == 2 and a.shape != b.shape and a.shape == b.shape[::-1]
+
+
+def _square(entry: Entry) -> bool:
+    return len(entry.shape) == 2 and entry.shape[0] == entry.shape[1]
 
 
 def _last(entry: Entry) -> str:

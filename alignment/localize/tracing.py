@@ -297,7 +297,9 @@ class Network:
             if call.attended is None and path in self.conventions:
                 made.outputs = self.heard(path, call, made.outputs)
                 made.inputs = self.conventions[path].inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
-            answer = Answer(made.outputs, {n: framework.array(self.buffers[f]) for n, f in self.below(path).items()}, made.inputs)
+            held = {name: self._buffers[full] for name, full in self.below(path).items()}
+            kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
+            answer = Answer(made.outputs, kept, made.inputs)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
             return answer

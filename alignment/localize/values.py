@@ -24,6 +24,7 @@ from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
 
 AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
+CLOSE = 2e-5  # below it nothing is left to be turned: a matrix of small influence may lie the wrong way though all agree
 APART = 1e-2  # above it a module computes something else; below, a wrong constant may be all, too small for the whole model
 SECONDS = 20.0  # after which nothing more is tried
 MATRICES = 4  # of one module, of which every choice is tried
@@ -195,9 +196,9 @@ def confirmed(
     trial.load(found.paths, found.links)
     if trial.error("", "") > AGREE:
         _try_forms(trial, found, containers, fixed[1], end)
-        _try_layouts(trial, found, containers, fixed[1], end)
-        if trial.error("", "") > AGREE:
-            _try_exchanges(trial, found, fixed[0], end)
+    _try_layouts(trial, found, containers, fixed[1], end)
+    if trial.error("", "") > AGREE:
+        _try_exchanges(trial, found, fixed[0], end)
     found.agrees = trial.error("", "") <= AGREE
     ours = trial.calls_of_port()
     for other, own in (containers | found.paths).items() if ours else ():
@@ -260,7 +261,10 @@ def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], 
             turns[place] = "channels_last"
     together: dict[tuple[str, str], list[int]] = {}
     for place in turns:
-        for own, other in _around([found.links[place]], containers, trial):
+        holding = tuple(names[0].rpartition(".")[0] for names in (found.links[place].port, found.links[place].reference))
+        for own, other in [holding, *_around([found.links[place]], containers, trial)]:
+            if other not in trial.calls:
+                continue
             if math.isfinite(trial.error(own, other)):
                 together.setdefault((own, other), []).append(place)
                 break
@@ -289,10 +293,11 @@ def _turned(
     several = [places for count in counts for places in itertools.combinations(turns, count)]
     _, error, agreeing = turned([])
     for places in [*((place,) for place in turns), *several]:
-        if error <= AGREE or time.monotonic() > end:
+        if error <= CLOSE or time.monotonic() > end:
             break
         links, now, agree = turned(places)
-        if now <= AGREE or agree > agreeing or (agree >= agreeing and now < least * error):
+        close = now <= AGREE and now < MUCH_LESS * error
+        if close or (error > AGREE and (agree > agreeing or (agree >= agreeing and now < least * error))):
             found.links, error, agreeing = links, now, agree
     trial.load_links(found.links)
 

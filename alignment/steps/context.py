@@ -595,8 +595,13 @@ class Draws:
     iteration: int = 0
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Numbers in [0, 1), float64."""
-        return np.random.default_rng([self.seed, self.iteration]).random(shape)
+        """Numbers in [0, 1), float64; with the axes in another order they are the same, unless axes of equal length change places.
+
+        So a port with the channels last, or the batch first, drops what its reference drops.
+        """
+        order = sorted(range(len(shape)), key=lambda axis: -shape[axis])
+        drawn = np.random.default_rng([self.seed, self.iteration]).random([shape[axis] for axis in order])
+        return np.ascontiguousarray(drawn.transpose(np.argsort(order)))
 
 
 class Lane:

@@ -31,7 +31,7 @@ from alignment.raised import shown, words_of
 SECONDS = 30.0  # for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
-LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # no mistake alone where axes stand otherwise
+LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 CHAIN = 3  # calls that are missing at one place
 
 
@@ -273,7 +273,7 @@ def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             continue
         differing = [k for k, v in one.attributes.items() if k in other.attributes and not _same(v, other.attributes[k])]
         right = _arrays(pair, other)
-        certain = not (pair.orders and one.name in LAYOUT)
+        certain = one.name not in LAYOUT
         for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in keys)}"
             kind = (

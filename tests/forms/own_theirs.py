@@ -1,0 +1,133 @@
+"""Layers of somebody's own that hold their weights otherwise than the port's: transposed, packed, under other names."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Dense(nn.Module):
+    """Its weight is (inputs, outputs), as in GPT-2's Conv1D; square ones may lie either way."""
+
+    def __init__(self, i, o):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(i, o) * 0.02), nn.Parameter(torch.zeros(o))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight).reshape(*x.shape[:-1], -1)
+
+
+class Conv1D(Dense):
+    """A name that is that of a convolution."""
+
+
+class Attention(nn.Module):
+    def __init__(self, d, heads=2):
+        super().__init__()
+        self.c_attn, self.c_proj, self.heads = Conv1D(d, 3 * d), Conv1D(d, d), heads
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (p.view(b, t, self.heads, -1).transpose(1, 2) for p in self.c_attn(x).split(d, 2))
+        y = torch.softmax(q @ k.transpose(2, 3) * (d // self.heads) ** -0.5, 3) @ v
+        return self.c_proj(y.transpose(1, 2).reshape(b, t, d))
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+
+
+class Block(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.norm, self.attn, self.mlp = RMSNorm(d), Attention(d), nn.Sequential(Conv1D(d, d), nn.GELU(), Conv1D(d, d))
+        self.norm2 = RMSNorm(d)
+
+    def forward(self, x):
+        x = x + self.attn(self.norm(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Text(nn.Module):
+    def __init__(self, d=8):
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList([Block(d), Block(d)]), nn.Linear(d, 5)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Faint(nn.Module):
+    """A square matrix of an own layer, whose influence on the output is less than float32's rounding of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.style, self.main = Dense(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.main(x) * (1 + 1e-7 * self.style(x)[:, :4])
+
+
+class Unit(nn.Module):
+    def __init__(self, c, aux):
+        super().__init__()
+        self.conv, self.cond = nn.Conv1d(c, 2 * c, 3, padding=1), nn.Conv1d(aux, 2 * c, 1, bias=False)
+
+    def forward(self, x, h):
+        a, b = (self.conv(x) + self.cond(h)).chunk(2, 1)
+        return x + torch.tanh(a) * torch.sigmoid(b)
+
+
+class Wave(nn.Module):
+    """Packed convolutions, and packed conditions that are all given one array."""
+
+    def __init__(self, c=6, aux=4):
+        super().__init__()
+        self.up = nn.Conv1d(c, aux, 1)
+        self.units = nn.ModuleList([Unit(c, aux) for _ in range(3)])
+
+    def forward(self, x):
+        h = self.up(x)
+        for unit in self.units:
+            x = unit(x, h)
+        return x
+
+
+class Points(nn.Module):
+    """Convolutions by 1 for the port's linear layers of the same names, and dropout in between."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop, self.b = nn.Conv1d(3, 6, 1), nn.Dropout(0.3), nn.Conv1d(6, 4, 1)
+
+    def forward(self, x):
+        return self.b(self.drop(F.relu(self.a(x)))).transpose(1, 2)
+
+
+class Spatial(nn.Module):
+    """Attention over the places of a picture, of three convolutions that the port packs into one."""
+
+    def __init__(self, c=6):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Conv2d(c, c, 1) for _ in range(3))
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q, k, v = (layer(x).flatten(2) for layer in (self.q, self.k, self.v))
+        weights = torch.softmax(torch.bmm(q.transpose(1, 2), k) * c**-0.5, 2)
+        return x + torch.bmm(v, weights.transpose(1, 2)).reshape(b, c, h, w)
+
+
+class Places(nn.Module):
+    def __init__(self, c=6):
+        super().__init__()
+        self.stem, self.attn, self.head = nn.Conv2d(3, c, 3, padding=1), Spatial(c), nn.Conv2d(c, 2, 1)
+
+    def forward(self, x):
+        return self.head(self.attn(self.stem(x)))

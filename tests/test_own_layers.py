@@ -1,0 +1,50 @@
+"""Layers of somebody's own whose weights lie otherwise: sound ports are silent, and a mistake beside them is the only finding."""
+
+import json
+
+import numpy as np
+import pytest
+
+from alignment.cli import main
+from alignment.steps.context import Draws
+from tests.conftest import ROOT
+from tests.sound_pairs import PAIRS, audited
+
+FOLDER = ROOT / "tests/forms"
+NETWORKS = ("Text", "Faint", "Wave", "Points", "Places")
+# What is changed in the port's source -> network, kind, place, words of the only mistake.
+MISTAKES = {
+    "scale": ("Text", "/ (d // self.heads) ** 0.5", "/ d ** 0.5", "other_function", "blocks.0.attn", "/ 2.82843, expected * 0.5"),
+    "activation": ("Text", "F.gelu(", "F.relu(", "other_function", "blocks.0", "relu, expected gelu"),
+    "gates": ("Wave", "paddle.tanh(f) * F.sigmoid(g)", "F.sigmoid(f) * paddle.tanh(g)", "", "units.0", ""),
+    "slope": ("Points", "F.relu(", "F.leaky_relu(", "", "Points.forward", ""),
+    "axis": ("Places", "axis=-1)\n        return x +", "axis=1)\n        return x +", "softmax_axis", "attn", "axis 1, expected 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_sound_port_passes(network):
+    """In training mode, too, where the port's dropout has the channels last."""
+    found = audited(network, PAIRS[network], 1)
+    assert not found.status, found
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_the_only_finding(case, tmp_path):
+    network, before, after, kind, place, words = MISTAKES[case]
+    source = (FOLDER / "own_ours.py").read_text()
+    assert source.count(before) == 1
+    (tmp_path / "ours.py").write_text(source.replace(before, after))
+    sides = ["--port", f"{tmp_path}/ours.py:{network}", "--reference", f"{FOLDER}/own_theirs.py:{network}"]
+    status = main(["audit", *sides, "--input", PAIRS[network].given, "--report", str(tmp_path / "report")])
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"]
+    assert status == 1 and place == mistake["location"] and words in mistake["hint"], mistake
+    assert mistake["kind"] == kind if kind else not mistake["kind"] or mistake["kind"] == "unknown", mistake
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 1, 0)])
+def test_masks_are_the_same_whatever_axis_is_first(order):
+    shape = (3, 8, 5)
+    drawn = Draws(0)(shape)
+    assert np.array_equal(Draws(0)(tuple(shape[axis] for axis in order)), drawn.transpose(order))
+    assert drawn.std() > 0.2 and not np.array_equal(Draws(1)(shape), drawn)
