@@ -93,6 +93,9 @@ EXPECTED: dict[str, Run] = {
         (r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)
     ),
     r"pip install --no-deps .*padiff.*": Run(weekly="what needs PaDiff runs weekly: tests/test_align_command.py has its flag"),
+    r"python -m alignment bench projects/layers/pairs\.py --layer-faults .*": Run(
+        weekly="make bench runs it, and tests/test_layer_faults.py a sample and the reading of what PaDiff says"
+    ),
     r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
     r"python tools/align\.py --inject (?!list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),
     r"python tools/align\.py --inject \w+ --steps [56]": Run(
