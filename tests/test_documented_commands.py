@@ -93,8 +93,12 @@ EXPECTED: dict[str, Run] = {
         (r"Would install mobilenetv3-reproduction",), instead=((r"$", " --dry-run"),)
     ),
     r"pip install --no-deps .*padiff.*": Run(weekly="what needs PaDiff runs weekly: tests/test_align_command.py has its flag"),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --together 3 .*": Run(
+        (r"all 3 found in one search: 2 of 2; of 6 faults located 6, named 6",),
+        instead=((r"--count 100 --seed 1", "--count 2 --seed 0"),),
+    ),
     r"python -m alignment bench projects/layers/pairs\.py --layer-faults .*": Run(
-        weekly="make bench runs it, and tests/test_layer_faults.py a sample and the reading of what PaDiff says"
+        weekly="tests/test_layer_faults.py runs a sample, and reads what PaDiff says"
     ),
     r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
     r"python tools/align\.py --inject (?!list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),
