@@ -78,7 +78,7 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "Capsules": ("capsules", "2x1x11x11"), "Graph": ("graph", _graph), "Sentence": ("sentence", _sentence),
         "GPT": ("decoder", "tokens"), "Bert": ("decoder", "tokens"), "Seq": ("decoder", "tokens"),
         "Windows": ("windows", "2x16x16"), "Deep": ("branches", "2x3x32x32"), "Text": ("own", "2x7x8"), "Faint": ("own", "4x6"),
-        "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"),
+        "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"), "Grid": ("own", "2x3x5x7"),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)

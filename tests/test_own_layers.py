@@ -11,13 +11,15 @@ from tests.conftest import ROOT
 from tests.sound_pairs import PAIRS, audited
 
 FOLDER = ROOT / "tests/forms"
-NETWORKS = ("Text", "Faint", "Wave", "Points", "Places")
+NETWORKS = ("Text", "Faint", "Wave", "Points", "Places", "Grid")
 # What is changed in the port's source -> network, kind, place, words of the only mistake.
 MISTAKES = {
     "scale": ("Text", "/ (d // self.heads) ** 0.5", "/ d ** 0.5", "other_function", "blocks.0.attn", "/ 2.82843, expected * 0.5"),
     "activation": ("Text", "F.gelu(", "F.relu(", "other_function", "blocks.0", "relu, expected gelu"),
     "gates": ("Wave", "paddle.tanh(f) * F.sigmoid(g)", "F.sigmoid(f) * paddle.tanh(g)", "", "units.0", ""),
     "slope": ("Points", "F.relu(", "F.leaky_relu(", "", "Points.forward", ""),
+    # The port's reshape to another shape is no mistake, so that it is not called one beside a mistake.
+    "rows for columns": ("Grid", "F.sigmoid(y[..., 1]) + rows", "F.sigmoid(y[..., 1]) + columns", "", "Grid.forward", ""),
     "axis": ("Places", "axis=-1)\n        return x +", "axis=1)\n        return x +", "softmax_axis", "attn", "axis 1, expected 2"),
 }  # fmt: skip
 

@@ -122,3 +122,16 @@ class Places(nn.Layer):
 
     def forward(self, x):
         return self.last(self.attention(self.first(x)))
+
+
+class Grid(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2D(3, 8, 1)
+
+    def forward(self, x):
+        b, _, h, w = x.shape
+        y = self.head(x).reshape([b, 2, 4, h * w]).transpose([0, 1, 3, 2])
+        columns, rows = paddle.arange(w).tile([h]).astype(y.dtype), paddle.arange(h).repeat_interleave(w).astype(y.dtype)
+        first, second = F.sigmoid(y[..., 0]) + columns, F.sigmoid(y[..., 1]) + rows
+        return paddle.concat([paddle.stack([first, second], -1), y[..., 2:]], -1).reshape([b, -1, 4])

@@ -131,3 +131,18 @@ class Places(nn.Module):
 
     def forward(self, x):
         return self.head(self.attn(self.stem(x)))
+
+
+class Grid(nn.Module):
+    """Numbers of a head by anchor and place, which the port lays out otherwise on the way."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2d(3, 8, 1)
+
+    def forward(self, x):
+        b, _, h, w = x.shape
+        y = self.head(x).view(b, 2, 4, h, w).permute(0, 1, 3, 4, 2)
+        rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+        place = torch.stack([columns, rows], -1)
+        return torch.cat([y[..., :2].sigmoid() + place, y[..., 2:]], -1).reshape(b, -1, 4)

@@ -96,10 +96,15 @@ class _Search:
         except Exception as error:  # its arrays are too large to be kept
             self.theirs = Trace(error=words_of(error))
         self.runs, self.start = 0, time.perf_counter()
+        self.layouts = False  # whether a call was met that only lays its numbers out otherwise
 
     def found(self) -> list[Mistake]:
+        """The mistakes; a call that lays its numbers out otherwise is one only together with those that then mend the module."""
         if self.theirs.error:
             return []
+        return self._followed(False) or (self._followed(True) if self.layouts else [])
+
+    def _followed(self, layouts: bool) -> list[Mistake]:
         fixes: dict[int, Change] = {}
         made: list[Proposal] = []
         for _ in range(MISTAKES):
@@ -107,7 +112,7 @@ class _Search:
             if ours is None or (not made and self._right(ours)):
                 return []
             pair = aligned(ours, self.theirs, self.orders)
-            whole, part = self._next(pair, fixes)
+            whole, part = self._next(pair, fixes, layouts)
             if whole is not None:
                 return [self._mistake(one) for one in self._needed([*made, whole])]
             if part is None:
@@ -133,8 +138,14 @@ class _Search:
         pair = aligned(trace, self.theirs, self.orders)
         return bool(following) and not any(pair.other_numbers(one) for one in following)
 
-    def _next(self, pair: Aligned, fixes: Mapping[int, Change]) -> tuple[Proposal | None, Proposal | None]:
-        """The first hypothesis that mends the module, and the first that mends its own call alone."""
+    def _next(self, pair: Aligned, fixes: Mapping[int, Change], layouts: bool) -> tuple[Proposal | None, Proposal | None]:
+        """The first hypothesis that mends the module, and the first that mends its own call alone.
+
+        Args:
+            pair: the calls of both sides.
+            fixes: what is changed already.
+            layouts: whether a call that lays its numbers out otherwise is changed, too, and the search goes on behind it.
+        """
         part: Proposal | None = None
         for operation in pair.candidates():
             for proposal in (_in_own_shapes(pair, one) for one in proposals(pair, operation)):
@@ -148,7 +159,9 @@ class _Search:
                 if self._right(trace):
                     return proposal, None
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
-                if better and (proposal.certain or self._goes_on(trace, proposal)):
+                layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT
+                self.layouts = self.layouts or layout
+                if better and (proposal.certain or (layout and layouts) or self._goes_on(trace, proposal)):
                     part = proposal
         for proposal in _inserted(pair):
             if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
