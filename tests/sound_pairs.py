@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 
@@ -79,6 +80,7 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "GPT": ("decoder", "tokens"), "Bert": ("decoder", "tokens"), "Seq": ("decoder", "tokens"),
         "Windows": ("windows", "2x16x16"), "Deep": ("branches", "2x3x32x32"), "Text": ("own", "2x7x8"), "Faint": ("own", "4x6"),
         "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"), "Grid": ("own", "2x3x5x7"),
+        "Style": ("own", "2x7"),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)
@@ -100,13 +102,13 @@ class Audited:
     pair: str
     seed: int
     status: int
-    alarms: tuple[str, ...]
+    findings: tuple[dict[str, Any], ...]
     words: str
     seconds: float
 
 
 def audited(name: str, pair: SoundPair, seed: int) -> Audited:
-    """Audit one pair in this process."""
+    """Audit one pair in this process; a pair may name another file for its port."""
     begun = time.perf_counter()
     ours, theirs = (ROOT / "tests" / file for file in (pair.ours, pair.theirs))
     with tempfile.TemporaryDirectory() as made, contextlib.redirect_stdout(io.StringIO()) as out:
@@ -122,8 +124,8 @@ def audited(name: str, pair: SoundPair, seed: int) -> Audited:
             status = alignment(["audit", *sides, "--training", "--seed", str(seed), "--report", str(folder / "report"), *accepted])
         record = folder / "report" / "alignment.json"
         found = json.loads(record.read_text())["localization"] or {} if record.is_file() else {}
-    alarms = [f"{one['kind']} in {one['location']}" for one in found.get("every", []) if one["kind"] not in KNOWN]
-    return Audited(name, seed, status, tuple(alarms), out.getvalue()[-400:], time.perf_counter() - begun)
+    findings = tuple(one for one in found.get("every", []) if one["kind"] not in KNOWN)
+    return Audited(name, seed, status, findings, out.getvalue()[-400:], time.perf_counter() - begun)
 
 
 def main() -> int:
@@ -135,14 +137,14 @@ def main() -> int:
     made = []
     for seed, name in itertools.product(args.seeds, args.only):
         made.append(one := audited(name, PAIRS[name], seed))
-        verdict = "silent" if not one.status else f"ALARM: {', '.join(one.alarms) or one.words}"
+        alarms = ", ".join(f"{found['kind']} in {found['location']}" for found in one.findings)
+        verdict = "silent" if not one.status else f"ALARM: {alarms or one.words}"
         print(f"{name:<28} seed {seed}  {one.seconds:5.1f} s  {verdict}", flush=True)
         if args.json:
             args.json.write_text(json.dumps([asdict(one) for one in made], indent=1) + "\n")
-    alarms = sum(one.status == 1 for one in made)
-    refused = sum(one.status > 1 for one in made)
-    print(f"{len(args.only)} correct pairs, {len(made)} audits: {alarms} with a false alarm, {refused} refused")
-    return 1 if alarms or refused else 0
+    false, refused = sum(one.status == 1 for one in made), sum(one.status > 1 for one in made)
+    print(f"{len(args.only)} correct pairs, {len(made)} audits: {false} with a false alarm, {refused} refused")
+    return 1 if false or refused else 0
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """Layers of somebody's own whose weights lie otherwise: sound ports are silent, and a mistake beside them is the only finding."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from alignment.cli import main
 from alignment.steps.context import Draws
 from tests.conftest import ROOT
 from tests.sound_pairs import PAIRS, audited
 
 FOLDER = ROOT / "tests/forms"
-NETWORKS = ("Text", "Faint", "Wave", "Points", "Places", "Grid")
+NETWORKS = ("Text", "Faint", "Wave", "Points", "Places", "Grid", "Style")
 # What is changed in the port's source -> network, kind, place, words of the only mistake.
 MISTAKES = {
     "scale": ("Text", "/ (d // self.heads) ** 0.5", "/ d ** 0.5", "other_function", "blocks.0.attn", "/ 2.82843, expected * 0.5"),
@@ -37,11 +36,10 @@ def test_a_mistake_is_the_only_finding(case, tmp_path):
     source = (FOLDER / "own_ours.py").read_text()
     assert source.count(before) == 1
     (tmp_path / "ours.py").write_text(source.replace(before, after))
-    sides = ["--port", f"{tmp_path}/ours.py:{network}", "--reference", f"{FOLDER}/own_theirs.py:{network}"]
-    status = main(["audit", *sides, "--input", PAIRS[network].given, "--report", str(tmp_path / "report")])
-    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"]
-    assert status == 1 and place == mistake["location"] and words in mistake["hint"], mistake
-    assert mistake["kind"] == kind if kind else not mistake["kind"] or mistake["kind"] == "unknown", mistake
+    found = audited(network, replace(PAIRS[network], ours=str(tmp_path / "ours.py")), 0)
+    (mistake,) = found.findings
+    assert found.status == 1 and place == mistake["location"] and words in mistake["hint"], mistake
+    assert mistake["kind"] == kind, mistake
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 1, 0)])

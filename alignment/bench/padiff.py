@@ -31,8 +31,6 @@ OPTIONS: dict[str, Any] = {"atol": 1e-4, "rtol": 1e-3, "compare_mode": "strict"}
 
 def verdict(project: Project, name: str | None) -> str:
     """Run PaDiff on the port with one fault inside; None for the sound port."""
-    import padiff
-
     with injected(project, name) as broken:
         context = Context(broken)
         port, reference = context.port, context.reference
@@ -49,23 +47,11 @@ def verdict(project: Project, name: str | None) -> str:
             losses.append(lambda logits, criterion=criterion, given=given: criterion(logits, given))
             steps.append(lambda train=side.train, lane=lane, optimizer=optimizer: train.apply_update(lane.network, optimizer))
         inputs = ({"input": port.framework.tensor(images)}, {"x": reference.framework.tensor(images)})
-        out = io.StringIO()
-        for log in Path("diff_log").glob("*.log"):
-            log.unlink()
-        try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-                passed = padiff.auto_diff(
-                    ours.network, theirs.network, inputs, False, dict(OPTIONS), None, tuple(losses), tuple(steps), steps=2
-                )
-        except Exception as error:
-            return f"stops: {type(error).__name__}"
-    return "passes" if passed else place(out.getvalue(), theirs.network)
+        return _asked(ours, theirs, inputs, loss_fn=tuple(losses), optimizer=tuple(steps), steps=2)
 
 
 def layer_verdict(pair: LayerPair, fault: str) -> str:
     """Run PaDiff on a pair of layers whose port has a fault: forward and backward, with its own loss."""
-    import padiff
-
     try:
         context = context_of(pair, pair.port if fault == SOUND else pair.faults[fault][0], 0)
         ours, theirs = (Lane(context, f"{role}32", share_dropout=False) for role in context.sides)
@@ -73,12 +59,19 @@ def layer_verdict(pair: LayerPair, fault: str) -> str:
         inputs = {"x": ours.framework.tensor(array)}, {"x": theirs.framework.tensor(array)}
     except Exception as error:
         return f"not run: {type(error).__name__}"
+    return _asked(ours, theirs, inputs)
+
+
+def _asked(ours: Lane, theirs: Lane, inputs: tuple[dict[str, Any], dict[str, Any]], **more: Any) -> str:
+    """PaDiff's verdict on two networks with equal weights; ``more`` are its own arguments: losses, optimizers, steps."""
+    import padiff
+
     out = io.StringIO()
     for log in Path("diff_log").glob("*.log"):
         log.unlink()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            passed = padiff.auto_diff(ours.network, theirs.network, inputs, False, dict(OPTIONS))
+            passed = padiff.auto_diff(ours.network, theirs.network, inputs, False, dict(OPTIONS), **more)
     except Exception as error:
         return f"stops: {type(error).__name__}"
     return "passes" if passed else place(out.getvalue(), theirs.network)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -315,11 +314,7 @@ class Framework(abc.ABC):
         title = type(module).__name__
         if type(module) in self.own_layers:
             return Layer(self.own_layers[type(module)], title=title)
-        stock = self._stock(module)
-        if stock is not None:
-            return stock
-        named = title.lower()
-        return Layer(f"own_{named}" if re.sub("[123]d", "", named) in ("conv", "linear") else named, title=title)  # GPT-2's Conv1D
+        return self._stock(module) or Layer(title.lower(), title=title)
 
     def knows(self, module: Module) -> bool:
         """Whether a module is a layer of the framework or of the project, and no module of a user's own."""

@@ -18,7 +18,8 @@ from alignment.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.localize import values
 from alignment.localize.conventions import Convention
 from alignment.localize.pairing import Part, joined, paired, part_of
-from alignment.localize.sequence import Sequencer, Unit, Use, lies_turned, units_of, use_of
+from alignment.localize.sequence import Sequencer
+from alignment.localize.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
 
@@ -277,8 +278,8 @@ def _otherwise_shaped(
             return None
         link = Link((entry.canonical,), (other.canonical,))
         paths = entry.canonical.rpartition(".")[0], other.canonical.rpartition(".")[0]
-        kinds = [side.layer(found[path]).kind for side, found, path in zip(sides, modules, paths, strict=True)]
-        either_way = kinds[0] != kinds[1] and len(entry.shape) == len(other.shape) == 2
+        known_to = [side.knows(inside[path]) for side, inside, path in zip(sides, modules, paths, strict=True)]
+        either_way = not all(known_to) and len(entry.shape) == len(other.shape) == 2
         if entry.shape == other.shape:
             square += [link] if either_way and entry.shape[0] == entry.shape[1] else []
         elif plain(entry.shape) == plain(other.shape) or same_kernels(entry.shape, other.shape):

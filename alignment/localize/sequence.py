@@ -5,143 +5,19 @@ One layer of a side may hold the weights of several of the other (a packed query
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, leaves
-from alignment.links import Link, as_links, by_module, covered, plain, same_kernels, solved
-from alignment.localize.pairing import Part, part_of
+from alignment.links import Link, as_links, covered, plain, same_kernels, solved
+from alignment.localize.units import Unit, Use, lies_turned, may_turn, words_of_name
 from mobilenetv3_common.weights import Entry
 
 MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
 
 MOST = 0.75  # of a module's layers lie in one module of the other side: then the others are looked for there
-
-
-@dataclass
-class Use:
-    """How a model uses its modules in one pass in evaluation mode.
-
-    Attributes:
-        order: paths in the order in which their first calls end; empty where the model raises.
-        inputs: the first array that each was first given.
-    """
-
-    order: list[str] = field(default_factory=list)
-    inputs: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def use_of(framework: Framework, model: Module, inputs: tuple) -> Use:
-    """Run a model, and see what it uses when; nothing where it raises."""
-    before = framework.training(model)
-    framework.set_training(model, False)
-    try:
-        calls = framework.call(model, inputs, watched=framework.modules(model)).calls
-    except Exception:  # a port may raise anything; the search says so
-        return Use()
-    finally:
-        framework.set_training(model, before)
-    found = Use(list(dict.fromkeys(key.partition("#")[0] for key in calls)))
-    for path in found.order:
-        call = calls[path]  # None of a side that is known from its dump
-        arrays = leaves((call.args, call.kwargs), np.ndarray) if call is not None else []
-        if arrays:
-            found.inputs[path] = arrays[0]
-    return found
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A layer, or the tensors that a module with children has itself.
-
-    Attributes:
-        part: the module.
-        entries: of its own tensors, without those of its children.
-        leaf: whether it has no children.
-        words: components of its path, to compare names.
-        tensors: canonical last name -> shape.
-        rows: of its matrices and kernels together.
-        columns: of the matrices of somebody's own layer, which may lie transposed; 0 for others.
-    """
-
-    part: Part
-    entries: tuple[Entry, ...]
-    leaf: bool
-    words: frozenset[str]
-    tensors: Mapping[str, tuple[int, ...]]
-    rows: int
-    columns: int
-
-    @property
-    def path(self) -> str:
-        return self.part.path
-
-
-def units_of(framework: Framework, model: Module, use: Use, branches: bool = False) -> list[Unit]:
-    """What computes by itself or has tensors of its own, in the order of use.
-
-    Args:
-        framework: of the model.
-        model: whose units these are.
-        use: how it uses its modules.
-        branches: whether parallel branches stand in an order of their own (``in_branches``), not in that of use.
-    """
-    rank = {path: number for number, path in enumerate(in_branches(framework, model, use) if branches else use.order)}
-    own = by_module(framework.entries(model))
-    placed: list[tuple[float, Unit]] = []
-    for path, module in framework.modules(model).items():
-        leaf = not framework.children(module)
-        if not leaf and path not in own:
-            continue
-        part = part_of(framework, path, module)
-        entries = tuple(own.get(path, ()))
-        tensors = {entry.canonical.rpartition(".")[2]: entry.shape for entry in entries}
-        rows = sum(entry.shape[0] for entry in entries if len(entry.shape) > 1)
-        own_class = leaf and not framework.knows(module)
-        columns = sum(entry.shape[1] for entry in entries if len(entry.shape) == 2) if own_class else 0
-        unit = Unit(part, entries, leaf, _words(path), tensors, rows, columns)
-        placed.append((_place(path, leaf, rank), unit))
-    return [unit for _, unit in sorted(placed, key=lambda one: one[0])]
-
-
-def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
-    """Where a module stands in the order of use: one with children before them, one that is not called where its parent is."""
-    if leaf and path in rank:
-        return float(rank[path])
-    inside = [number for other, number in rank.items() if not leaf and (not path or other.startswith(f"{path}."))]
-    if inside:
-        return min(inside) - 0.5
-    above = path
-    while above and above not in rank:
-        above = above.rpartition(".")[0]
-    return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
-
-
-def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
-    """The order of use, but for parallel branches: siblings that are given the same array stand by the layers in them.
-
-    Which of them a forward calls first says nothing, as their outputs are added up or concatenated by other calls.
-    """
-    modules = framework.modules(model)
-    groups: dict[str, list[list[str]]] = {}
-    for path in (one for one in use.order if one in use.inputs):
-        siblings = groups.setdefault(path.rpartition(".")[0], [])
-        same = next((group for group in siblings if np.array_equal(use.inputs[group[0]], use.inputs[path])), None)
-        siblings.append([path]) if same is None else same.append(path)
-    order = list(use.order)
-    for group in (group for siblings in groups.values() for group in siblings if len(group) > 1):
-        inside = [[path for path in order if f"{path}.".startswith(f"{branch}.")] for branch in group]
-        if any(len(part_of(framework, branch, modules[branch]).shapes) == 0 for branch in group):
-            continue  # an activation in front of a branch is none
-        ranked = sorted(zip(group, inside, strict=True), key=lambda one: part_of(framework, one[0], modules[one[0]]).forms)
-        taken = iter([path for _, paths in ranked for path in paths])
-        moved = {path for paths in inside for path in paths}
-        order = [next(taken) if path in moved else path for path in order]
-    return order
 
 
 @dataclass
@@ -283,7 +159,7 @@ class Sequencer:
             a, b = mine[0], theirs[0]
             if a.tensors == b.tensors:
                 self.found.pairs.append((a, b))
-                if a.part.kind != b.part.kind and written_out(a, b):  # a square matrix may lie either way: values say how
+                if a.part.kind != b.part.kind and may_turn(a, b):  # a square matrix may lie either way: values say how
                     both = zip(sorted(a.entries, key=_last), sorted(b.entries, key=_last), strict=True)
                     self.found.links += [Link((x.canonical,), (y.canonical,)) for x, y in both if _square(x)]
                 return
@@ -386,7 +262,7 @@ class Sequencer:
         )
         nearness = self._nearness()
         scored = [
-            (nearness(one, another) + _shared(_words(a.canonical), _words(b.canonical)), -i, -j, a, b, turned)
+            (nearness(one, another) + _shared(words_of_name(a.canonical), words_of_name(b.canonical)), -i, -j, a, b, turned)
             for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
             if a.role == b.role for turned in _turns(a, one, b, another)
         ]  # fmt: skip
@@ -492,7 +368,7 @@ def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
 def _same_numbers(mine: Unit, theirs: Unit) -> bool:
     """Whether two layers hold tensors of the same numbers in the same order, under other names or in other shapes."""
     both = zip(mine.entries, theirs.entries, strict=False)
-    turned = written_out(mine, theirs)
+    turned = may_turn(mine, theirs)
     same = len(mine.entries) == len(theirs.entries) and all(
         a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape) or (turned and lies_turned(a, b)))
         for a, b in both
@@ -510,32 +386,12 @@ def _packed(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
     return solved(turned, inside), True
 
 
-def written_out(mine: Unit, theirs: Unit) -> bool:
-    """Whether one of two layers is somebody's own class, whose matrices may lie transposed: of inputs and outputs."""
-    kinds = mine.part.kind, theirs.part.kind
-    return (
-        not all(kind in ("conv", "linear", "batch_norm") for kind in kinds)
-        and "batch_norm" not in kinds
-        and mine.leaf
-        and theirs.leaf
-    )
-
-
-def lies_turned(a: Entry, b: Entry) -> bool:
-    """Whether of two matrices one can only be the other's transpose."""
-    return len(a.shape) == len(b.shape) == 2 and a.shape != b.shape and a.shape == b.shape[::-1]
-
-
 def _square(entry: Entry) -> bool:
     return len(entry.shape) == 2 and entry.shape[0] == entry.shape[1]
 
 
 def _last(entry: Entry) -> str:
     return entry.canonical.rpartition(".")[2]
-
-
-def _words(name: str) -> frozenset[str]:
-    return frozenset(re.split(r"[._]|(?<=\D)(?=\d)", name.lower()))
 
 
 def _shared(a: frozenset[str], b: frozenset[str]) -> float:

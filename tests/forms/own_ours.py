@@ -135,3 +135,34 @@ class Grid(nn.Layer):
         columns, rows = paddle.arange(w).tile([h]).astype(y.dtype), paddle.arange(h).repeat_interleave(w).astype(y.dtype)
         first, second = F.sigmoid(y[..., 0]) + columns, F.sigmoid(y[..., 1]) + rows
         return paddle.concat([paddle.stack([first, second], -1), y[..., 2:]], -1).reshape([b, -1, 4])
+
+
+class Synthesis(nn.Layer):
+    def __init__(self, inputs, outputs, style, size):
+        super().__init__()
+        self.kernel = self.create_parameter([outputs, inputs, 3, 3])
+        self.affine = nn.Linear(style, inputs)
+        self.noise_strength = self.create_parameter([1])
+        self.act_bias = self.create_parameter([outputs], is_bias=True)
+        self.register_buffer("noise_const", paddle.randn([1, 1, size, size]))
+        fir = paddle.to_tensor([1.0, 2.0, 1.0])
+        self.register_buffer("fir", (fir.unsqueeze(0) * fir.unsqueeze(1) / 16).reshape([1, 1, 3, 3]))
+
+    def forward(self, x, style):
+        x = F.conv2d(x * self.affine(style).unsqueeze(-1).unsqueeze(-1), self.kernel, padding=1)
+        x = x + self.noise_const * self.noise_strength + self.act_bias.reshape([1, -1, 1, 1])
+        channels = x.shape[1]
+        return F.leaky_relu(F.conv2d(x, self.fir.tile([channels, 1, 1, 1]), padding=1, groups=channels), 0.2)
+
+
+class Style(nn.Layer):
+    def __init__(self, style=7):
+        super().__init__()
+        self.const = self.create_parameter([1, 5, 4, 4], default_initializer=nn.initializer.Normal())
+        self.b4_conv, self.b8_up, self.b8_conv = (Synthesis(5, 5, style, 4) for _ in range(3))
+
+    def forward(self, style):
+        x = self.const.expand([style.shape[0], -1, -1, -1])
+        for layer in (self.b4_conv, self.b8_up, self.b8_conv):
+            x = layer(x, style)
+        return x
