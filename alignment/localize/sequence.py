@@ -106,10 +106,10 @@ class Sequencer:
     def _alike(self, mine: Unit, theirs: Unit) -> float:
         """How well two units fit; 0 where they do not."""
         mark = _likeness(mine, theirs) + (1.0 if mine.part.kind == theirs.part.kind else 0.0)
-        if mine.path != theirs.path:
-            homes = [self._homes.get(path, theirs.path) for path in _above(mine.path)]
-            if self._exchanged(mine, theirs) or any(home not in (theirs.path, *_above(theirs.path)) for home in homes):
-                return 0.0
+        if mine.path != theirs.path and self._exchanged(mine, theirs):
+            return 0.0
+        if any(self._homes.get(path, theirs.path) not in (theirs.path, *_above(theirs.path)) for path in _above(mine.path)):
+            return 0.0
         if mine.tensors == theirs.tensors:
             return 4.0 + mark
         if not (mine.leaf or theirs.leaf) or not _same_numbers(mine, theirs):
