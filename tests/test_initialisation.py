@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from paddle import nn
 
 from alignment import tolerance
+from alignment.frameworks import framework
 from alignment.initialisers import (
     CUT_STD,
     NORMAL,
@@ -28,7 +30,7 @@ from alignment.initialisers import (
 from alignment.localize.stages import models
 from alignment.project import ModelSpec, Project
 from alignment.steps import initialisation
-from alignment.steps.context import Context
+from alignment.steps.context import Context, moved_by_one_ulp
 from alignment.steps.result import StepResult
 from mobilenetv3_paddle.models import mobilenetv3
 from projects.mobilenetv3.project import PROJECT
@@ -273,3 +275,46 @@ def test_who_has_no_training_runs_is_asked_for_nothing(context):
     result = StepResult(1, "forward")
     initialisation.judge(refused, result)
     assert not result.covers and not result.quantities and models.fresh_weights(refused) is None
+
+
+@pytest.mark.parametrize("name", ["torch", "paddle"])
+def test_a_model_that_is_loaded_next_is_built_without_random_draws(name: str) -> None:
+    """Its large parameters hold finite numbers of the law that was asked for, and no two builds hold the same."""
+    side = framework(name)
+    kind = torch.nn.Linear if name == "torch" else paddle.nn.Linear
+    side.seed(0)
+    drawn = [side.state(kind(300, 200)) for _ in range(2)]
+    with side.loaded_next():
+        filled = [side.state(kind(300, 200)) for _ in range(2)]
+        side.seed(5)
+        small = side.state(kind(8, 8))["weight"]
+    side.seed(5)
+    assert np.array_equal(small, side.state(kind(8, 8))["weight"])  # small ones are drawn, in the order that the seed gives
+    first, second = (state["weight"] for state in filled)
+    assert np.isfinite(first).all() and not np.array_equal(first, second)
+    assert np.std(first) == pytest.approx(np.std(drawn[0]["weight"]), rel=0.02)
+    assert abs(first).max() == pytest.approx(abs(drawn[0]["weight"]).max(), rel=0.2)
+    after = [side.state(kind(300, 200))["weight"] for _ in range(2)]  # the initialisers draw again
+    assert len({array.tobytes() for array in (*after, *(state["weight"] for state in drawn))}) == 4
+
+
+def test_a_parameter_that_loading_does_not_reach_is_never_equal_by_chance() -> None:
+    """Each side keeps its own numbers there, and those of one law must differ between the sides as drawn ones do."""
+    bound = paddle.nn.initializer.Uniform(-(80**-0.5), 80**-0.5)
+    makers = {"torch": lambda: torch.nn.Linear(80, 80), "paddle": lambda: paddle.nn.Linear(80, 80, weight_attr=bound)}
+    filled = []
+    for name, make in makers.items():
+        with framework(name).loaded_next():
+            filled += [framework(name).state(make())["weight"] for _ in range(3)]
+    assert all(np.mean(one == other) < 0.01 for one, other in itertools.combinations(filled, 2))
+
+
+def test_one_ulp_is_what_nextafter_gives() -> None:
+    rng = np.random.default_rng(1)
+    values = np.concatenate([rng.standard_normal(997), [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1e-45, -1e-45, 3e38]])
+    for dtype in ("float32", "float64"):
+        with np.errstate(over="ignore"):
+            given = values.astype(dtype)
+        towards = np.where(np.random.default_rng(3).random(given.shape) < 0.5, -np.inf, np.inf).astype(dtype)
+        expected = np.where((given == 0) | np.isinf(given), given, np.nextafter(given, towards))
+        assert moved_by_one_ulp(given.copy(), np.random.default_rng(3)).tobytes() == expected.tobytes()

@@ -163,6 +163,13 @@ class Framework(abc.ABC):
         """A model is built inside the block without memory for its parameters, where the framework can: for names and shapes."""
         return contextlib.nullcontext()
 
+    def loaded_next(self) -> contextlib.AbstractContextManager[None]:
+        """A model is built inside the block whose every parameter is loaded next: initialisers need not draw what they hold.
+
+        Parameters have finite values of about the distribution that their initialiser asks for.
+        """
+        return contextlib.nullcontext()
+
     def repaired(self, error: Exception) -> bool:
         """Whether an import that raised is worth another try: the framework has just mended what was wrong beside it."""
         return False

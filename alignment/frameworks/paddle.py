@@ -26,6 +26,7 @@ from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
 from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
+from alignment.frameworks._paddle_initialisers import loaded_next
 from alignment.frameworks._paddle_norms import exact_norms, put_activations_behind, run_alone, with_given_eps
 from alignment.frameworks._paddle_resampling import resampling
 from alignment.frameworks._paddle_widening import widened
@@ -119,6 +120,9 @@ class Paddle(Taped):
 
     def unfilled(self) -> contextlib.AbstractContextManager[Any]:
         return paddle.LazyGuard()
+
+    def loaded_next(self) -> contextlib.AbstractContextManager[None]:
+        return loaded_next(paddle)
 
     def tensor(self, array: np.ndarray) -> paddle.Tensor:
         return paddle.to_tensor(np.asarray(array), dtype="bfloat16" if is_bfloat16(array) else None)

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from alignment.frameworks._calls import Change, Recorder, by_name
 from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
+from alignment.frameworks._repeated import LARGE, repeated
 from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
@@ -55,6 +57,20 @@ PADS = {
     "ReplicationPad": "replicate",
     "CircularPad": "circular",
 }
+
+
+def _in_parameters(drawn: Callable, law: str) -> Callable:
+    """``Tensor.normal_`` or ``Tensor.uniform_``, which fills large parameters with repeated numbers, in this thread."""
+    thread = threading.get_ident()
+
+    def filled(tensor: torch.Tensor, first: float = 0.0, second: float = 1.0, *, generator: Any = None) -> torch.Tensor:
+        here = threading.get_ident() == thread and isinstance(tensor, nn.Parameter) and tensor.device.type == "cpu"
+        if not here or tensor.numel() < LARGE or tensor.dtype != torch.float32:
+            return drawn(tensor, first, second, generator=generator)
+        scale, start = (second, first) if law == "normal" else (second - first, first)
+        return tensor.copy_(torch.from_numpy(repeated(law, tensor.shape, scale, start)))
+
+    return filled
 
 
 class Torch(Taped):
@@ -94,6 +110,13 @@ class Torch(Taped):
 
     def unfilled(self) -> contextlib.AbstractContextManager[Any]:
         return torch.device("meta")
+
+    @contextlib.contextmanager
+    def loaded_next(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name, law in (("normal_", "normal"), ("uniform_", "uniform")):
+                stack.enter_context(patched(torch.Tensor, **{name: _in_parameters(getattr(torch.Tensor, name), law)}))
+            yield
 
     def launch(self, processes: int, logs: Path) -> list[str]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
