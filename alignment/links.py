@@ -1,7 +1,8 @@
 """Tensors that the two sides hold otherwise: packed in one and split in the other, added, or called and shaped otherwise.
 
 A ``Link`` says which tensors of the port are which of the reference. Of two sides with one tensor and several, the one holds the
-rows of the several one behind another, or by groups (heads): rows of the first, the second, ... in every group.
+rows of the several one behind another, or by groups (heads): rows of the first, the second, ... in every group. Where it has an
+axis more than each of the several, its first axis counts them (the experts of a mixture).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Link:
     Attributes:
         port, reference: names, the module's own path and the canonical last name (``weight``, ``bias``, ``running_mean``, ...).
         groups: in how many equal groups the rows of the packed tensor lie; 1 where the parts lie one behind another.
-        transposed: whether the packed tensor (of the port, where both sides have one) lies transposed.
+        transposed: whether the packed tensor (of the port, where both sides have one) lies transposed; of one with an axis
+            more, whether each of its matrices does.
         added: whether the tensors of a side are added up: they are as long as all of the other side together.
         channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
             kernel's axes: a patch embedding as a linear layer.
@@ -86,6 +88,10 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
     packed, parts = (ours, theirs) if port_is_packed else (theirs, ours)
     if len(packed) > 1 and not link.added:
         raise UserError(f"--names: {link.words()}: one of the two sides must be one tensor (or added: true)")
+    if is_stack(packed, parts):
+        names = _named_in(packed[0], parts, port_is_packed)
+        slices = [_slice(link, packed[0], part, name, number) for number, (part, name) in enumerate(zip(parts, names, strict=True))]
+        return (slices, _single(parts, names)) if port_is_packed else (_single(parts, names), slices)
     shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
     same = all(part.shape[1:] == shape[1:] for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
@@ -93,10 +99,7 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
         raise UserError(f"--names: {link.words()}: shapes {_shapes(ours)} and {_shapes(theirs)} do not fit together")
     if link.groups < 1 or any(size % link.groups for size in sizes):
         raise UserError(f"--names: {link.words()}: {sizes} rows do not lie in {link.groups} groups")
-    names = [part.canonical for part in parts]
-    if not port_is_packed:
-        whole = packed[0].canonical
-        names = [whole] if len(parts) == 1 else [f"{whole}[{label}]" for label in _labels(names)]
+    names = _named_in(packed[0], parts, port_is_packed)
     made: list[Piece] = []
     for number, entry in enumerate(packed):
         start = 0
@@ -105,11 +108,38 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
             turned = entry.transposed != link.transposed
             made.append(Piece(name, entry.own, part.shape, turned, entry.role, shape, link.groups, start, stop, number > 0))
             start = stop
-    single = [
+    return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
+
+
+def is_stack(packed: Sequence[Entry], parts: Sequence[Entry]) -> bool:
+    """Whether one tensor has an axis more than each of several, and as many places on it as these are."""
+    rank = len(packed[0].shape)
+    return len(packed) == 1 and rank > 1 and packed[0].shape[0] == len(parts) and all(len(part.shape) == rank - 1 for part in parts)
+
+
+def _slice(link: Link, packed: Entry, part: Entry, name: str, number: int) -> Piece:
+    inside, turned = packed.shape[1:], link.transposed and len(part.shape) == 2
+    if part.shape != (inside[::-1] if turned else inside) or link.groups != 1 or link.added:
+        raise UserError(f"--names: {link.words()}: shapes {part.shape} and {packed.shape} do not fit together")
+    return Piece(name, packed.own, part.shape, packed.transposed, packed.role, packed.shape, 1, number, number + 1, turned=turned)
+
+
+def _named_in(packed: Entry, parts: Sequence[Entry], port_is_packed: bool) -> list[str]:
+    """Names of the parts of a packed tensor, by which the engine knows them on both sides: those in the reference."""
+    names = [part.canonical for part in parts]
+    if port_is_packed:
+        return names
+    return [packed.canonical] if len(parts) == 1 else [f"{packed.canonical}[{label}]" for label in _labels(names)]
+
+
+def _single(parts: Sequence[Entry], names: Sequence[str]) -> list[Piece]:
+    """Those parts as whole tensors of the other side, where they have other names there."""
+    if list(names) == [part.canonical for part in parts]:
+        return []
+    return [
         Piece(name, part.own, part.shape, part.transposed, part.role, part.shape, 1, 0, part.shape[0])
         for name, part in zip(names, parts, strict=True)
     ]
-    return (made, single if names != [part.canonical for part in parts] else []) if port_is_packed else (single, made)
 
 
 def _rows(entries: Sequence[Entry]) -> int:

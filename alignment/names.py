@@ -20,7 +20,8 @@ HEADER = (
 )
 TENSORS_HEADER = (
     "# Tensors that the two sides hold otherwise. Where one side has several names, they lie in the one tensor of the other side\n"
-    "# in this order, one behind another, or so within each of so many equal groups of rows (groups: one a head).\n"
+    "# in this order, one behind another, or so within each of so many equal groups of rows (groups: one a head). Where it has an\n"
+    "# axis more than each of them, they are its places on the first axis.\n"
     "# added: the two of one side are added up; transposed: the one tensor lies transposed; channels_last: a linear layer\n"
     "# on patches holds the kernels of a convolution, the channels behind height and width.\n"
 )

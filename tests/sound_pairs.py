@@ -57,6 +57,10 @@ def _sentence(rng: np.random.Generator) -> Mapping[str, np.ndarray]:
     return {"source": rng.integers(1, 20, (3, 7))}
 
 
+def _tokens(rng: np.random.Generator) -> Mapping[str, np.ndarray]:
+    return {"tokens": rng.integers(0, 20, (3, 7))}
+
+
 def _pairs() -> Iterator[tuple[str, SoundPair]]:
     for port, reference, given in (
         ("ViT", "ViT", "2x3x16x16"), ("ViT", "ViTHead", "2x3x16x16"), ("LSTMNet", "LSTMNet", "2x7x6"),
@@ -80,7 +84,8 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "GPT": ("decoder", "tokens"), "Bert": ("decoder", "tokens"), "Seq": ("decoder", "tokens"),
         "Windows": ("windows", "2x16x16"), "Deep": ("branches", "2x3x32x32"), "Text": ("own", "2x7x8"), "Faint": ("own", "4x6"),
         "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"), "Grid": ("own", "2x3x5x7"),
-        "Style": ("own", "2x7"),
+        "Style": ("own", "2x7"), "Soft": ("experts", "4x8"), "Square": ("experts", "4x8"), "Bank": ("experts", "4x8"),
+        "Sparse": ("experts", _tokens),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)

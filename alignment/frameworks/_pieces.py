@@ -21,6 +21,7 @@ class Piece(Entry):
         start, stop: of this part's rows in a group.
         added: whether its values are added to those of another tensor that goes by the same name; it is then filled with zeros.
         channels_last: whether a matrix holds kernels (outputs, inputs, *kernel) with the inputs behind the kernel's axes.
+        turned: whether a matrix that is one slice of a tensor of three axes lies transposed there.
     """
 
     whole: tuple[int, ...] = ()
@@ -29,6 +30,7 @@ class Piece(Entry):
     stop: int = 0
     added: bool = False
     channels_last: bool = False
+    turned: bool = False
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -41,6 +43,8 @@ class Piece(Entry):
 
     def to_canonical(self, array: np.ndarray) -> np.ndarray:
         rows = np.ascontiguousarray(self._rows(array.T if self.transposed else array))
+        if self.turned:
+            return np.ascontiguousarray(rows.reshape(self.shape[::-1]).T)
         if not self.channels_last:
             return rows.reshape(self.shape)
         if len(self.whole) > len(self.shape):
@@ -62,6 +66,8 @@ class Piece(Entry):
             values = np.moveaxis(values.reshape(outputs, *kernel, inputs), -1, 1)
         elif self.channels_last:
             values = np.moveaxis(values, 1, -1)
+        elif self.turned:
+            values = values.T
         place[...] = 0 if self.added else values.reshape(place.shape)
         return np.ascontiguousarray(given.T) if self.transposed else given
 

@@ -5,13 +5,15 @@ One layer of a side may hold the weights of several of the other (a packed query
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from alignment.links import Link, as_links, covered, plain, same_kernels, solved
+from alignment.links import Link, as_links, covered, is_stack, plain, same_kernels, solved
 from alignment.localize.units import Unit, Use, lies_turned, may_turn, words_of_name
 from mobilenetv3_common.weights import Entry
 
@@ -63,6 +65,7 @@ class Sequencer:
         self._elsewhere(*self._left(heavy))
         self._packed_apart()
         self._namesakes(heavy)
+        self._stacked(heavy)
         self._loose(*self._left(heavy))
         self._loose_parts(heavy)
         self._other_width(*heavy)
@@ -253,6 +256,30 @@ class Sequencer:
             both = [(unit, theirs[path]) for path, unit in mine.items() if path in theirs and not unit.part.name.isdigit()]
             self.found.pairs += [(one, other) for one, other in both if one.part.kind == other.part.kind]
 
+    def _stacked(self, heavy: list[list[Unit]]) -> None:
+        """Tensors that one module holds as one with an axis more: the experts of a mixture, numbered layers of the other side."""
+        nearness = self._nearness()
+        scored: list[tuple[float, int, int, int, Entry, list[Entry], bool]] = []
+        for number in (0, 1):
+            left, named = self._left(heavy), covered(self.found.links)
+            whole = [
+                (unit, entry) for unit in left[1 - number] for entry in unit.entries if entry.canonical not in named[1 - number]
+            ]
+            numbered = _numbered([(e, unit) for unit in left[number] for e in unit.entries if e.canonical not in named[number]])
+            for (i, (unit, entry)), (j, parts) in itertools.product(enumerate(whole), enumerate(numbered)):
+                turned = _stacks(entry, [part for part, _ in parts])
+                if turned is not None:
+                    both = (parts[0][1], unit) if number == 0 else (unit, parts[0][1])
+                    mark = nearness(*both) + _shared(_last_words(entry), _last_words(parts[0][0]))
+                    scored.append((mark, -i, -j, number, entry, [part for part, _ in parts], turned))
+        used: set[tuple[int, str]] = set()
+        for _, _, _, number, entry, parts, turned in sorted(scored, key=lambda one: one[:3], reverse=True):
+            names = [(1 - number, entry.canonical), *((number, part.canonical) for part in parts)]
+            if not used.intersection(names):
+                used.update(names)
+                both = tuple(part.canonical for part in parts), (entry.canonical,)
+                self.found.links.append(Link(*(both if number == 0 else both[::-1]), transposed=turned))
+
     def _loose(self, own: list[Unit], other: list[Unit]) -> None:
         """Tensors of modules with children, and what lies elsewhere, by shape, by what is paired around them, and by name."""
         named = covered(self.found.links)
@@ -351,6 +378,33 @@ class Sequencer:
                 if match is not None:
                     mine = mine[mine.index(match) + 1 :]
                     self.found.pairs.append((match, unit))
+
+
+def _numbered(entries: Sequence[tuple[Entry, Unit]]) -> list[list[tuple[Entry, Unit]]]:
+    """Tensors whose names differ in one number alone, by that number; a name may be in two such rows."""
+    rows: dict[tuple[str, int, str], dict[int, tuple[Entry, Unit]]] = {}
+    for entry, unit in entries:
+        for found in re.finditer(r"\d+", entry.canonical):
+            start, stop = found.span()
+            rows.setdefault((entry.canonical[:start], start, entry.canonical[stop:]), {})[int(found.group())] = entry, unit
+    return [[row[number] for number in sorted(row)] for row in rows.values() if len(row) > 1]
+
+
+def _last_words(entry: Entry) -> frozenset[str]:
+    """Words of the last names of a tensor and of the layer that holds it, without those that are numbers alone."""
+    words = re.split(r"[._]", ".".join(entry.canonical.split(".")[-2:]).lower())
+    return frozenset(word for word in words if not word.isdigit())
+
+
+def _stacks(whole: Entry, parts: Sequence[Entry]) -> bool | None:
+    """Whether the matrices in a tensor with an axis more lie transposed; None where it does not hold the parts."""
+    shapes = {part.shape for part in parts}
+    if not is_stack([whole], parts) or len(shapes) != 1 or any(part.role != whole.role for part in parts):
+        return None
+    shape = shapes.pop()
+    if whole.shape[1:] == shape:
+        return False
+    return True if len(shape) == 2 and whole.shape[1:] == shape[::-1] else None
 
 
 def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:

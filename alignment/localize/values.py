@@ -18,7 +18,7 @@ import numpy as np
 from alignment.calibration import random_values
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tensor, leaves
-from alignment.links import Link, covered, forms_of, plain, same_kernels, same_kind
+from alignment.links import Link, covered, forms_of, is_stack, plain, same_kernels, same_kind
 from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
@@ -214,8 +214,11 @@ def confirmed(
 def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
     """Choose order and groups of the parts of each packed layer under which the module around it agrees."""
     layers: dict[str, list[int]] = {}
+    stacked = {place for place, link in enumerate(found.links) if _stack_of(trial, link) is not None}
     for place, link in enumerate(found.links):
         fewer, more = sorted((link.port, link.reference), key=len)
+        if place in stacked:
+            continue
         if link not in fixed and len(fewer) < len(more) and not (link.added and len(more) == 2):
             layers.setdefault(fewer[0].rpartition(".")[0], []).append(place)
     first: tuple[int, tuple[int, ...]] | None = None
@@ -252,7 +255,11 @@ def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], 
     shapes = [{entry.canonical: entry.shape for entry in entries} for entries in trial.entries]
     turns: dict[int, str] = {}
     for place, link in enumerate(found.links):
-        if link in fixed or len(link.port) != 1 or len(link.reference) != 1:
+        if link in fixed:
+            continue
+        if (stack := _stack_of(trial, link)) is not None and len(stack) == 3 and stack[1] == stack[2]:
+            turns[place] = "transposed"
+        if len(link.port) != 1 or len(link.reference) != 1:
             continue
         mine, theirs = shapes[0][link.port[0]], shapes[1][link.reference[0]]
         if mine == theirs and len(mine) == 2 and mine[0] == mine[1]:
@@ -261,8 +268,10 @@ def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], 
             turns[place] = "channels_last"
     together: dict[tuple[str, str], list[int]] = {}
     for place in turns:
-        holding = tuple(names[0].rpartition(".")[0] for names in (found.links[place].port, found.links[place].reference))
-        for own, other in [holding, *_around([found.links[place]], containers, trial)]:
+        link = found.links[place]
+        holding = [(link.port[0].rpartition(".")[0], link.reference[0].rpartition(".")[0])]
+        alone = len(link.port) == len(link.reference)  # of several, none is the counterpart of the layer that holds them all
+        for own, other in [*(holding if alone else []), *_around([link], containers, trial)]:
             if other not in trial.calls:
                 continue
             if math.isfinite(trial.error(own, other)):
@@ -270,6 +279,14 @@ def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], 
                 break
     for around, places in together.items():
         _turned(trial, found, around, {place: turns[place] for place in places}, {**containers, **found.paths}, end)
+
+
+def _stack_of(trial: Trial, link: Link) -> tuple[int, ...] | None:
+    """The shape of a tensor that has an axis more than each of several of the other side; None of another link."""
+    both = zip((link.port, link.reference), trial.entries, strict=True)
+    sides = [[entry for entry in entries if entry.canonical in names] for names, entries in both]
+    fewer, more = sorted(sides, key=len)
+    return fewer[0].shape if len(fewer) == 1 < len(more) and is_stack(fewer, more) else None
 
 
 def _turned(
