@@ -269,16 +269,17 @@ class Sequencer:
             for (i, (unit, entry)), (j, parts) in itertools.product(enumerate(whole), enumerate(numbered)):
                 turned = _stacks(entry, [part for part, _ in parts])
                 if turned is not None:
-                    both = (parts[0][1], unit) if number == 0 else (unit, parts[0][1])
-                    mark = nearness(*both) + _shared(_last_words(entry), _last_words(parts[0][0]))
+                    pair = (parts[0][1], unit) if number == 0 else (unit, parts[0][1])
+                    mark = nearness(*pair) + _shared(_last_words(entry), _last_words(parts[0][0]))
                     scored.append((mark, -i, -j, number, entry, [part for part, _ in parts], turned))
         used: set[tuple[int, str]] = set()
-        for _, _, _, number, entry, parts, turned in sorted(scored, key=lambda one: one[:3], reverse=True):
-            names = [(1 - number, entry.canonical), *((number, part.canonical) for part in parts)]
-            if not used.intersection(names):
-                used.update(names)
-                both = tuple(part.canonical for part in parts), (entry.canonical,)
-                self.found.links.append(Link(*(both if number == 0 else both[::-1]), transposed=turned))
+        for _, _, _, number, entry, inside, lies_over in sorted(scored, key=lambda one: one[:3], reverse=True):
+            names = tuple(part.canonical for part in inside)
+            both = {(1 - number, entry.canonical), *((number, name) for name in names)}
+            if not used & both:
+                used |= both
+                port, reference = (names, (entry.canonical,)) if number == 0 else ((entry.canonical,), names)
+                self.found.links.append(Link(port, reference, transposed=lies_over))
 
     def _loose(self, own: list[Unit], other: list[Unit]) -> None:
         """Tensors of modules with children, and what lies elsewhere, by shape, by what is paired around them, and by name."""
