@@ -121,7 +121,7 @@ class Decoders:
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise TooLate() from error
         finally:
-            with contextlib.suppress(ValueError):
+            if job in self._jobs:  # an exception here would print the picture's bytes into its own text
                 self._jobs.remove(job)
 
     def _dispatch(self) -> None:
