@@ -85,7 +85,7 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "Windows": ("windows", "2x16x16"), "Deep": ("branches", "2x3x32x32"), "Text": ("own", "2x7x8"), "Faint": ("own", "4x6"),
         "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"), "Grid": ("own", "2x3x5x7"),
         "Style": ("own", "2x7"), "Soft": ("experts", "4x8"), "Square": ("experts", "4x8"), "Bank": ("experts", "4x8"),
-        "Sparse": ("experts", _tokens),
+        "Sparse": ("experts", _tokens), "Recurrent": ("outer", _tokens), "Relative": ("outer", _tokens),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)

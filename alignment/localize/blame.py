@@ -159,12 +159,12 @@ class Pair:
 
     def _holds_more(self, path: str) -> bool:
         """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
-        if path not in self._larger:
-            paths = self.matching.paths
-            own = f"{paths[path]}." if paths[path] else ""
-            outside = (mine for other, mine in paths.items() if mine and not f"{other}.".startswith(f"{path}."))
-            self._larger[path] = bool(path) and any(mine.startswith(own) for mine in outside)
-        return self._larger[path]
+        if path and path not in self._larger:
+            modules = self.port.modules
+            inside = {id(module) for module in self.port.framework.modules(modules[path]).values()}
+            outside = (modules[other] for other in modules if not f"{other}.".startswith(f"{path}."))
+            self._larger[path] = any(id(module) in inside for module in outside)
+        return bool(path) and self._larger[path]
 
     def mend(self, path: str) -> bool:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
@@ -214,6 +214,7 @@ class Pair:
         cotangents: list[np.ndarray | None] | None = None
         if phase == "backward":
             cotangents = list(self.cotangents or ()) if path == "" else list(call.gradients)
+            cotangents = [c if place < self._given_by_port(path, call) else None for place, c in enumerate(cotangents)]
             if all(c is None for c in cotangents):
                 return Blame(False)
         ours = self.port.answer(path, call, cotangents, limits)
@@ -227,6 +228,8 @@ class Pair:
             noisy, expected = theirs, truth
         else:
             noisy, expected = self.reference.answer(path, one_ulp_call(call), cotangents), theirs
+        for answer in {id(one): one for one in (theirs, noisy, expected)}.values():
+            answer.outputs = answer.outputs[: self._given_by_port(path, call)]
         named = backward_quantities if phase == "backward" else forward_quantities
         found, right, shaken = named(ours), named(expected), named(noisy)
         drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
@@ -250,6 +253,11 @@ class Pair:
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def _given_by_port(self, path: str, call: Call) -> int:
+        """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""
+        convention = self.port.conventions.get(path)
+        return len(call.gradients or leaves(call.output, np.ndarray)) if convention is None else len(convention.outputs)
 
     def in_shape(self, blame: Blame) -> Blame:
         """What is wrong besides the shapes, where the port's outputs have other axes of size 1 alone; else the blame as it is."""

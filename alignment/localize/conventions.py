@@ -43,7 +43,8 @@ class Convention:
         ours: positional and named arguments of the port's module, with slots in the place of arrays.
         theirs: those of the reference's, likewise; None where the port's call lacks one of its arrays.
         returned: what the port's module returns, with slots in the place of arrays; None where it returns other arrays.
-        outputs: for each array that the reference's module returns, where it is among the port's.
+        outputs: for each array that the reference's module returns, where it is among the port's; of the first ones alone where the
+            port's returns fewer.
     """
 
     ours: Any
@@ -73,7 +74,7 @@ class Convention:
 
     def cotangents(self, arrays: Arrays) -> list[np.ndarray | None]:
         """Gradients of the reference's outputs as those of the port's."""
-        made: list[np.ndarray | None] = [None] * max(len(arrays), *(slot.number + 1 for slot in self.outputs))
+        made: list[np.ndarray | None] = [None] * max(slot.number + 1 for slot in self.outputs)
         for slot, array in zip(self.outputs, arrays, strict=False):
             made[slot.number] = None if array is None else array.transpose(_inverse(slot.order))
         return made
@@ -82,7 +83,8 @@ class Convention:
         """Gradients of the port's floating outputs as those of the reference's, whose outputs are of some kinds of numbers."""
         given, floating = iter(arrays), [slot for slot, kind in zip(self.outputs, kinds, strict=False) if kind == "f"]
         made = {slot.number: next(given, None) for slot in sorted(floating, key=lambda slot: slot.number)}
-        return [_turned(made.get(slot.number), slot.order) for slot in self.outputs]
+        turned = [_turned(made.get(slot.number), slot.order) for slot in self.outputs]
+        return turned + [None] * (len(kinds) - len(turned))
 
     def inputs(self, gradients: Arrays, call: Any) -> list[np.ndarray | None]:
         """Gradients of the floating arguments of the port's module as those of the reference's: sums where one is given twice."""
@@ -106,7 +108,9 @@ def learned(mine: Call, its: Call) -> Convention | None:
     outputs = _outputs(gives, wants, None if order is None else _inverse(order))
     if outputs is None:
         return None
-    alike = all(slot == Slot(n, tuple(range(len(slot.order)))) for found in (slots, outputs) for n, slot in enumerate(found))
+    alike = len(gives) >= len(wants) and all(
+        slot == Slot(n, tuple(range(len(slot.order)))) for found in (slots, outputs) for n, slot in enumerate(found)
+    )
     if alike and _form(ours) == _form(theirs):
         return None
     of_port = [next((Slot(n, _inverse(s.order)) for n, s in enumerate(outputs) if s.number == k), None) for k in range(len(gives))]
@@ -130,6 +134,11 @@ def turned(array: np.ndarray, orders: Sequence[Order]) -> Iterator[np.ndarray]:
     """An array, and the same with its axes in other orders."""
     yield array
     yield from (array.transpose(order) for order in orders if len(order) == array.ndim)
+
+
+def same_numbers(array: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays hold the same numbers, with their axes in one order or another."""
+    return any(_equal(array, other, order) for order in _orders(array, other))
 
 
 def _slots(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[Slot] | None:
@@ -157,11 +166,11 @@ def _by_shape(array: np.ndarray, other: np.ndarray, number: int) -> Slot | None:
 
 
 def _outputs(gives: Sequence[np.ndarray], wants: Sequence[np.ndarray], order: Order | None) -> list[Slot] | None:
-    """Where each of the reference's outputs is among the port's, whose numbers may be wrong."""
-    if len(gives) < len(wants):
+    """Where each of the reference's outputs is among the port's, whose numbers may be wrong; as many as the port gives."""
+    if not gives:
         return None
     found = []
-    for number, want in enumerate(wants):
+    for number, want in enumerate(wants[: len(gives)]):
         give = gives[number]
         equal = next((one for one in _orders(want, give) if _equal(want, give, one)), None)
         if equal is None and order is not None and len(order) == give.ndim == want.ndim:

@@ -310,7 +310,7 @@ def _confirmed(
     found = values.confirmed(models, layers, matching.paths, links, (names, fixed), sides, inputs)
     if found.paths != layers:
         matching.paths = {"": ""} | found.paths
-        _pair_containers(*models, sides, matching)
+        _pair_containers(*models, sides, matching, found.links)
         if not found.agrees:  # a container that only a pass cut short has paired may compute something else besides
             matching.paths = {path: own for path, own in matching.paths.items() if path not in parents or path in paired}
         other = next(other for other, own in found.paths.items() if own != layers[other])
@@ -416,7 +416,7 @@ def _by_layers(
         alone = [u for u in units if u.path and u.path not in paths]
         alone = [u for u in alone if not u.entries or not all(e.canonical in named[number] for e in u.entries)]
         _note_rest(matching, "missing" if number else "extra", [unit.part for unit in alone])
-    _pair_containers(*models, sides, matching)
+    _pair_containers(*models, sides, matching, every)
     moved = [(mine, theirs) for mine, theirs in found.pairs if mine.path != theirs.path and theirs.entries]
     if moved:
         mine, theirs = moved[0]
@@ -445,14 +445,14 @@ def _note_rest(matching: Matching, kind: UnmatchedKind, parts: Sequence[Part]) -
     matching.unmatched += [Unmatched(kind, p.path, p.title, p.parameters, p.path if own else "") for p in parts]
 
 
-def _pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching) -> None:
-    """Containers that hold the same paired layers on both sides, the outermost first."""
+def _pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching, links: Sequence[Link] = ()) -> None:
+    """Containers that hold the same paired layers and linked tensors on both sides, the outermost first."""
     known = [side.modules(model) for side, model in zip(sides, (port, reference), strict=True)]
 
     def title(number: int, path: str) -> str:
         return sides[number].layer(known[number][path]).title
 
-    for own, others in list(_chains((port, reference), sides, matching.paths)):
+    for own, others in list(_chains((port, reference), sides, matching.paths, links)):
         if len(own) == len(others):
             matching.paths |= zip(others, own, strict=True)
             continue
@@ -462,18 +462,34 @@ def _pair_containers(port: Module, reference: Module, sides: Sides, matching: Ma
                 matching.paths[other] = same[0]
 
 
-def _chains(models: tuple[Module, Module], sides: Sides, paired: Mapping[str, str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first."""
-    holding: list[dict[frozenset[str], list[str]]] = [{}, {}]
+def _chains(
+    models: tuple[Module, Module], sides: Sides, paired: Mapping[str, str], links: Sequence[Link]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first.
+
+    One that holds a tensor of a link besides, or only some of those that a link joins, is another one.
+    """
+    holding: list[dict[tuple[frozenset[str], frozenset[tuple]], list[str]]] = [{}, {}]
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         known = (set(paired.values()), set(paired))[number]
         for path, module in side.modules(model).items():
             if path not in known and side.children(module):
                 inside = frozenset(other for other, own in paired.items() if (own, other)[number].startswith(f"{path}."))
-                holding[number].setdefault(inside, []).append(path)
-    for inside, others in holding[1].items():
-        if inside and inside in holding[0]:
-            yield holding[0][inside], others
+                holding[number].setdefault((inside, _linked(links, number, path)), []).append(path)
+    for held, others in holding[1].items():
+        if held[0] and held in holding[0]:
+            yield holding[0][held], others
+
+
+def _linked(links: Sequence[Link], number: int, path: str) -> frozenset[tuple]:
+    """The links whose tensors a module holds; those of which it holds a part with the names of these."""
+    found: set[tuple] = set()
+    for place, link in enumerate(links):
+        names = (link.port, link.reference)[number]
+        inside = tuple(name for name in names if name.startswith(f"{path}."))
+        if inside:
+            found.add((place,) if inside == names else (place, *inside))
+    return frozenset(found)
 
 
 def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
@@ -525,7 +541,7 @@ def _trial(
 
 def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple) -> None:
     """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
-    chains = [one for one in _chains(models, sides, matching.paths) if len(one[0]) != len(one[1])]
+    chains = [one for one in _chains(models, sides, matching.paths, links) if len(one[0]) != len(one[1])]
     if not chains:
         return
     trial = _trial(models, matching, links, sides, inputs)

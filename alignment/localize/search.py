@@ -18,7 +18,7 @@ from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.calls import aligned
-from alignment.localize.conventions import learned
+from alignment.localize.conventions import learned, same_numbers
 from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.form import of_another_form
 from alignment.localize.hints import hint
@@ -252,7 +252,27 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
-    return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+    narrowed = _narrowed(pair, key) if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None else ""
+    return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input{narrowed}")
+
+
+def _narrowed(pair: Pair, key: str) -> str:
+    """Between which layers inside a module the port leaves the reference, as far as both call them; ``""`` where nothing shows."""
+    path, call, framework = key.partition("#")[0], pair.calls[key], pair.reference.framework
+    layers = [
+        name for name, module in pair.reference.modules.items() if name in pair.port.modules and not framework.children(module)
+    ]
+    inside = [name for name in layers if name != path and f"{name}.".startswith(f"{path}." if path else "")]
+    ours, theirs = (network.given_inside(path, call, inside) for network in (pair.port, pair.reference))
+    last = ""
+    for name in (name for name in theirs if name in ours):
+        given = [leaves((calls[name].args, calls[name].kwargs), np.ndarray) for calls in (ours, theirs)]
+        if not all(given) or sorted(given[0][0].shape) != sorted(given[1][0].shape):
+            continue  # in another form: it says nothing
+        if not same_numbers(given[0][0], given[1][0]):
+            return f"; inside, {name} is given other numbers{f', and {last} the same on both sides' if last else ''}"
+        last = name
+    return ""
 
 
 def _underived(pair: Pair, path: str) -> str:

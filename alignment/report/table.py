@@ -189,7 +189,8 @@ def mistakes(localization: Localization) -> list[str]:
 
 
 def _kind_and_source(finding: Finding) -> str:
-    return f"kind: {finding.kind or 'unknown'}" + (f", line to change: {finding.source}" if finding.source else "")
+    known = "line to change:" if finding.kind else "see"
+    return f"kind: {finding.kind or 'unknown'}" + (f", {known} {finding.source}" if finding.source else "")
 
 
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:

@@ -1,0 +1,39 @@
+"""Modules that hold more or return less than their counterparts: a mistake in them is found without a false one around them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.sound_pairs import PAIRS, audited
+
+FOLDER = ROOT / "tests/forms"
+# What is changed in the port's source -> network, place, words of the only mistake and of what was measured.
+MISTAKES = {
+    "no softplus": (
+        "Recurrent", "F.softplus(self.step(x))", "self.step(x)", "Recurrent.forward", "",
+        "inside, mixers.0.out_proj is given other numbers, and mixers.0.step the same on both sides",
+    ),
+    "no residual": ("Recurrent", "given + self.out(", "self.out(", "Recurrent.forward", "is missing before norms.1", ""),
+    "the head": ("Recurrent", "return self.head(self.layers(", "return self.head(2 * self.layers(", "Recurrent.forward", "", ""),
+    "scale": ("Relative", "transpose_y=True) + bias", "transpose_y=True) * 0.5 + bias", "blocks.1", "* 0.5 is too much", ""),
+    "axis": ("Relative", "+ bias, axis=-1)", "+ bias, axis=-2)", "blocks.1", "axis", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("network", ["Recurrent", "Relative"])
+def test_a_sound_port_passes(network):
+    found = audited(network, PAIRS[network], 1)
+    assert not found.status, found
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_the_only_finding(case, tmp_path):
+    network, before, after, place, words, measured = MISTAKES[case]
+    source = (FOLDER / "outer_ours.py").read_text()
+    assert source.count(before) == 1
+    (tmp_path / "ours.py").write_text(source.replace(before, after))
+    found = audited(network, replace(PAIRS[network], ours=str(tmp_path / "ours.py")), 0)
+    (mistake,) = found.findings
+    assert found.status == 1 and place in (mistake["location"], *mistake["also"]), mistake
+    assert words in mistake["hint"] and measured in mistake["measured"], mistake
