@@ -7,14 +7,16 @@ that differs by more keeps its own, and is found by what the module computes wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, without_masked
 from alignment.frameworks.base import Framework, Module
+from alignment.links import plain
 
+MOST_PARTS = 4  # tables in one: cosines and sines
 Tables = dict[str, dict[str, np.ndarray]]  # path of a module -> name of its buffer -> values
 
 
@@ -28,31 +30,41 @@ def tables_of(framework: Framework, model: Module) -> Tables:
     return found
 
 
-def share(framework: Framework, port: Module, paths: Mapping[str, str], tables: Tables) -> list[str]:
+def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
     """Give the port's tables the reference's values where rounding alone tells the two apart.
+
+    A side may hold in one table, one behind another on its first axis, what the other holds in several.
 
     Args:
         framework, port: whose tables are changed, in place.
-        paths: the reference's path of a module -> the port's.
         tables: of the reference.
 
     Returns:
         The tables that were changed, by the port's paths.
     """
-    modules, changed = framework.modules(port), []
-    for path, arrays in tables.items():
-        module = modules.get(paths.get(path, ""))
-        for name, tensor in ({} if module is None else framework.unsaved(module)).items():
+    whole = [array for arrays in tables.values() for array in arrays.values()]
+    known = [*whole, *(part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array)]
+    changed = []
+    for path, module in framework.modules(port).items():
+        for name, tensor in framework.unsaved(module).items():
             mine = framework.array(tensor)
-            for right in arrays.values():
-                if mine.dtype.kind == "f" and mine.shape == right.shape and _rounded(mine, right):
-                    framework.assign(tensor, right)
-                    changed.append(f"{paths[path]}.{name}" if paths[path] else name)
-                    break
+            if mine.dtype.kind == "f" and (right := _right(mine, known)) is not None and not np.array_equal(right, mine):
+                framework.assign(tensor, right)
+                changed.append(f"{path}.{name}" if path else name)
     return changed
+
+
+def _right(mine: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The reference's values of a table; None where one of them differs by more than rounding."""
+    alike = (array.reshape(mine.shape) for array in known if plain(array.shape) == plain(mine.shape))
+    found = next((array for array in alike if _rounded(mine, array)), None)
+    if found is None and mine.ndim > 1 and len(mine) <= MOST_PARTS:
+        parts = [_right(part, known) for part in mine]
+        found = None if any(part is None for part in parts) else np.stack(parts).astype(mine.dtype)  # type: ignore[arg-type]
+    return found
 
 
 def _rounded(mine: np.ndarray, right: np.ndarray) -> bool:
     a, b = without_masked(mine, right.astype(mine.dtype))
     with np.errstate(invalid="ignore"):
-        return 0 < distance(a, b) <= tolerance.BASE_FLOOR_32 * norm(b)
+        return bool(distance(a, b) <= tolerance.BASE_FLOOR_32 * norm(b))

@@ -18,7 +18,7 @@ from alignment.compare import distance, norm, relative, strict_problem, where_de
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.links import plain
 from alignment.localize.matching import Matching
-from alignment.localize.mending import mend
+from alignment.localize.mending import is_part, mend
 from alignment.localize.tracing import Answer, Network, apart, carrying
 
 GRADIENT_OF = "gradient of "
@@ -242,7 +242,7 @@ class Pair:
         largest = largest_of(right)
         known = self._known_below(path)
         for name in dict.fromkeys([*right, *found]):
-            if name.removeprefix(GRADIENT_OF) in known:
+            if name.removeprefix(GRADIENT_OF) in known or self._is_unused_part(path, name, found, right):
                 continue
             if self.draws:
                 wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
@@ -253,6 +253,17 @@ class Pair:
             if wrong and not blame.guilty:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
+
+    def _is_unused_part(self, path: str, name: str, found: Named, right: Named) -> bool:
+        """Whether one side has no gradient for a tensor that it does not use, and the other's is zero: it lies in a larger one."""
+        within = name.removeprefix(GRADIENT_OF)
+        for network, one, other in (
+            (self.port, found.get(name), right.get(name)),
+            (self.reference, right.get(name), found.get(name)),
+        ):
+            if within != name and other is None and one is not None and not one.any():
+                return within in (held := network.held(path)) and is_part(held[within][0])
+        return False
 
     def _given_by_port(self, path: str, call: Call) -> int:
         """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""

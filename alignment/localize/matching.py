@@ -148,7 +148,9 @@ def matched(
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
-    made = forms_of(found, sides[0].entries(port), sides[1].entries(reference))
+    entries = sides[0].entries(port), sides[1].entries(reference)
+    matching.unmatched = [one for one in matching.unmatched if not _is_elsewhere(one, matching, found, entries)]
+    made = forms_of(found, *entries)
     forms = made[0] | unknown[0], made[1] | unknown[1]
     back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
     paired = {own: path for own, path in back.items() if own != path}
@@ -163,6 +165,17 @@ def matched(
     unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
     known = Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes)
     return Matched(known, shown, found, forms, paired, tied)
+
+
+def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], entries: tuple[list[Entry], list[Entry]]) -> bool:
+    """Whether a module that one side alone has holds nothing but tensors that the other side holds elsewhere."""
+    if one.kind not in ("missing", "extra"):
+        return False
+    number, path = (1, one.path) if one.kind == "missing" else (0, one.own)
+    paired = set(matching.paths) if number else set(matching.paths.values())
+    held = [entry.canonical for entry in entries[number] if f"{entry.canonical}.".startswith(f"{path}.")]
+    known = covered(links)[number]
+    return bool(held) and all(name in known or name.rpartition(".")[0] in paired for name in held)
 
 
 def _second_names(framework: Framework, model: Module) -> tuple[str, ...]:

@@ -161,13 +161,13 @@ def _tied_by_mistake(port: Network, reference: Network, path: str) -> set[str]:
     for name in port.held(path):
         full = f"{path}.{name}" if path else name
         entry, held = mine[full]
-        same = {other for other, (one, tensor) in mine.items() if tensor is held and not (_is_part(one) and _is_part(entry))}
+        same = {other for other, (one, tensor) in mine.items() if tensor is held and not (is_part(one) and is_part(entry))}
         if full in its and any(other in its and its[other][1] is not its[full][1] for other in same):
             found.add(name)
     return found
 
 
-def _is_part(entry: Entry) -> bool:
+def is_part(entry: Entry) -> bool:
     """Whether a tensor holds more than this."""
     return isinstance(entry, Piece) and entry.whole != () and entry.groups * (entry.stop - entry.start) < entry.whole[0]
 

@@ -417,7 +417,7 @@ def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
         return []
     if plain(a.shape) == plain(b.shape):
         return [False]
-    return [True] if layers and len(a.shape) == 2 and a.shape[::-1] == b.shape else []
+    return [True] if (layers or one.own or another.own) and len(a.shape) == 2 and a.shape[::-1] == b.shape else []
 
 
 def _same_numbers(mine: Unit, theirs: Unit) -> bool:

@@ -140,8 +140,13 @@ def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
 
 
 def words_of_name(name: str) -> frozenset[str]:
-    """The components of a path, to compare names."""
-    return frozenset(re.split(r"[._]|(?<=\D)(?=\d)", name.lower()))
+    """The components of a path, to compare names; the number in ``norm2`` is no number of a list's item."""
+    words: set[str] = set()
+    for component in name.lower().split("."):
+        letters, number = re.fullmatch(r"(.*?)(\d*)", component).groups()  # type: ignore[union-attr]
+        words |= {word for word in letters.split("_") if word}
+        words |= {f"#{number}" if letters else number} if number else set()
+    return frozenset(words)
 
 
 def may_turn(mine: Unit, theirs: Unit) -> bool:

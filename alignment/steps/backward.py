@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -282,7 +282,20 @@ def _compare_gradients(context: Context, result: StepResult, training: bool) -> 
     for name in names:
         found[name] = gradients_of(Lane(context, name), inputs, cotangents, training)
         context.progress.done()
+    _leave_out_unused_parts(context, found)
     judge_gradients(result, found, training)
+
+
+def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
+    """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it."""
+    for of_port, forms in zip((True, False), context.matched.forms, strict=True):
+        parts = {piece.canonical for pieces in forms.values() if len(pieces) > 1 for piece in pieces}
+        mine = [one.gradients for name, one in found.items() if name.startswith("port") == of_port]
+        others = [one.gradients for name, one in found.items() if name.startswith("port") != of_port]
+        for name in parts:
+            if not any(name in one for one in others) and not any(one[name].any() for one in mine if name in one):
+                for one in mine:
+                    one.pop(name, None)
 
 
 def cotangents_of(context: Context, lane: Lane, inputs: tuple[np.ndarray, ...], training: bool) -> list[np.ndarray | None]:

@@ -326,8 +326,8 @@ class Context:
     def _exactly(self, role: str, network: Module) -> Module:
         framework = self.sides[role].framework
         network = framework.make_exact(network)
-        if role == "port" and self.tables and self._port_matches:
-            unsaved.share(framework, network, self.matched.matching.paths, self.tables)
+        if role == "port" and self.tables:
+            unsaved.share(framework, network, self.tables)
         return network
 
     @functools.cached_property
