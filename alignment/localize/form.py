@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import leaves
+from alignment.frameworks.base import Call, leaves
 from alignment.links import plain
 from alignment.localize.blame import Pair
+from alignment.localize.conventions import same_numbers
 
 MOST = 12  # suspects that are tried one by one
 PASSES = 24  # of one call
@@ -68,6 +69,8 @@ def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
         given = [_first((call.args, call.kwargs)) for call in (mine, theirs)]
         if _more_outputs(pair, path):
             yield path
+        elif not _equal(*given) and _same_inside(pair, key, path):
+            yield path  # its caller does before it what the reference's module does by itself, or behind it
         elif not _equal(*given) and _turned(*given):
             if _turned(_first(mine.output), _first(theirs.output)):
                 yield path
@@ -78,6 +81,25 @@ def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
                 pair.turned.add(path)
             else:
                 yield path
+
+
+def _same_inside(pair: Pair, key: str, path: str) -> bool:
+    """Whether in the port's call all layers inside a module get and give what they get and give in the reference's."""
+    framework, modules = pair.reference.framework, pair.reference.modules
+    layers = [name for name, module in modules.items() if name.startswith(f"{path}.") and not framework.children(module)]
+    layers = [name for name in layers if name in pair.port.modules]
+    caller = key.partition("#")[0]
+    ours, theirs = (network.given_inside(caller, pair.calls[key], layers) for network in (pair.port, pair.reference))
+    if not ours or ours.keys() != theirs.keys():
+        return False
+    both = [
+        (_first(part(ours[name])), _first(part(theirs[name]))) for name in ours for part in (_arguments, lambda call: call.output)
+    ]
+    return all(same_numbers(mine, its) for mine, its in both)
+
+
+def _arguments(call: Call) -> tuple:
+    return call.args, call.kwargs
 
 
 def _more_outputs(pair: Pair, path: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from alignment.links import Link, as_links, covered, is_stack, plain, same_kernels, solved
-from alignment.localize.units import Unit, Use, lies_turned, may_turn, words_of_name
+from alignment.localize.units import Unit, Use, lies_turned, may_turn, words_of_tensor
 from mobilenetv3_common.weights import Entry
 
 MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
@@ -290,7 +290,7 @@ class Sequencer:
         )
         nearness = self._nearness()
         scored = [
-            (nearness(one, another) + _shared(words_of_name(a.canonical), words_of_name(b.canonical)), -i, -j, a, b, turned)
+            (nearness(one, another) + _shared(words_of_tensor(a.canonical), words_of_tensor(b.canonical)), -i, -j, a, b, turned)
             for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
             if a.role == b.role for turned in _turns(a, one, b, another)
         ]  # fmt: skip

@@ -140,7 +140,12 @@ def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
 
 
 def words_of_name(name: str) -> frozenset[str]:
-    """The components of a path, to compare names; the number in ``norm2`` is no number of a list's item."""
+    """The components of a path, to compare names."""
+    return frozenset(re.split(r"[._]|(?<=\D)(?=\d)", name.lower()))
+
+
+def words_of_tensor(name: str) -> frozenset[str]:
+    """Likewise of a tensor, where the number in ``norm2`` is not that of an item of a list, ``main.2``."""
     words: set[str] = set()
     for component in name.lower().split("."):
         letters, number = re.fullmatch(r"(.*?)(\d*)", component).groups()  # type: ignore[union-attr]
