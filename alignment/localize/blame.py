@@ -17,6 +17,7 @@ from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.links import plain
+from alignment.localize.conventions import Slot
 from alignment.localize.matching import Matching
 from alignment.localize.mending import is_part, mend
 from alignment.localize.tracing import Answer, Network, apart, carrying
@@ -237,7 +238,9 @@ class Pair:
             found, shaken, *drawn = (where_derived(one, right) for one in (found, shaken, *drawn))
             if any(b is not None and not np.isfinite(b).all() for b in right.values()):
                 self.underived.add(path)
-            right = where_derived(right, right)
+            right = {
+                name: value for name, value in where_derived(right, right).items() if name not in self._made_by_port(path, call)
+            }
         blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = largest_of(right)
         known = self._known_below(path)
@@ -264,6 +267,15 @@ class Pair:
             if within != name and other is None and one is not None and not one.any():
                 return within in (held := network.held(path)) and is_part(held[within][0])
         return False
+
+    def _made_by_port(self, path: str, call: Call) -> set[str]:
+        """Gradients of what the reference's module is given and the port's makes by itself: a mask, positions."""
+        convention = self.port.conventions.get(path)
+        if convention is None:
+            return set()
+        taken = {slot.number for slot in leaves(convention.ours, Slot)}
+        floating = [number for number, array in enumerate(leaves((call.args, call.kwargs), np.ndarray)) if array.dtype.kind == "f"]
+        return {_input_gradient(place) for place, number in enumerate(floating) if number not in taken}
 
     def _given_by_port(self, path: str, call: Call) -> int:
         """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""
@@ -414,8 +426,12 @@ def forward_quantities(answer: Answer) -> Named:
 
 def backward_quantities(answer: Answer) -> Named:
     """What of a call is compared backward, by name."""
-    inputs: Named = {"gradient of its input" + (f" {i + 1}" if i else ""): g for i, g in enumerate(answer.input_gradients)}
+    inputs: Named = {_input_gradient(i): gradient for i, gradient in enumerate(answer.input_gradients)}
     return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
+
+
+def _input_gradient(place: int) -> str:
+    return "gradient of its input" + (f" {place + 1}" if place else "")
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:
