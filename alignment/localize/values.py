@@ -222,6 +222,7 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         if link not in fixed and len(fewer) < len(more) and not (link.added and len(more) == 2):
             layers.setdefault(fewer[0].rpartition(".")[0], []).append(place)
     first: tuple[int, tuple[int, ...]] | None = None
+    undecided: list[list[int]] = []
     for places in layers.values():
         links = [found.links[place] for place in places]
         best: tuple[float, list[Link]] = (math.inf, links)
@@ -244,6 +245,31 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         trial.load_links(best[1])
         for place, link in zip(places, best[1], strict=True):
             found.links[place] = link
+        if best[0] > AGREE:
+            undecided.append(places)
+    if len(undecided) > 1:
+        _try_forms_together(trial, found, undecided, end)
+
+
+def _try_forms_together(trial: Trial, found: Confirmed, layers: Sequence[Sequence[int]], end: float) -> None:
+    """One order and grouping for several packed layers at once, where none by itself makes the whole model agree."""
+    links = [[found.links[place] for place in places] for places in layers]
+    for groups, order in _forms(trial, links[0], None):
+        if time.monotonic() > end:
+            break
+        changed = [same_kind(one, groups, order) if _parts(one) == len(order) else one for one in links]
+        trial.load_links([link for one in changed for link in one])
+        if trial.error("", "") <= AGREE:
+            for places, one in zip(layers, changed, strict=True):
+                for place, link in zip(places, one, strict=True):
+                    found.links[place] = link
+            return
+    trial.load_links([link for one in links for link in one])
+
+
+def _parts(links: Sequence[Link]) -> int:
+    """How many tensors lie in the packed one of a layer."""
+    return max(len(max(link.port, link.reference, key=len)) for link in links)
 
 
 def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:

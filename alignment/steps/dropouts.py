@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -24,12 +25,28 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
     Returns:
         One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
     """
-    profiles: list[Profile] = []
+    built = {role: networks[role] if networks else context.build(role) for role in context.sides}
+    profiles: dict[str, Profile] = {}
     for role, side in context.sides.items():
-        made = dropout_profile_of(side.framework, networks[role] if networks else context.build(role))
+        made = dropout_profile_of(side.framework, built[role])
         mended = tuple(f"{path}." for path in context.mended)
-        profiles.append({name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)})
-    return judge_profiles(dict(zip(context.sides, profiles, strict=True)), context.drops_by_function)
+        profiles[role] = {name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)}
+    calls = {}
+    if len({frozenset(profile) for profile in profiles.values()}) > 1:  # one layer may be called in several places
+        calls = {role: _calls(context, role, network, profiles[role]) for role, network in built.items()}
+    return judge_profiles(profiles, context.drops_by_function, calls)
+
+
+def _calls(context: Context, role: str, network: Module, profile: Profile) -> dict[str, int]:
+    """How often each dropout layer is called in one pass; nothing where the model raises."""
+    framework = context.sides[role].framework
+    modules = framework.modules(network)
+    try:
+        inputs = context.fake_inputs(2, small=True)
+        made = framework.call(framework.place(network), inputs, watched={name: modules[name] for name in profile}).calls
+    except Exception:  # whatever the port raises, the search says
+        return {}
+    return dict(Counter(key.partition("#")[0] for key in made))
 
 
 def dropout_profile_of(framework: Framework, network: Module) -> Profile:
@@ -48,7 +65,9 @@ def dropout_profile_of(framework: Framework, network: Module) -> Profile:
     return profile
 
 
-def judge_profiles(profiles: Mapping[str, Profile], by_function: Collection[str] = ()) -> list[Quantity]:
+def judge_profiles(
+    profiles: Mapping[str, Profile], by_function: Collection[str] = (), calls: Mapping[str, Mapping[str, int]] | None = None
+) -> list[Quantity]:
     """One row a layer, of the profiles of both roles.
 
     Layers that no path pairs are paired by what they do. Where a side calls dropouts as functions, one that has no equal has no
@@ -57,6 +76,8 @@ def judge_profiles(profiles: Mapping[str, Profile], by_function: Collection[str]
     Args:
         profiles: of both roles.
         by_function: roles whose models call dropouts as functions.
+        calls: by role and path, how often a pass calls each; layers that only one side has are no difference where those that do
+            the same are called equally often.
     """
     rows: list[Quantity] = []
     for role, profile in profiles.items():
@@ -72,7 +93,16 @@ def judge_profiles(profiles: Mapping[str, Profile], by_function: Collection[str]
         if by_function and not (name in ours and name in theirs and np.array_equal(ours[name], theirs[name])):
             continue
         held = [side[name] for side in (ours, theirs) if name in side]
-        if len(held) == 1 and held[0][0] == 0:
-            continue  # a layer that drops nothing need not be there
+        if len(held) == 1 and (held[0][0] == 0 or _called_as_often(held[0], profiles, calls or {})):
+            continue  # a layer that drops nothing need not be there, and one that is called twice stands for two
         rows.append(judge_equal(f"dropout.{name}", ours.get(name), theirs.get(name)))
     return rows
+
+
+def _called_as_often(wanted: np.ndarray, profiles: Mapping[str, Profile], calls: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether both sides call the dropout layers that do one thing equally often."""
+    counts = [
+        sum(calls.get(role, {}).get(name, 0) for name, found in profile.items() if np.array_equal(found[:3], wanted))
+        for role, profile in profiles.items()
+    ]
+    return min(counts) > 0 and len(set(counts)) == 1
