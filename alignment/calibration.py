@@ -108,12 +108,21 @@ def _random_parameters(framework: Framework, network: Module, rng: np.random.Gen
     roles = {entry.canonical: entry.role for entry in framework.entries(network)}
     state = framework.state(network)
     state = {name: array if roles[name] == "buffer" else random_values(rng, name, array) for name, array in state.items()}
-    for path, module in framework.modules(network, every_path=True).items():
-        row = framework.layer(module).settings.get("padding_idx")
-        if row is not None:  # both frameworks keep it at zero, and Paddle gives zeros for it whatever it holds
-            state[f"{path}.weight" if path else "weight"][row] = 0
+    for name, row in padding_rows(framework, network).items():
+        state[name][row] = 0
     framework.load(network, state)
     return state
+
+
+def padding_rows(framework: Framework, network: Module) -> dict[str, int]:
+    """Rows of embeddings that stand for padding: both frameworks keep them at 0, and Paddle gives 0 whatever they hold.
+
+    Returns:
+        Canonical name of the matrix -> number of the row.
+    """
+    modules = framework.modules(network, every_path=True)
+    rows = {path: framework.layer(module).settings.get("padding_idx") for path, module in modules.items()}
+    return {f"{path}.weight" if path else "weight": row for path, row in rows.items() if row is not None}
 
 
 def _as_float32(state: State) -> State:

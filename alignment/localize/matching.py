@@ -204,18 +204,23 @@ def _leave_out(framework: Framework, model: Module, names: Sequence[str]) -> Non
 def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
     """Buffers that one side alone keeps, under their own names: index tables, masks, numbers of positions.
 
-    They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it.
+    They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it. The other side has no tensor
+    of their shape besides those that this side's parameters stand for.
     """
-    kinds: list[set[tuple]] = [set(), set()]
+    kinds: list[Counter[tuple]] = [Counter(), Counter()]
+    parameters: list[Counter[tuple]] = [Counter(), Counter()]
     kept: list[dict[str, tuple]] = [{}, {}]
     for number, (side, model) in enumerate(zip(sides, models, strict=True)):
         for entry, tensor in side.described(model):
             kind = plain(entry.shape), entry.role == "buffer" and side.array(tensor).dtype.kind != "f"
-            kinds[number].add(kind)
+            kinds[number][kind] += 1
+            parameters[number][kind] += entry.role == "parameter"
             if entry.role == "buffer" and not is_statistic(entry.canonical):
                 kept[number][entry.own] = kind
-    ours: Forms = {own: [] for own, kind in kept[0].items() if kind not in kinds[1]}
-    return ours, {own: [] for own, kind in kept[1].items() if kind not in kinds[0]}
+    ours, theirs = (  # type: ignore[var-annotated]
+        {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]} for number in (0, 1)
+    )
+    return ours, theirs
 
 
 def _match(

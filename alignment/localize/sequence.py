@@ -428,7 +428,8 @@ def _same_numbers(mine: Unit, theirs: Unit) -> bool:
         a.role == b.role and (plain(a.shape) == plain(b.shape) or same_kernels(a.shape, b.shape) or (turned and lies_turned(a, b)))
         for a, b in both
     )
-    return same and (mine.part.kind == theirs.part.kind or any(len(plain(entry.shape)) > 1 for entry in mine.entries))
+    of_a_kind = mine.part.kind == theirs.part.kind or mine.own != theirs.own  # a normalisation of somebody's own
+    return same and (of_a_kind or any(len(plain(entry.shape)) > 1 for entry in mine.entries))
 
 
 def _packed(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, ...], tuple[str, ...], bool]] | None, bool]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.calibration import random_values
+from alignment.calibration import padding_rows, random_values
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tensor, leaves
 from alignment.links import Link, covered, forms_of, is_stack, plain, same_kernels, same_kind
@@ -78,10 +78,14 @@ class Trial:
         theirs = sides[1].described(reference)
         self.entries = [entry for entry, _ in self.described], [entry for entry, _ in theirs]
         rng = np.random.default_rng(0)
+        rows = padding_rows(sides[1], reference)
         for entry, tensor in theirs:
             values = sides[1].array(tensor)
             if entry.role == "parameter":
-                sides[1].assign(tensor, random_values(rng, entry.canonical, values))
+                drawn = random_values(rng, entry.canonical, values)
+                if (row := rows.get(entry.canonical)) is not None:
+                    drawn[row] = 0
+                sides[1].assign(tensor, drawn)
             elif entry.canonical.endswith(STATISTICS):
                 variance = entry.canonical.endswith("running_var")
                 sides[1].assign(tensor, (rng.uniform(0.5, 1.5, values.shape) if variance else rng.normal(0, 0.2, values.shape)))
