@@ -8,6 +8,7 @@ axis more than each of the several, its first axis counts them (the experts of a
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ class Link:
         added: whether the tensors of a side are added up: they are as long as all of the other side together.
         channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
             kernel's axes: a patch embedding as a linear layer.
+        columns: whether the parts of a packed matrix lie side by side: two embeddings in one, or two linear layers whose outputs are
+            added up as one on what they are given, joined.
     """
 
     port: tuple[str, ...]
@@ -39,6 +42,7 @@ class Link:
     transposed: bool = False
     added: bool = False
     channels_last: bool = False
+    columns: bool = False
 
     def words(self) -> str:
         return f"{' + '.join(self.port)} of the port, {' + '.join(self.reference)} of the reference"
@@ -92,6 +96,8 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
         names = _named_in(packed[0], parts, port_is_packed)
         slices = [_slice(link, packed[0], part, name, number) for number, (part, name) in enumerate(zip(parts, names, strict=True))]
         return (slices, _single(parts, names)) if port_is_packed else (_single(parts, names), slices)
+    if link.columns:
+        return _side_by_side(link, packed, parts, port_is_packed)
     shape = packed[0].shape[::-1] if link.transposed else packed[0].shape
     sizes = [part.shape[0] if part.shape else 0 for part in parts]
     same = all(part.shape[1:] == shape[1:] for part in parts) and all(entry.shape == packed[0].shape for entry in packed)
@@ -108,6 +114,23 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
             turned = entry.transposed != link.transposed
             made.append(Piece(name, entry.own, part.shape, turned, entry.role, shape, link.groups, start, stop, number > 0))
             start = stop
+    return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
+
+
+def _side_by_side(
+    link: Link, packed: Sequence[Entry], parts: Sequence[Entry], port_is_packed: bool
+) -> tuple[list[Piece], list[Piece]]:
+    whole, widths = packed[0], [part.shape[-1] if part.shape else 0 for part in parts]
+    matrices = len(whole.shape) == 2 and all(
+        part.shape == (whole.shape[0], width) for part, width in zip(parts, widths, strict=True)
+    )
+    if not matrices or sum(widths) != whole.shape[1] or link.transposed or link.added or link.groups != 1:
+        raise UserError(f"--names: {link.words()}: shapes {_shapes(packed)} and {_shapes(parts)} do not lie side by side")
+    names, stops = _named_in(whole, parts, port_is_packed), list(itertools.accumulate(widths))
+    made = [
+        Piece(name, whole.own, part.shape, not whole.transposed, whole.role, whole.shape[::-1], 1, stop - width, stop, turned=True)
+        for name, part, width, stop in zip(names, parts, widths, stops, strict=True)
+    ]
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
 
 

@@ -13,7 +13,7 @@ from alignment.links import Link
 from mobilenetv3_common.errors import UserError
 
 TENSORS = "tensors"  # under which the links between tensors stand
-FLAGS = ("transposed", "added", "channels_last")
+FLAGS = ("transposed", "added", "channels_last", "columns")
 HEADER = (
     "# port path: reference path, of modules and of all that lies in them.\n"
     "# Edit it and give it back with --names: it is then strict.\n"
@@ -23,7 +23,7 @@ TENSORS_HEADER = (
     "# in this order, one behind another, or so within each of so many equal groups of rows (groups: one a head). Where it has an\n"
     "# axis more than each of them, they are its places on the first axis.\n"
     "# added: the two of one side are added up; transposed: the one tensor lies transposed; channels_last: a linear layer\n"
-    "# on patches holds the kernels of a convolution, the channels behind height and width.\n"
+    "# on patches holds the kernels of a convolution, the channels behind height and width; columns: they lie side by side.\n"
 )
 
 

@@ -21,7 +21,7 @@ class Piece(Entry):
         start, stop: of this part's rows in a group.
         added: whether its values are added to those of another tensor that goes by the same name; it is then filled with zeros.
         channels_last: whether a matrix holds kernels (outputs, inputs, *kernel) with the inputs behind the kernel's axes.
-        turned: whether a matrix that is one slice of a tensor of three axes lies transposed there.
+        turned: whether a matrix lies transposed there: one slice of a tensor of three axes, or columns of a larger matrix.
     """
 
     whole: tuple[int, ...] = ()

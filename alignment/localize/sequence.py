@@ -64,6 +64,7 @@ class Sequencer:
             self._in_order(*heavy)
         self._elsewhere(*self._left(heavy))
         self._packed_apart()
+        self._joined_apart(heavy)
         self._namesakes(heavy)
         self._stacked(heavy)
         self._loose(*self._left(heavy))
@@ -105,6 +106,12 @@ class Sequencer:
                 if rows in (whole.rows, whole.columns) and self._packs(whole, units[start : start + count], number):
                     move = (count, 1) if number == 0 else (1, count)
                     yield 2.0 * (count + 1) + 1.0 + _likeness(own[i], other[j]), move
+
+        for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
+            for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
+                if _side_by_side(whole, units[start : start + count]) is not None:
+                    move = (count, 1) if number == 0 else (1, count)
+                    yield 2.0 * (count + 1) + 0.5 + _likeness(own[i], other[j]), move
 
     def _alike(self, mine: Unit, theirs: Unit) -> float:
         """How well two units fit; 0 where they do not."""
@@ -179,8 +186,10 @@ class Sequencer:
             packed = len(mine) == 1
             whole, parts = (mine[0], theirs) if packed else (theirs[0], mine)
             solution, turned = _packed(whole, parts)
-            assert solution is not None
-            links = as_links(solution, packed)
+            if solution is None:
+                links = [link if packed else _reversed(link) for link in _side_by_side(whole, parts) or ()]
+            else:
+                links = as_links(solution, packed)
             if turned:
                 matrices = {entry.canonical for entry in whole.entries if len(entry.shape) == 2}
                 links = [replace(link, transposed=bool(matrices & {*link.port, *link.reference})) for link in links]
@@ -218,6 +227,15 @@ class Sequencer:
                 fitting = (g for g in groups if sum(part.rows for part in g) == whole.rows and self._packs(whole, g, number))
                 if parts := next(fitting, None):
                     self._take(*((parts, [whole]) if number == 0 else ([whole], parts)))
+
+    def _joined_apart(self, heavy: list[list[Unit]]) -> None:
+        """Two layers whose matrices lie side by side in one of the other side, with others between them in the order of use."""
+        for number in (0, 1):
+            for whole in self._left(heavy)[1 - number]:
+                pairs = itertools.combinations(self._left(heavy)[number], 2)
+                fitting = (pair for pair in pairs if _side_by_side(whole, pair) is not None)
+                if parts := next(fitting, None):
+                    self._take(*(([*parts], [whole]) if number == 0 else ([whole], [*parts])))
 
     def _given_the_same(self, units: Sequence[Unit], number: int) -> list[list[Unit]]:
         """Two units or more each that are given one array; then those of them that are in one module."""
@@ -440,6 +458,33 @@ def _packed(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
         return solution, False
     turned = [replace(entry, shape=entry.shape[::-1]) if len(entry.shape) == 2 else entry for entry in whole.entries]
     return solved(turned, inside), True
+
+
+def _side_by_side(whole: Unit, parts: Sequence[Unit]) -> list[Link] | None:
+    """Links, of a port that is ``whole``, where one embedding or linear layer holds the matrices of several side by side."""
+    every = [whole, *parts]
+    kind = whole.part.kind
+    if kind not in ("embedding", "linear") or any(not unit.leaf or unit.own or unit.part.kind != kind for unit in every):
+        return None
+    matrices = [[entry for entry in unit.entries if len(entry.shape) == 2] for unit in every]
+    vectors = [[entry for entry in unit.entries if len(entry.shape) == 1] for unit in every]
+    if any(len(found) != 1 for found in matrices) or len({found[0].shape[0] for found in matrices}) > 1:
+        return None
+    inside = [found[0] for found in matrices[1:]]
+    if sum(entry.shape[1] for entry in inside) != matrices[0][0].shape[1]:
+        return None
+    links = [Link((matrices[0][0].canonical,), tuple(entry.canonical for entry in inside), columns=True)]
+    biases = [entry for found in vectors[1:] for entry in found]
+    if bool(vectors[0]) != bool(biases) or len(biases) > 2:
+        return None
+    if biases:  # two are added up, as their layers' outputs are
+        bias = (vectors[0][0].canonical,)
+        links.append(Link(bias, tuple(entry.canonical for entry in biases), added=len(biases) == 2))
+    return links
+
+
+def _reversed(link: Link) -> Link:
+    return replace(link, port=link.reference, reference=link.port)
 
 
 def _square(entry: Entry) -> bool:

@@ -371,7 +371,7 @@ def _forms(trial: Trial, links: Sequence[Link], first: tuple[int, tuple[int, ...
     if first is not None and len(first[1]) == count and rows % first[0] == 0:
         yield first
     orders = list(itertools.permutations(range(count))) if count <= 4 else [tuple(range(count))]
-    divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+    divisors = [n for n in range(1, rows + 1) if rows % n == 0] if not any(link.columns for link in links) else [1]
     for groups in divisors if count <= 3 else divisors[:1]:
         for order in orders:
             yield groups, order
