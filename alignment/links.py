@@ -32,8 +32,8 @@ class Link:
         added: whether the tensors of a side are added up: they are as long as all of the other side together.
         channels_last: whether a matrix holds the kernels of a convolution (outputs, inputs, *kernel) with the inputs behind the
             kernel's axes: a patch embedding as a linear layer.
-        columns: whether the parts of a packed matrix lie side by side: two embeddings in one, or two linear layers whose outputs are
-            added up as one on what they are given, joined.
+        columns: whether the parts of a packed matrix lie side by side: two embeddings, or two linear layers whose outputs are added
+            up, as one on what they are given, joined.
     """
 
     port: tuple[str, ...]

@@ -86,6 +86,8 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "Wave": ("own", "2x6x9"), "Points": ("own", "2x3x10"), "Places": ("own", "2x3x5x7"), "Grid": ("own", "2x3x5x7"),
         "Style": ("own", "2x7"), "Soft": ("experts", "4x8"), "Square": ("experts", "4x8"), "Bank": ("experts", "4x8"),
         "Sparse": ("experts", _tokens), "Recurrent": ("outer", _tokens), "Relative": ("outer", _tokens),
+        **dict.fromkeys(("Conditional", "Additive", "Highway", "Rotary"), ("joined", _tokens)), "Twice": ("joined", "3x4x9"),
+        **dict.fromkeys(("Pixels", "Context"), ("joined", "2x3x9x7")), "Angles": ("joined", "4x6"), "Skips": ("joined", "2x6x9"),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)

@@ -21,6 +21,7 @@ from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tenso
 from alignment.links import Link, covered, forms_of, is_stack, plain, same_kernels, same_kind
 from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, in_canonical
 
 AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
@@ -262,7 +263,10 @@ def _try_forms_together(trial: Trial, found: Confirmed, layers: Sequence[Sequenc
         if time.monotonic() > end:
             break
         changed = [same_kind(one, groups, order) if _parts(one) == len(order) else one for one in links]
-        trial.load_links([link for one in changed for link in one])
+        try:
+            trial.load_links([link for one in changed for link in one])
+        except UserError:  # the rows of another layer do not lie in so many groups
+            continue
         if trial.error("", "") <= AGREE:
             for places, one in zip(layers, changed, strict=True):
                 for place, link in zip(places, one, strict=True):
