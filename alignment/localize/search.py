@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from alignment.compare import distance, norm, relative, without_masked
+from alignment.frameworks._calls import Operation
 from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
@@ -32,6 +33,7 @@ from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
 
 # What these say of a module's output is less than which of its calls is wrong.
+MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
 SAME = 1e-9  # relative L2 of what runs of the same network may differ by
@@ -308,7 +310,20 @@ def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
         return False
     held = aligned(here, there).held
     made = [one for one in there.operations if one.name == f"call {other.path}" and one.outputs]
-    return any(all(value in held for value in one.inputs) and not all(value in held for value in one.outputs) for one in made)
+    apart = [one for one in made if all(value in held for value in one.inputs) and not all(value in held for value in one.outputs)]
+    return any(not _made_up_for(there.operations, one.outputs, held) for one in apart)
+
+
+def _made_up_for(operations: Sequence[Operation], values: Iterable[Any], held: Container[Any]) -> bool:
+    """Whether something computed from values that the other side lacks occurs there: it takes steps in another order."""
+    lacking, steps = set(values), 0
+    for one in operations:
+        if steps < MOST_STEPS and lacking.intersection(one.inputs):
+            steps += 1
+            if one.outputs and all(value in held for value in one.outputs):
+                return True
+            lacking.update(one.outputs)
+    return False
 
 
 def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
