@@ -267,7 +267,7 @@ def _narrowed(pair: Pair, key: str) -> str:
     inside = [name for name in layers if name != path and f"{name}.".startswith(f"{path}." if path else "")]
     ours, theirs = (network.given_inside(path, call, inside) for network in (pair.port, pair.reference))
     last = ""
-    for name in (name for name in theirs if name in ours):
+    for name in (name for name in theirs if ours.get(name) is not None and theirs[name] is not None):  # none of a dump
         given = [leaves((calls[name].args, calls[name].kwargs), np.ndarray) for calls in (ours, theirs)]
         if not all(given) or sorted(given[0][0].shape) != sorted(given[1][0].shape):
             continue  # in another form: it says nothing

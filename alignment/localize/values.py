@@ -21,7 +21,6 @@ from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tenso
 from alignment.links import Link, covered, forms_of, is_stack, plain, same_kernels, same_kind
 from alignment.outputs import orders_of, put_in_order
 from alignment.weights import translated
-from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, in_canonical
 
 AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
@@ -227,7 +226,6 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         if link not in fixed and len(fewer) < len(more) and not (link.added and len(more) == 2):
             layers.setdefault(fewer[0].rpartition(".")[0], []).append(place)
     first: tuple[int, tuple[int, ...]] | None = None
-    undecided: list[list[int]] = []
     for places in layers.values():
         links = [found.links[place] for place in places]
         best: tuple[float, list[Link]] = (math.inf, links)
@@ -250,34 +248,6 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
         trial.load_links(best[1])
         for place, link in zip(places, best[1], strict=True):
             found.links[place] = link
-        if best[0] > AGREE:
-            undecided.append(places)
-    if len(undecided) > 1:
-        _try_forms_together(trial, found, undecided, end)
-
-
-def _try_forms_together(trial: Trial, found: Confirmed, layers: Sequence[Sequence[int]], end: float) -> None:
-    """One order and grouping for several packed layers at once, where none by itself makes the whole model agree."""
-    links = [[found.links[place] for place in places] for places in layers]
-    for groups, order in _forms(trial, links[0], None):
-        if time.monotonic() > end:
-            break
-        changed = [same_kind(one, groups, order) if _parts(one) == len(order) else one for one in links]
-        try:
-            trial.load_links([link for one in changed for link in one])
-        except UserError:  # the rows of another layer do not lie in so many groups
-            continue
-        if trial.error("", "") <= AGREE:
-            for places, one in zip(layers, changed, strict=True):
-                for place, link in zip(places, one, strict=True):
-                    found.links[place] = link
-            return
-    trial.load_links([link for one in links for link in one])
-
-
-def _parts(links: Sequence[Link]) -> int:
-    """How many tensors lie in the packed one of a layer."""
-    return max(len(max(link.port, link.reference, key=len)) for link in links)
 
 
 def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:

@@ -38,8 +38,8 @@ class HighwayLayer(nn.Layer):
         self.transform, self.carry = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x):
-        carry = F.sigmoid(self.carry(x))
         new = F.relu(self.transform(x))
+        carry = F.sigmoid(self.carry(x))
         return new + carry * (x - new)
 
 

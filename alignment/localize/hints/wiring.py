@@ -61,7 +61,7 @@ def _at_once(s: Subject, child: str) -> bool:
     """Whether a child gives as many numbers on both sides, in all its calls: one side may give it a whole sequence at once."""
     sides = (s.pair.port, s.pair.reference)
     calls = [side.given_inside(s.path, s.call, [child]) for side in sides]
-    sizes = [sum(array.size for call in made.values() for array in leaves(call.output, np.ndarray)) for made in calls]
+    sizes = [sum(array.size for call in made.values() if call for array in leaves(call.output, np.ndarray)) for made in calls]
     return 0 < sizes[0] == sizes[1]
 
 
