@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,14 @@ def audited(name: str, pair: SoundPair, seed: int) -> Audited:
         found = json.loads(record.read_text())["localization"] or {} if record.is_file() else {}
     findings = tuple(one for one in found.get("every", []) if one["kind"] not in KNOWN)
     return Audited(name, seed, status, findings, out.getvalue()[-400:], time.perf_counter() - begun)
+
+
+def audited_with(name: str, before: str, after: str, folder: Path) -> Audited:
+    """Audit one pair with a mistake: a piece of the port's source, which must stand there once, is another one."""
+    source = (ROOT / "tests" / PAIRS[name].ours).read_text()
+    assert source.count(before) == 1
+    (folder / "ours.py").write_text(source.replace(before, after))
+    return audited(name, replace(PAIRS[name], ours=str(folder / "ours.py")), 0)
 
 
 def main() -> int:

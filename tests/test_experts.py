@@ -1,7 +1,5 @@
 """Weights of several layers in one tensor with an axis more: the experts of a mixture."""
 
-from dataclasses import replace
-
 import numpy as np
 import paddle
 import pytest
@@ -13,7 +11,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 from tests.conftest import ROOT
 from tests.forms import experts_ours, experts_theirs
-from tests.sound_pairs import PAIRS, audited
+from tests.sound_pairs import PAIRS, audited, audited_with
 from tools.convert_weights import main as convert
 
 FOLDER = ROOT / "tests/forms"
@@ -41,10 +39,7 @@ def test_a_sound_port_passes(network):
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_found_in_the_module_that_holds_the_experts(case, tmp_path):
     network, before, after, place = MISTAKES[case]
-    source = (FOLDER / "experts_ours.py").read_text()
-    assert source.count(before) == 1
-    (tmp_path / "ours.py").write_text(source.replace(before, after))
-    found = audited(network, replace(PAIRS[network], ours=str(tmp_path / "ours.py")), 0)
+    found = audited_with(network, before, after, tmp_path)
     assert found.status == 1 and found.findings, found
     assert {one["location"] for one in found.findings} == {place}, found.findings
 

@@ -1,11 +1,9 @@
 """Modules that hold more or return less than their counterparts: a mistake in them is found without a false one around them."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conftest import ROOT
-from tests.sound_pairs import PAIRS, audited
+from tests.sound_pairs import PAIRS, audited, audited_with
 
 FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> network, place, words of the only mistake and of what was measured.
@@ -30,10 +28,7 @@ def test_a_sound_port_passes(network):
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_the_only_finding(case, tmp_path):
     network, before, after, place, words, measured = MISTAKES[case]
-    source = (FOLDER / "outer_ours.py").read_text()
-    assert source.count(before) == 1
-    (tmp_path / "ours.py").write_text(source.replace(before, after))
-    found = audited(network, replace(PAIRS[network], ours=str(tmp_path / "ours.py")), 0)
+    found = audited_with(network, before, after, tmp_path)
     (mistake,) = found.findings
     assert found.status == 1 and place in (mistake["location"], *mistake["also"]), mistake
     assert words in mistake["hint"] and measured in mistake["measured"], mistake

@@ -1,13 +1,11 @@
 """Layers of somebody's own whose weights lie otherwise: sound ports are silent, and a mistake beside them is the only finding."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from alignment.steps.context import Draws
 from tests.conftest import ROOT
-from tests.sound_pairs import PAIRS, audited
+from tests.sound_pairs import PAIRS, audited, audited_with
 
 FOLDER = ROOT / "tests/forms"
 NETWORKS = ("Text", "Faint", "Wave", "Points", "Places", "Grid", "Style")
@@ -33,10 +31,7 @@ def test_a_sound_port_passes(network):
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_the_only_finding(case, tmp_path):
     network, before, after, kind, place, words = MISTAKES[case]
-    source = (FOLDER / "own_ours.py").read_text()
-    assert source.count(before) == 1
-    (tmp_path / "ours.py").write_text(source.replace(before, after))
-    found = audited(network, replace(PAIRS[network], ours=str(tmp_path / "ours.py")), 0)
+    found = audited_with(network, before, after, tmp_path)
     (mistake,) = found.findings
     assert found.status == 1 and place == mistake["location"] and words in mistake["hint"], mistake
     assert mistake["kind"] == kind, mistake

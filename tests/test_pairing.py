@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import paddle
 import pytest
+import torch
 import yaml
 
 from alignment.bench.layer_faults import LayerPair, finding
@@ -14,6 +16,7 @@ from alignment.frameworks import framework, framework_of
 from alignment.links import Link, forms_of
 from alignment.localize import localize
 from alignment.localize.matching import matched
+from alignment.localize.values import Trial
 from alignment.project import import_file
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, read_state, write_state
@@ -210,3 +213,13 @@ def test_two_biases_that_are_added_up_are_one():
     total = second.onto(np.full(3, 2.0), first.onto(np.ones(3), None))
     assert np.array_equal(total, np.full(3, 3.0))
     assert np.array_equal(first.into(total, None), total) and not second.into(total, None).any()
+
+
+def test_rows_of_padding_do_not_tell_two_sound_embeddings_apart():
+    """Paddle gives zeros for them whatever they hold, so random weights for them would refute every pairing."""
+    rows = {"torch": torch.nn.Embedding(6, 3, padding_idx=0), "paddle": paddle.nn.Embedding(6, 3, padding_idx=0)}
+    sides = framework("paddle"), framework("torch")
+    trial = Trial((rows["paddle"], rows["torch"]), sides, (np.array([[0, 1, 5], [2, 0, 0]]),))
+    trial.load({"": ""}, [])
+    assert trial.error("", "") < 1e-6
+    assert (trial.state["weight"][1:] != 0).all()

@@ -217,10 +217,11 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
             parameters[number][kind] += entry.role == "parameter"
             if entry.role == "buffer" and not is_statistic(entry.canonical):
                 kept[number][entry.own] = kind
-    ours, theirs = (  # type: ignore[var-annotated]
-        {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]} for number in (0, 1)
-    )
-    return ours, theirs
+
+    def alone(number: int) -> Forms:
+        return {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]}
+
+    return alone(0), alone(1)
 
 
 def _match(

@@ -32,8 +32,8 @@ from alignment.localize.structure import UNMATCHED
 from alignment.localize.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
 
-# What these say of a module's output is less than which of its calls is wrong.
 MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
+# What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
 SAME = 1e-9  # relative L2 of what runs of the same network may differ by

@@ -98,20 +98,12 @@ class Sequencer:
         if (value := self._alike(own[i], other[j])) > 0:
             yield value, (1, 1)
         for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
-            rows = units[start].rows
             for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
-                rows += units[start + count - 1].rows
-                if rows > max(whole.rows, whole.columns):
-                    break
-                if rows in (whole.rows, whole.columns) and self._packs(whole, units[start : start + count], number):
+                parts = units[start : start + count]
+                behind = sum(part.rows for part in parts) in (whole.rows, whole.columns) and self._packs(whole, parts, number)
+                if behind or _side_by_side(whole, parts) is not None:
                     move = (count, 1) if number == 0 else (1, count)
-                    yield 2.0 * (count + 1) + 1.0 + _likeness(own[i], other[j]), move
-
-        for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
-            for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
-                if _side_by_side(whole, units[start : start + count]) is not None:
-                    move = (count, 1) if number == 0 else (1, count)
-                    yield 2.0 * (count + 1) + 0.5 + _likeness(own[i], other[j]), move
+                    yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + _likeness(own[i], other[j]), move
 
     def _alike(self, mine: Unit, theirs: Unit) -> float:
         """How well two units fit; 0 where they do not."""
@@ -462,9 +454,11 @@ def _packed(whole: Unit, parts: Sequence[Unit]) -> tuple[list[tuple[tuple[str, .
 
 def _side_by_side(whole: Unit, parts: Sequence[Unit]) -> list[Link] | None:
     """Links, of a port that is ``whole``, where one embedding or linear layer holds the matrices of several side by side."""
-    every = [whole, *parts]
     kind = whole.part.kind
-    if kind not in ("embedding", "linear") or any(not unit.leaf or unit.own or unit.part.kind != kind for unit in every):
+    if kind not in ("embedding", "linear"):
+        return None
+    every = [whole, *parts]
+    if any(not unit.leaf or unit.own or unit.part.kind != kind for unit in every):
         return None
     matrices = [[entry for entry in unit.entries if len(entry.shape) == 2] for unit in every]
     vectors = [[entry for entry in unit.entries if len(entry.shape) == 1] for unit in every]

@@ -218,12 +218,10 @@ def confirmed(
 def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
     """Choose order and groups of the parts of each packed layer under which the module around it agrees."""
     layers: dict[str, list[int]] = {}
-    stacked = {place for place, link in enumerate(found.links) if _stack_of(trial, link) is not None}
     for place, link in enumerate(found.links):
         fewer, more = sorted((link.port, link.reference), key=len)
-        if place in stacked:
-            continue
-        if link not in fixed and len(fewer) < len(more) and not (link.added and len(more) == 2):
+        open_order = len(fewer) < len(more) and not (link.added and len(more) == 2) and _stack_of(trial, link) is None
+        if link not in fixed and open_order:
             layers.setdefault(fewer[0].rpartition(".")[0], []).append(place)
     first: tuple[int, tuple[int, ...]] | None = None
     for places in layers.values():

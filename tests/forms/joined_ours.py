@@ -20,16 +20,16 @@ class Additive(nn.Layer):
         super().__init__()
         self.embed, self.cell = nn.Embedding(20, width), nn.GRUCell(2 * width, width)
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias_attr=False)
-        self.vector = nn.Linear(width, 1, bias_attr=False)
+        self.vector, self.out = nn.Linear(width, 1, bias_attr=False), nn.Linear(width, 3)
 
     def forward(self, tokens):
-        words = self.embed(tokens)
+        words = F.max_pool1d(F.relu(self.embed(tokens).transpose([0, 2, 1])), 3, 1, 1).transpose([0, 2, 1])
         keys, state, states = self.key(words), paddle.zeros_like(words[:, 0]), []
         for place in range(words.shape[1]):
             weights = F.softmax(self.vector(paddle.tanh(self.query(state).unsqueeze(1) + keys)), axis=1)
             _, state = self.cell(paddle.concat([words[:, place], (weights * words).sum(1)], -1), state)
             states.append(state)
-        return paddle.stack(states, 1)
+        return self.out(paddle.stack(states, 1))
 
 
 class HighwayLayer(nn.Layer):

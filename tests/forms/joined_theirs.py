@@ -24,15 +24,16 @@ class Additive(nn.Module):
         super().__init__()
         self.embed, self.cell = nn.Embedding(20, width), nn.GRUCell(2 * width, width)
         self.score, self.vector = nn.Linear(2 * width, width), nn.Linear(width, 1, bias=False)
+        self.out, self.pre = nn.Linear(width, 3), nn.Sequential(nn.MaxPool1d(3, 1, 1), nn.ReLU())
 
     def forward(self, tokens):
-        words = self.embed(tokens)
+        words = self.pre(self.embed(tokens).transpose(1, 2)).transpose(1, 2)
         state, states = torch.zeros_like(words[:, 0]), []
         for place in range(words.shape[1]):
             joined = torch.cat([state[:, None].expand_as(words), words], -1)
             weights = self.vector(torch.tanh(self.score(joined))).softmax(1)
             state = self.cell(torch.cat([words[:, place], (weights * words).sum(1)], -1), state)
-            states.append(state)
+            states.append(self.out(state))
         return torch.stack(states, 1)
 
 
