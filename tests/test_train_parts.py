@@ -251,25 +251,28 @@ def test_the_range_test_says_what_it_did_not_see():
     ids=["adamw", "sgd", "rmsprop"],
 )
 def test_the_suggested_rate_trains_as_the_best_of_a_sweep(recipe, high, sweep, tmp_path):
-    """Mean loss of the last 20 of 75 updates; outside the sweep the losses are higher still."""
+    """Mean loss of the last 20 of 75 updates, over six seeds: that of one run differs by 15 % from seed to seed, between rates as
+    near as 0.093 and 0.1, and with the processor. Outside the sweep the losses are higher still."""
     folder = write_digits(tmp_path / "digits", train_per_class=40, val_per_class=1)
     config = TrainConfig(
         framework="ref", data_path=str(folder), crop_size=32, resize_size=32, min_crop_scale=0.7, hflip_prob=0.0, batch_size=16,
         workers=0, width_mult=0.35, epochs=3, bn_momentum=0.1, dropout=0.0, **recipe,
     )  # fmt: skip
-    configs = [dataclasses.replace(config, seed=seed) for seed in range(3)]
-    test = mean_of([theirs.find_learning_rates(one, theirs.Ranks(), growing_rates(1e-5, high, 100)) for one in configs])
+    runs = [dataclasses.replace(config, seed=seed) for seed in range(6)]
+    test = mean_of([theirs.find_learning_rates(one, theirs.Ranks(), growing_rates(1e-5, high, 100)) for one in runs[:3]])
 
-    def final_loss(lr):
-        run = theirs.build_run(dataclasses.replace(config, lr=lr), theirs.Ranks())
+    def losses_of(one, lr):
+        run = theirs.build_run(dataclasses.replace(one, lr=lr), theirs.Ranks())
         run.train_mode()
-        batches, losses = theirs.micro_batches(run), []
+        batches = theirs.micro_batches(run)
         for _ in range(75):
             theirs.update(run, [next(batches)])
-            losses.append(averages(run)["loss"])
+            yield averages(run)["loss"]
             run.meter = Meter()
             if run.iteration == run.updates_per_epoch:
                 run.epoch, run.iteration = run.epoch + 1, 0
-        return np.mean(losses[-20:])
+
+    def final_loss(lr):
+        return np.mean([list(losses_of(one, lr))[-20:] for one in runs])
 
     assert final_loss(test.suggested()) <= 1.1 * min(map(final_loss, sweep)), test.suggested()
