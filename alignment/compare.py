@@ -95,6 +95,7 @@ class Leeway:
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
         sum: whether each number is one sum over samples and places, whose order of summation is the framework's own.
+        nothing64: L2 error in exact mode that a quantity that is zero but for rounding may have, whatever one-ulp changes do.
     """
 
     flips: int = 0
@@ -103,6 +104,7 @@ class Leeway:
     float32: bool = True
     change64: Change | None = None
     sum: bool = False
+    nothing64: float = 0.0
 
 
 def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = True) -> str:
@@ -292,11 +294,13 @@ def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     floor, scale = change
     error = distance(lanes.port64, lanes.reference64)
     quantity.float64_diff = relative(error, scale)
-    if scale > 0 and floor >= tolerance.NOISE_SHARE * scale:
+    nothing = 0.0
+    if floor >= tolerance.NOISE_SHARE * scale and (scale > 0 or 0 < error <= leeway.nothing64):
         quantity.noise = True
         quantity.note("zero but for rounding")
+        nothing = leeway.nothing64
     floor = max(floor, leeway.pooled64 * scale)
-    bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor)
+    bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor, nothing)
     if not error <= bound:
         quantity.fail(f"exact mode differs by {quantity.float64_diff:.1e} (bound {relative(bound, scale):.1e})")
 

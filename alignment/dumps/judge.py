@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -150,10 +151,15 @@ def _forward(dumps: Dumps, without_training: str) -> StepResult:
         runs = {name: ours.value(lanes[name]) for name in PORT_LANES}
         runs |= {name: theirs.value(one["lanes"][name]) for name in REFERENCE_LANES}
         case = forward.Case(one["name"], theirs.value(one["inputs"]), one["training"])
-        forward.judge_case(context, result, case, runs, blocks, elsewhere)
+        forward.judge_case(context, result, case, runs, blocks, elsewhere, functools.partial(_moved, one.get("moved", {})))
     profiles = {"port": ours.value(ours.content["dropouts"]), "reference": theirs.value(theirs.content["dropouts"])}
     result.quantities += judge_profiles(profiles, _dropping_by_function(dumps))
     return result
+
+
+def _moved(moved: Mapping[str, float], names: list[str]) -> dict[str, float]:
+    """What the reference's dump says of one-ulp changes; dumps of earlier versions say nothing."""
+    return {name: moved[name] for name in names if name in moved}
 
 
 def _dropping_by_function(dumps: Dumps) -> list[str]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.audit.inputs import Inputs, numbered
 from alignment.audit.pair import Maker, digest
-from alignment.compare import distance, norm, relative
+from alignment.compare import distance, norm, relative, without_masked
 from alignment.dumps.recorded import Recorded, model_of, structure
 from alignment.dumps.store import NotHeld, Reader, Writer
 from alignment.frameworks.base import Call, Framework, Module, leaves, mapped
@@ -30,11 +31,12 @@ from alignment.rounding import BETTER, SUMMATION
 from alignment.steps import backward, forward
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile_of
+from alignment.steps.one_ulp import ULP_DRAWS, farthest
 from mobilenetv3_common.errors import UserError
 
 REFERENCE_LANES = ("reference32", "ulp32", "reference64")
 PORT_LANES = ("port32", "port64")
-GRADIENT_LANES = (*REFERENCE_LANES, *backward.ULP_DRAWS)
+GRADIENT_LANES = (*REFERENCE_LANES, *ULP_DRAWS)
 SAMPLES = 2  # of the passes in which every module is looked at: a dump holds the input and output of each
 MODES = {"eval": False, "train": True}
 
@@ -113,8 +115,10 @@ def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, d
     }
     for case in cases:
         if not (case.training and random):
-            traces = {name: writer.value(forward.forward(lanes[name], case, blocks)) for name in REFERENCE_LANES}
-            one = {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": traces}
+            traces = {name: forward.forward(lanes[name], case, blocks) for name in REFERENCE_LANES}
+            held = {name: writer.value(trace) for name, trace in traces.items()}
+            moved = _moved([lanes[name] for name in ULP_DRAWS], case, blocks, traces["reference64"])
+            one = {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": held, "moved": moved}
             content["cases"].append(one)
     for mode, on in MODES.items():
         if not (on and random):
@@ -124,6 +128,16 @@ def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, d
             content["gradients"][mode] = one
             content["calls"][mode] = _calls(context, writer, on)
     return writer, content
+
+
+def _moved(draws: list[Lane], case: forward.Case, blocks: list[str], truth: forward.Trace) -> dict[str, float]:
+    """How far one ulp moves a pass in exact mode (L2); one draw where that is far below what any verdict asks for."""
+    sizes = {name: norm(without_masked(array)[0]) for name, array in truth.items() if array.dtype.kind == "f"}
+    names = [name for name, size in sizes.items() if np.isfinite(size)]
+    moved = farthest([forward.forward(draws[0], case, blocks)], truth, names)
+    if any(relative(far, sizes[name]) * tolerance.TRAJECTORY_FACTOR > tolerance.EXACT_RTOL for name, far in moved.items()):
+        moved = farthest((forward.forward(lane, case, blocks) for lane in draws), truth, names)
+    return moved
 
 
 def _iteration(writer: Writer, made: backward.Iteration) -> dict[str, Any]:

@@ -39,12 +39,12 @@ from alignment.steps import schedules
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
 from alignment.steps.forward import Trace
+from alignment.steps.one_ulp import ULP_DRAWS
 from alignment.steps.result import StepResult
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
 PORT_LANES = ("port64", "port32")
-ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
 REFERENCE_LANES = ("reference64", *ULP_DRAWS, "reference32", "ulp32")
 LABEL_SMOOTHING = 0.1
 
@@ -430,6 +430,9 @@ def judge_tensors(
     history.pooled64[kind] = max(history.pooled64.get(kind, 0.0), noisy)
     # One flip in a squeeze-excitation's ReLU takes a sample out of a gradient's row: exact mode judges each tensor then.
     leeway = Leeway(flips=flips, pooled64=history.pooled64[kind], float32=flips == 0)
+    # A sum that is zero in exact arithmetic, such as the gradient of a bias before a BatchNorm, is whatever its order of
+    # summation leaves: once it was ten times what any one-ulp change moved it by, and the other framework's was not.
+    leeway.nothing64 = tolerance.SUMMATION_64 * sum(change.scale**2 for change in draws[0].values()) ** 0.5
     if number == 0:
         leeway.pooled32 = _mean_relative(_changes(now["reference32"], now["reference64"], kind))
     else:
@@ -441,7 +444,10 @@ def judge_tensors(
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
         comparable = row.float64_diff is not None and name in changes
-        error += ((row.float64_diff or 0.0) * changes[name].scale) ** 2 if comparable else np.inf
+        if not comparable:
+            error = np.inf
+        elif changes[name].scale > 0 or not row.passed:  # what should be 0 and passes is within SUMMATION_64 of all tensors
+            error += ((row.float64_diff or 0.0) * changes[name].scale) ** 2
         if number == 0 and kind == "gradients" and row.passed:
             result.quantities.append(row)
     result.extend(group.rows())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from alignment.steps import initialisation, variants
 from alignment.steps.context import Context, Lane
 from alignment.steps.dropouts import dropout_profile
 from alignment.steps.embeddings import padding_rows
+from alignment.steps.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed
 from alignment.steps.result import StepResult
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -75,7 +77,9 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
         context.progress.done()
         if case.training and result.not_run:
             continue
-        judge_case(context, result, case, {lane.name: forward(lane, case, blocks) for lane in lanes}, blocks, elsewhere)
+        runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
+        draws = (forward(Lane(context, name), case, blocks) for name in ULP_DRAWS)  # made only if they are asked for
+        judge_case(context, result, case, runs, blocks, elsewhere, functools.partial(farthest, draws, runs["reference64"]))
     result.quantities += [*dropout_profile(context), *padding_rows(context)]
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
         variants.judge_on_other_inputs(context, result)
@@ -85,7 +89,13 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
 
 
 def judge_case(
-    context: Context, result: StepResult, case: Case, runs: Mapping[str, Trace], blocks: list[str], elsewhere: set[str]
+    context: Context,
+    result: StepResult,
+    case: Case,
+    runs: Mapping[str, Trace],
+    blocks: list[str],
+    elsewhere: set[str],
+    moved: Callable[[list[str]], Mapping[str, float]],
 ) -> None:
     """Compare one case as all lanes computed it.
 
@@ -95,6 +105,7 @@ def judge_case(
         runs: by lane, what ``forward`` gave.
         blocks: whose outputs are compared.
         elsewhere: those of them that the port has no module for.
+        moved: how far (L2) one-ulp changes move values of the reference; it is asked only where some have just missed their bound.
     """
     result.cover("training mode" if case.training else "evaluation mode")
     called = {role: {name for name in blocks if name in runs[f"{role}32"]} for role in context.sides}
@@ -116,6 +127,9 @@ def judge_case(
         floating = values.reference32 is None or values.reference32.dtype.kind == "f"
         judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
         rows[name] = judge(f"{case.name}.{name}", values)
+    narrow = [name for name, row in rows.items() if just_missed(row)]
+    for name, far in (moved(narrow) if narrow else {}).items():
+        rows[name] = judge_again(rows[name], Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}), far)
     if context.spec.blocks is None and (other := of_another_form(rows, blocks)):
         result.evidence["blocks_of_another_form"] = len(other)
         names = [name for name in names if name not in other]

@@ -1,0 +1,48 @@
+"""What one-ulp changes do to the reference in exact mode: how far a value that has just missed its bound may lie.
+
+In a network of very many layers, or one that enlarges every difference, two sound sides part by more than ``EXACT_RTOL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import Change, Lanes, Leeway, Quantity, distance, judge_measured, norm, without_masked
+
+ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
+
+
+def just_missed(row: Quantity) -> bool:
+    """Whether a row failed with a difference in exact mode that may still be rounding."""
+    return not row.passed and tolerance.EXACT_RTOL < (row.float64_diff or 0.0) <= tolerance.MOST_EXACT_RTOL
+
+
+def farthest(passes: Iterable[Mapping[str, np.ndarray]], truth: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, float]:
+    """How far (L2) each value lies from the truth in the pass that moved it most.
+
+    Args:
+        passes: of the reference, with one-ulp changes.
+        truth: of the reference, without.
+        names: of the values.
+    """
+    found = dict.fromkeys(names, 0.0)
+    for moved in passes:
+        for name in found:
+            found[name] = max(found[name], distance(*without_masked(moved[name], truth[name])))
+    return found
+
+
+def judge_again(row: Quantity, lanes: Lanes, moved: float) -> Quantity:
+    """The row of a value that has just missed its bound, held to ``TRAJECTORY_FACTOR`` of what one-ulp changes do to it.
+
+    Args:
+        row: as it was judged.
+        lanes: of the value.
+        moved: how far (L2) one-ulp changes move the truth.
+    """
+    scale = norm(without_masked(lanes.reference64, lanes.port64)[0])
+    floor = min(moved, tolerance.MOST_EXACT_RTOL / tolerance.TRAJECTORY_FACTOR * scale)
+    return judge_measured(row.name, lanes, Leeway(change64=Change(floor, scale)))
