@@ -184,6 +184,8 @@ def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[l
 
 def _them(found: Localization) -> str:
     count = sum(len(one.places) for one in found.every)
+    if all(one.accepted for one in found.every):
+        return "what is accepted"
     return "it" if count == 1 else f"these {count} places"
 
 

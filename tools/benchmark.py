@@ -1,7 +1,8 @@
 """Measure side by side in one run: python tools/benchmark.py inference | loader | index | train | data | align.
 
 inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
-int8, and torch (eager, channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
+int8, OpenVINO in fp32 and bfloat16 where it is installed, the engine that ``--engine auto`` chooses, and torch (eager,
+channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
 
 loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, from a folder
 and from tar shards, beside torchvision's own transforms in torch's loader and, where it is installed, in webdataset's, on the
@@ -320,6 +321,32 @@ def decoded(names: list[str]) -> None:
 BATCHES = (1, 8, 32)
 
 
+def exported_engines(bundle: Any, pictures: Path, threads: int) -> dict[str, Callable[[Any], Any]]:
+    """Every engine that is installed, and the one that ``--engine auto`` chooses by these pictures."""
+    from mobilenetv3_paddle.deploy.engines import OF_ENGINE, create_engine
+    from mobilenetv3_paddle.deploy.fastest import measure
+    from mobilenetv3_paddle.deploy.predictor import find_pictures
+
+    titles = {
+        "onnxruntime": "ONNX Runtime",
+        "openvino": "OpenVINO",
+        "onednn": "Paddle Inference, oneDNN",
+        "paddle": "Paddle Inference",
+    }
+    cases: dict[str, Callable[[Any], Any]] = {}
+    for engine, precisions in OF_ENGINE.items():
+        for precision in precisions:
+            name = titles[engine] if len(precisions) == 1 else f"{titles[engine]} {precision}"
+            try:
+                cases[name] = create_engine(bundle, engine, precision, threads)
+            except UserError as error:  # it is not installed, or the processor has no bfloat16
+                print(f"{name} is left out: {error.line}\n")
+    print(*(one.line() for one in measure(bundle, find_pictures([pictures]))), sep="\n", end="\n\n")
+    chosen = f"{bundle.fastest['engine']} {bundle.fastest['precision']}"
+    cases[f"--engine auto, here {chosen}"] = create_engine(bundle, "auto", threads=threads)
+    return cases
+
+
 def inference_cases(folder: Path, model: str, pretrained: str | None, threads: int) -> dict[str, Callable[[Any], Any]]:
     """Engine -> a function of pictures, float32 (N, 3, 224, 224); all of the same weights, checked against each other."""
     importlib.import_module("mobilenetv3_ref")  # before torchvision, beside a CPU torch: it declares missing operators
@@ -327,7 +354,7 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     import torch
 
     from mobilenetv3_common.weights import as_torch, write_state
-    from mobilenetv3_paddle.deploy.engines import DygraphEngine, create_engine
+    from mobilenetv3_paddle.deploy.engines import DygraphEngine
     from mobilenetv3_paddle.deploy.export import export
     from mobilenetv3_paddle.deploy.predictor import find_pictures
     from mobilenetv3_paddle.deploy.quantize import quantize
@@ -343,13 +370,8 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     bundle, _ = export(trained, folder / "exported")
     lite_data = Path(__file__).resolve().parents[1] / "lite_data"
     print(quantize(bundle, find_pictures([lite_data])).line(), "\n")
-    cases: dict[str, Callable[[Any], Any]] = {
-        "Paddle dygraph": DygraphEngine(trained.layer),
-        "Paddle Inference": create_engine(bundle, "paddle", threads=threads),
-        "Paddle Inference, oneDNN": create_engine(bundle, "onednn", threads=threads),
-        "ONNX Runtime fp32": create_engine(bundle, "onnxruntime", threads=threads),
-        "ONNX Runtime int8": create_engine(bundle, "onnxruntime", "int8", threads),
-    }
+    cases: dict[str, Callable[[Any], Any]] = {"Paddle dygraph": DygraphEngine(trained.layer)}
+    cases |= exported_engines(bundle, lite_data / "val", threads)
     torch.set_num_threads(threads)
     state = as_torch({n: t.numpy() for n, t in trained.layer.state_dict().items()})
     networks = {}
@@ -377,7 +399,7 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     truth = cases["torch eager"](probe)
     for name, case in cases.items():
         difference = float(np.linalg.norm(case(probe) - truth) / np.linalg.norm(truth))
-        if not difference < (0.5 if "int8" in name else 1e-3):
+        if not difference < (0.5 if "int8" in name else 0.1 if "bf16" in name else 1e-3):
             raise RuntimeError(f"{name} does not compute what torch computes: relative L2 {difference:.1e}")
     return cases
 
