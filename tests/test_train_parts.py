@@ -276,3 +276,28 @@ def test_the_suggested_rate_trains_as_the_best_of_a_sweep(recipe, high, sweep, t
         return np.mean([list(losses_of(one, lr))[-20:] for one in runs])
 
     assert final_loss(test.suggested()) <= 1.1 * min(map(final_loss, sweep)), test.suggested()
+
+
+class Alike:
+    """Two ranks that have the same pictures."""
+
+    def __init__(self, alone):
+        self._alone = alone
+
+    def __getattr__(self, name):
+        return getattr(self._alone, name)
+
+    def sum(self, values):
+        return 2 * self._alone.sum(values)
+
+
+@pytest.mark.parametrize("side", [ours, theirs], ids=["paddle", "torch"])
+def test_a_model_is_evaluated_over_the_ranks_that_are_given(side):
+    given = np.eye(6, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 5], :, None, None]  # the logits themselves
+    labels, numbers = np.array([0, 1, 2, 3, 0, 0, 5]), np.array([0, 1, 2, 3, 4, -1, 6])
+    tensor, model = (paddle.to_tensor, paddle.nn.Flatten()) if side is ours else (torch.from_numpy, torch.nn.Flatten())
+    loader = [tuple(map(tensor, (given[rows], labels[rows], numbers[rows]))) for rows in (slice(0, 4), slice(4, 7))]
+    alone, both = side.evaluate(model, loader, 6), side.evaluate(model, loader, 6, Alike(side.Ranks()))
+    assert (alone.samples, alone.skipped, alone.top1) == (6, 1, 5 / 6) and alone.confusion[0, 4] == 1
+    assert (both.samples, both.skipped, both.top1) == (12, 2, 5 / 6) and both.confusion[0, 4] == 2
+    assert both.loss == pytest.approx(alone.loss)
