@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 import select
@@ -112,7 +113,12 @@ def shield_worker() -> None:
 
 
 def start_worker(worker_id: int) -> None:
-    """What every loader worker does first; ``worker_id`` is the loader's own count."""
+    """What every loader worker does first; ``worker_id`` is the loader's own count.
+
+    Python's garbage collection then leaves alone what the worker has from its parent: Paddle locks its allocator's counts to
+    free a tensor, and where a thread of the parent held the lock at the fork, a worker of either framework waits for ever.
+    """
+    gc.freeze()
     shield_worker()
     quiet_opencv()
 

@@ -1,7 +1,9 @@
 """Decoding, indexing and loading beyond what step 2 compares: odd pictures, bad input, workers, ranks."""
 
 import ast
+import gc
 import io
+import os
 
 import numpy as np
 import pytest
@@ -112,6 +114,47 @@ def test_a_worker_names_the_damaged_picture(lite_folders, package):
     assert line.endswith(f"{last.name} is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
     assert batches_before == 3, "good batches are used first"
     assert "\n" not in line and "Traceback" not in line
+
+
+class Freed:
+    """Garbage of the training process that only the collector frees; whoever frees it leaves a file."""
+
+    def __init__(self, folder):
+        self.folder, self.myself = folder, self
+
+    def __del__(self):
+        (self.folder / str(os.getpid())).touch()
+
+
+class Collecting:
+    """A dataset whose workers collect garbage with every sample."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __getattr__(self, name):
+        return getattr(self.dataset, name)
+
+    def __getitem__(self, key):
+        gc.collect()
+        return self.dataset[key]
+
+
+@pytest.mark.parametrize("package", [ours, theirs], ids=["paddle", "torch"])
+def test_workers_do_not_free_what_the_training_process_has(tmp_path, package):
+    """Paddle takes a lock to free a tensor, and a fork copies a lock that is held: the worker would wait for ever."""
+    index = index_dataset(LITE_DATA, "val")
+    loader = package.build_loader(Collecting(package.ImageDataset(index, EvalPreset())), BatchPlan(len(index), 8), 1)
+    gc.collect()
+    gc.disable()  # nothing frees it here before the workers are forked
+    try:
+        Freed(tmp_path)
+        assert len(list(loader)) == 2
+    finally:
+        gc.enable()
+    assert not list(tmp_path.iterdir())
+    gc.collect()
+    assert [file.name for file in tmp_path.iterdir()] == [str(os.getpid())]
 
 
 def batches(package, preset, workers=0, backend="pil", mix_group=None, **plan):
