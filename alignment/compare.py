@@ -10,6 +10,8 @@ import numpy as np
 
 from alignment import tolerance
 
+IN_EXACT_MODE = "exact mode differs by"  # what the reason of a row that failed in exact mode holds
+
 
 @dataclass
 class Quantity:
@@ -95,7 +97,8 @@ class Leeway:
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
         sum: whether each number is one sum over samples and places, whose order of summation is the framework's own.
-        nothing64: L2 error in exact mode that a quantity that is zero but for rounding may have, whatever one-ulp changes do.
+        nothing32, nothing64: L2 errors that a quantity that is 0 (in exact mode also: zero but for rounding) may have, whatever its
+            own floor.
     """
 
     flips: int = 0
@@ -104,6 +107,7 @@ class Leeway:
     float32: bool = True
     change64: Change | None = None
     sum: bool = False
+    nothing32: float = 0.0
     nothing64: float = 0.0
 
 
@@ -268,6 +272,9 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     assert lanes.port32 is not None and lanes.reference32 is not None and lanes.reference64 is not None
     scale = norm(lanes.reference64)
     error = distance(lanes.port32, lanes.reference64)
+    if scale == 0 and 0 < error <= tolerance.FLOOR_FACTOR * leeway.nothing32:
+        quantity.note("zero but for rounding in float32")
+        return  # no relative error can be said
     floor = distance(lanes.reference32, lanes.reference64)
     if lanes.ulp32 is not None:
         floor = max(floor, distance(lanes.ulp32, lanes.reference32))
@@ -299,10 +306,11 @@ def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         quantity.noise = True
         quantity.note("zero but for rounding")
         nothing = leeway.nothing64
+        quantity.float64_diff = quantity.float64_diff if scale > 0 else None
     floor = max(floor, leeway.pooled64 * scale)
     bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor, nothing)
     if not error <= bound:
-        quantity.fail(f"exact mode differs by {quantity.float64_diff:.1e} (bound {relative(bound, scale):.1e})")
+        quantity.fail(f"{IN_EXACT_MODE} {quantity.float64_diff:.1e} (bound {relative(bound, scale):.1e})")
 
 
 @dataclass

@@ -432,7 +432,9 @@ def judge_tensors(
     leeway = Leeway(flips=flips, pooled64=history.pooled64[kind], float32=flips == 0)
     # A sum that is zero in exact arithmetic, such as the gradient of a bias before a BatchNorm, is whatever its order of
     # summation leaves: once it was ten times what any one-ulp change moved it by, and the other framework's was not.
-    leeway.nothing64 = tolerance.SUMMATION_64 * sum(change.scale**2 for change in draws[0].values()) ** 0.5
+    if kind == "gradients":
+        size = sum(change.scale**2 for change in draws[0].values()) ** 0.5
+        leeway.nothing32, leeway.nothing64 = tolerance.BASE_FLOOR_32 * size, tolerance.SUMMATION_64 * size
     if number == 0:
         leeway.pooled32 = _mean_relative(_changes(now["reference32"], now["reference64"], kind))
     else:
@@ -443,11 +445,10 @@ def judge_tensors(
         leeway.sum = kind == "gradients" and np.ndim(tensors["reference64"].get(name)) == 1
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
-        comparable = row.float64_diff is not None and name in changes
-        if not comparable:
-            error = np.inf
-        elif changes[name].scale > 0 or not row.passed:  # what should be 0 and passes is within SUMMATION_64 of all tensors
-            error += ((row.float64_diff or 0.0) * changes[name].scale) ** 2
+        if name not in changes or (row.float64_diff is None and not row.noise):
+            error = np.inf  # not comparable
+        elif row.float64_diff:  # None where it should be 0 and is noise, within SUMMATION_64 of all tensors
+            error += (row.float64_diff * changes[name].scale) ** 2 if changes[name].scale > 0 else np.inf
         if number == 0 and kind == "gradients" and row.passed:
             result.quantities.append(row)
     result.extend(group.rows())

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from alignment import tolerance
-from alignment.compare import Change, Lanes, Leeway, Quantity, distance, judge_measured, norm, without_masked
+from alignment.compare import Change, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative, without_masked
 
+FLIPPED = 1e-8  # of a value's norm; rounding that moves a value so far leaves nothing of MOST_EXACT_RTOL anyway
 ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
 
 
@@ -23,6 +24,9 @@ def just_missed(row: Quantity) -> bool:
 def farthest(passes: Iterable[Mapping[str, np.ndarray]], truth: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, float]:
     """How far (L2) each value lies from the truth in the pass that moved it most.
 
+    A pass says nothing of a value that it does not have, has in another shape, or moves by more than ``FLIPPED`` of its norm: there
+    a loop ended elsewhere, or a comparison of two equal numbers (a mask with 1) came out otherwise.
+
     Args:
         passes: of the reference, with one-ulp changes.
         truth: of the reference, without.
@@ -31,7 +35,12 @@ def farthest(passes: Iterable[Mapping[str, np.ndarray]], truth: Mapping[str, np.
     found = dict.fromkeys(names, 0.0)
     for moved in passes:
         for name in found:
-            found[name] = max(found[name], distance(*without_masked(moved[name], truth[name])))
+            ours, theirs = without_masked(moved.get(name), truth[name])
+            if ours is None or ours.shape != theirs.shape:
+                continue
+            far = distance(ours, theirs)
+            if far <= FLIPPED * norm(theirs):
+                found[name] = max(found[name], far)
     return found
 
 
@@ -45,4 +54,9 @@ def judge_again(row: Quantity, lanes: Lanes, moved: float) -> Quantity:
     """
     scale = norm(without_masked(lanes.reference64, lanes.port64)[0])
     floor = min(moved, tolerance.MOST_EXACT_RTOL / tolerance.TRAJECTORY_FACTOR * scale)
-    return judge_measured(row.name, lanes, Leeway(change64=Change(floor, scale)))
+    again = judge_measured(row.name, lanes, Leeway(change64=Change(floor, scale)))
+    if again.passed:
+        again.note(
+            f"exact mode differs by {again.float64_diff:.1e}, one-ulp changes of the reference by {relative(moved, scale):.1e}"
+        )
+    return again

@@ -169,8 +169,8 @@ def outputs_of(
     narrow = {str(number): number for number, row in enumerate(rows) if just_missed(row)}
     if narrow:
         passes = ({str(n): array for n, array in enumerate(arrays)} for arrays in changed)
-        for name, far in farthest(passes, {str(n): array for n, array in enumerate(theirs)}, narrow).items():
-            number = narrow[name]
+        for key, far in farthest(passes, {str(n): array for n, array in enumerate(theirs)}, narrow).items():
+            number = narrow[key]
             rows[number] = judge_again(rows[number], Lanes(port64=ours[number], reference64=theirs[number]), far)
     return rows
 
