@@ -301,3 +301,19 @@ def test_a_model_is_evaluated_over_the_ranks_that_are_given(side):
     assert (alone.samples, alone.skipped, alone.top1) == (6, 1, 5 / 6) and alone.confusion[0, 4] == 1
     assert (both.samples, both.skipped, both.top1) == (12, 2, 5 / 6) and both.confusion[0, 4] == 2
     assert both.loss == pytest.approx(alone.loss)
+
+
+def test_a_dropout_directly_in_the_model_is_shared_too():
+    model = paddle.nn.Sequential(paddle.nn.Dropout(0.5), paddle.nn.Sequential(paddle.nn.Dropout(0.5)))
+    assert mobilenetv3_paddle.models.share_dropout(model, lambda shape: np.zeros(shape)) == 2
+    assert not any(isinstance(layer, paddle.nn.Dropout) for layer in model.sublayers())
+    assert np.array_equal(model(paddle.ones([2, 3])).numpy(), np.zeros((2, 3))), "0 is below p: everything is dropped"
+
+
+def test_statistics_are_each_ranks_own_unless_they_are_asked_for_together(monkeypatch):
+    """Without a launcher there are no other ranks to wait for."""
+    monkeypatch.setattr("paddle.distributed.get_world_size", lambda: 2)
+    layer = BatchNorm2D(3)
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    alone = layer(paddle.to_tensor(images)).numpy()
+    assert np.allclose(alone.mean((0, 2, 3)), 0, atol=1e-5) and np.allclose(alone.std((0, 2, 3)), 1, atol=1e-3)
