@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two co
 
 import importlib.util
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,9 @@ from alignment.project import Project
 from alignment.steps.context import Context
 from mobilenetv3_common.weights import write_state
 from projects.mobilenetv3.project import PROJECT
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: commands under test would ignore Ctrl-C, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 LITE_DATA = ROOT / "lite_data"
