@@ -134,7 +134,7 @@ def judge_case(
         judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
         rows[name] = judge(f"{case.name}.{name}", values)
     narrow = [name for name, row in rows.items() if just_missed(row)]
-    for name, far in (moved(narrow) if narrow else {}).items():
+    for name, far in moved(narrow).items():
         rows[name] = judge_again(rows[name], Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}), far)
     if context.spec.blocks is None and (other := of_another_form(rows, blocks)):
         result.evidence["blocks_of_another_form"] = len(other)

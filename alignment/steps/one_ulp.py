@@ -5,7 +5,8 @@ In a network of very many layers, or one that enlarges every difference, two sou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from alignment.compare import Change, Lanes, Leeway, Quantity, distance, judge_m
 
 FLIPPED = 1e-8  # of a value's norm; rounding that moves a value so far leaves nothing of MOST_EXACT_RTOL anyway
 ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
+K = TypeVar("K", bound=Hashable)
 
 
 def just_missed(row: Quantity) -> bool:
@@ -21,19 +23,19 @@ def just_missed(row: Quantity) -> bool:
     return not row.passed and tolerance.EXACT_RTOL < (row.float64_diff or 0.0) <= tolerance.MOST_EXACT_RTOL
 
 
-def farthest(passes: Iterable[Mapping[str, np.ndarray]], truth: Mapping[str, np.ndarray], names: Iterable[str]) -> dict[str, float]:
+def farthest(passes: Iterable[Mapping[K, np.ndarray]], truth: Mapping[K, np.ndarray], names: Iterable[K]) -> dict[K, float]:
     """How far (L2) each value lies from the truth in the pass that moved it most.
 
     A pass says nothing of a value that it does not have, has in another shape, or moves by more than ``FLIPPED`` of its norm: there
     a loop ended elsewhere, or a comparison of two equal numbers (a mask with 1) came out otherwise.
 
     Args:
-        passes: of the reference, with one-ulp changes.
+        passes: of the reference, with one-ulp changes; none is asked for where there are no names.
         truth: of the reference, without.
         names: of the values.
     """
     found = dict.fromkeys(names, 0.0)
-    for moved in passes:
+    for moved in passes if found else ():
         for name in found:
             ours, theirs = without_masked(moved.get(name), truth[name])
             if ours is None or ours.shape != theirs.shape:
@@ -53,8 +55,7 @@ def judge_again(row: Quantity, lanes: Lanes, moved: float) -> Quantity:
         moved: how far (L2) one-ulp changes move the truth.
     """
     scale = norm(without_masked(lanes.reference64, lanes.port64)[0])
-    floor = min(moved, tolerance.MOST_EXACT_RTOL / tolerance.TRAJECTORY_FACTOR * scale)
-    again = judge_measured(row.name, lanes, Leeway(change64=Change(floor, scale)))
+    again = judge_measured(row.name, lanes, Leeway(change64=Change(moved, scale)))
     if again.passed:
         again.note(
             f"exact mode differs by {again.float64_diff:.1e}, one-ulp changes of the reference by {relative(moved, scale):.1e}"

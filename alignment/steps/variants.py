@@ -166,12 +166,10 @@ def outputs_of(
         rows.append(judge_measured(label, Lanes(port64=mine, reference64=right)))
         if norm(right) == 0:
             rows[-1].fail("the reference gives zeros: there was nothing real to compare")
-    narrow = {str(number): number for number, row in enumerate(rows) if just_missed(row)}
-    if narrow:
-        passes = ({str(n): array for n, array in enumerate(arrays)} for arrays in changed)
-        for key, far in farthest(passes, {str(n): array for n, array in enumerate(theirs)}, narrow).items():
-            number = narrow[key]
-            rows[number] = judge_again(rows[number], Lanes(port64=ours[number], reference64=theirs[number]), far)
+    narrow = [number for number, row in enumerate(rows) if just_missed(row)]
+    passes = (dict(enumerate(arrays)) for arrays in changed)
+    for number, far in farthest(passes, dict(enumerate(theirs)), narrow).items():
+        rows[number] = judge_again(rows[number], Lanes(port64=ours[number], reference64=theirs[number]), far)
     return rows
 
 
