@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from alignment.cli import main
+from alignment.compare import Quantity
 from alignment.steps.backward import SGD, History, Iteration, Run, judge_tensors
-from alignment.steps.one_ulp import ULP_DRAWS, farthest
+from alignment.steps.one_ulp import ULP_DRAWS, farthest, just_missed
 from alignment.steps.result import StepResult
 
 # A recurrent network in its chaotic range: a difference grows by about a half with every step.
@@ -70,6 +71,14 @@ def test_a_mistake_of_a_few_roundings_fails_and_so_does_a_network_that_nothing_c
     """Twice the largest bound in a sensitive network; twice the plain bound in another; and one where rounding is all there is."""
     status, found = audit(tmp_path, steps=steps, then=("", then))
     assert status == 1 and found["first_divergence"]["stage"] == "forward", found
+
+
+@pytest.mark.parametrize(
+    ("difference", "again"), [(0.9e-12, False), (2e-12, True), (0.9e-10, True), (1.1e-10, False), (None, False)]
+)
+def test_nothing_beyond_a_hundred_times_the_plain_bound_is_judged_again(difference, again):
+    assert just_missed(Quantity("logits", [1], float64_diff=difference, passed=False)) == again
+    assert not just_missed(Quantity("logits", [1], float64_diff=difference))
 
 
 @pytest.mark.parametrize("then", ["", " * (1 + 2e-10)"])
