@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, create_eng
 from mobilenetv3_paddle.deploy.export import check, export
 from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures, softmax
 from mobilenetv3_paddle.deploy.quantize import Quantized, Trial
+from mobilenetv3_paddle.deploy.timing import settle
 from mobilenetv3_paddle.deploy.trained import load_trained
 from tests.conftest import ROOT, run_command
 
@@ -138,6 +141,46 @@ def test_int8_is_judged_on_pictures_that_did_not_calibrate_it(exported):
     ):
         warnings = Quantized(kept.name, 40, 100, 100, [kept]).warnings()
         assert not warnings if words is None else words in warnings[0]
+
+
+AFTER_A_RUN = """
+import statistics, sys, time
+import numpy as np
+from mobilenetv3_paddle.deploy.bundle import read_bundle
+from mobilenetv3_paddle.deploy.engines import create_engine
+
+engine = create_engine(read_bundle(sys.argv[1]), threads=2)
+spent = []
+for _ in range(9):
+    engine(np.zeros((1, 3, 224, 224), np.float32))
+    before = time.process_time()
+    time.sleep(0.03)
+    spent.append(time.process_time() - before)
+print(statistics.median(spent))
+"""
+
+
+def test_the_default_engines_threads_sleep_after_a_run(exported):
+    run = run_command("-c", AFTER_A_RUN, exported)
+    assert run.returncode == 0, run.stderr
+    assert float(run.stdout) < 0.003  # seconds of processor time in 0.03 s; more than 0.009 where they spin
+
+
+def test_settle_waits_for_threads_that_still_spin():
+    end = time.monotonic() + 0.15
+
+    def spin() -> None:
+        while time.monotonic() < end:
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    settle()
+    assert time.monotonic() >= end
+    thread.join()
+    start = time.monotonic()
+    settle()
+    assert time.monotonic() - start < 0.3, "it waits for nothing where nothing spins"
 
 
 def test_the_check_refuses_an_export_of_other_weights(exported, weights):

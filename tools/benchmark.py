@@ -408,6 +408,8 @@ def inference(folder: Path, args: Any) -> dict[str, list[float]]:
     """Milliseconds a picture, as ``engine, batch N``."""
     import numpy as np
 
+    from mobilenetv3_paddle.deploy.timing import settle
+
     threads = args.threads or len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Paddle dygraph's; the others are told
     cases = inference_cases(folder, args.model, args.pretrained, threads)
@@ -417,7 +419,7 @@ def inference(folder: Path, args: Any) -> dict[str, list[float]]:
         inner = max(1, 32 // batch)
 
         def timed(case: Callable[[Any], Any], images: Any = images, inner: int = inner) -> float:
-            time.sleep(0.02)  # threads of the engine before that still turn in circles fall asleep
+            settle()
             case(images)
             start = time.perf_counter()
             for _ in range(inner):

@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     hosts = tuple(name.lower() for name in args.allowed_hosts)
     access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
     bundle = read_bundle(args.model_dir)
-    engine = create_engine(bundle, args.engine, args.precision, args.threads or cores, args.device, spin=False)
+    engine = create_engine(bundle, args.engine, args.precision, args.threads or cores, args.device)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,

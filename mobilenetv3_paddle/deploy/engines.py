@@ -38,7 +38,7 @@ def cpu_threads() -> int:
 
 
 def create_engine(
-    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu", spin: bool = False
+    bundle: Bundle, engine: str = DEFAULT_ENGINE, precision: str = "fp32", threads: int = 0, device: str = "cpu"
 ) -> Engine:
     """Load an exported model.
 
@@ -48,8 +48,6 @@ def create_engine(
         precision: ``fp32``; ``int8`` where the export was made with it; ``bf16`` (bfloat16) of OpenVINO.
         threads: of the engine; 0 for every core this process may use.
         device: ``cpu`` or ``gpu``.
-        spin: whether ONNX Runtime's threads wait by turning in circles: they take the cores from whatever decodes
-            pictures beside them, so no tool asks for it.
 
     Raises:
         UserError: the export lacks the file, or the engine cannot do what is asked.
@@ -67,7 +65,7 @@ def create_engine(
         raise UserError(f"--engine {engine} has no {precision} here: use --engine {able}")
     threads = threads or cpu_threads()
     if engine == "onnxruntime":
-        return fits(OnnxRuntimeEngine(bundle, precision, threads, device, spin), bundle)
+        return fits(OnnxRuntimeEngine(bundle, precision, threads, device), bundle)
     if engine == "openvino":
         return fits(OpenVinoEngine(bundle, precision, threads, device), bundle)
     if engine == "onednn" and device == "gpu":
@@ -108,9 +106,7 @@ def fits(engine: Engine, bundle: Bundle) -> Engine:
 class OnnxRuntimeEngine:
     """ONNX Runtime, fp32 or int8."""
 
-    def __init__(
-        self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", spin: bool = False, path: Path | None = None
-    ) -> None:
+    def __init__(self, bundle: Bundle, precision: str, threads: int, device: str = "cpu", path: Path | None = None) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -123,8 +119,9 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        if not spin:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Inside a run its threads wait for each other in a loop, which is quick; after it they sleep, and so leave the cores to
+        # whatever decodes the next picture.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if precision == "int8":  # weights that are only stored in int8 become float now, not in every run
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.name, self.version = f"onnxruntime {precision}", onnxruntime.__version__

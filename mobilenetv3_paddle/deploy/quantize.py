@@ -123,7 +123,7 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
         from onnxruntime.quantization.shape_inference import quant_pre_process
     except ImportError as error:
         raise UserError(f"int8 needs the package {error.name}: pip install '.[deploy]'") from error
-    fp32 = create_engine(bundle, "onnxruntime", spin=False)
+    fp32 = create_engine(bundle, "onnxruntime")
     predictor = Predictor(fp32, bundle.preset, bundle.classes, bundle.image_backend)
     step = max(1, len(pictures) // MAX_PICTURES)
     images = np.stack([predictor.preprocess(predictor.decode(path)) for path in pictures[::step][:MAX_PICTURES]])
@@ -250,8 +250,7 @@ def _stored_in_int8(model: Any) -> Any:
 
 
 def _engine(bundle: Bundle, path: Path) -> OnnxRuntimeEngine:
-    # Side by side, threads that turn in circles while they wait would hold up the others' engines.
-    return OnnxRuntimeEngine(bundle, "int8", cpu_threads(), spin=False, path=path)
+    return OnnxRuntimeEngine(bundle, "int8", cpu_threads(), path=path)
 
 
 @contextlib.contextmanager

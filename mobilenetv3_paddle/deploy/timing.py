@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 REPEATS, INNER = 15, 8
+LONGEST_SPIN, STEP = 0.5, 0.01  # seconds
 
 
 def in_batches(engine: Callable[[np.ndarray], Any], images: np.ndarray, size: int = 32) -> np.ndarray:
@@ -17,11 +18,26 @@ def in_batches(engine: Callable[[np.ndarray], Any], images: np.ndarray, size: in
     return np.concatenate([engine(images[i : i + size]) for i in range(0, len(images), size)])
 
 
+def settle() -> None:
+    """Wait until this process computes nothing any more, half a second at most.
+
+    Threads of an engine may wait for more work in a loop after a run (those of Intel's OpenMP for 0.2 s), and so slow down the
+    engine that is measured next.
+    """
+    end = time.monotonic() + LONGEST_SPIN
+    while time.monotonic() < end:
+        before = time.process_time()
+        time.sleep(STEP)
+        if time.process_time() - before < STEP / 5:
+            return
+
+
 def side_by_side(engines: Mapping[str, Callable[[np.ndarray], Any]], image: np.ndarray) -> dict[str, float]:
     """Median milliseconds of each engine on one picture, all in turn."""
     found: dict[str, list[float]] = {name: [] for name in engines}
     for _ in range(REPEATS):
         for name, engine in engines.items():
+            settle()
             engine(image)
             start = time.perf_counter()
             for _ in range(INNER):
