@@ -237,7 +237,7 @@ def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     [
         pytest.param(".pth", {"num_classes": 10}, marks=pytest.mark.slow),
         pytest.param(".pdparams", {"width_mult": 0.75}, marks=pytest.mark.slow),
-        (".pdparams", {"reduced_tail": True, "num_classes": 12}),
+        pytest.param(".pdparams", {"reduced_tail": True, "num_classes": 12}, marks=pytest.mark.slow),
     ],
 )
 def test_class_count_and_width_come_from_the_weights(suffix, options, tmp_path, capsys):

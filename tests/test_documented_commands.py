@@ -110,7 +110,7 @@ EXPECTED: dict[str, Run] = {
     r"python tools/align\.py --bench-faults( --padiff \S+)?": Run(
         (r"this project: detected 10 of 10 \(100 %\), located exactly 10 of 10 \(100 %\), right hint 10 of 10",),
         instead=((r"(--bench-faults)", r"\1 --steps 3,4"),),
-        weekly="test-pages runs the same faults without --padiff (docs/projects.md); tests/test_align_command.py the flag",
+        weekly="tests/test_breakages_3_metric.py and test_breakages_4_loss.py inject the same; test_align_command.py the flag",
     ),
     # The machine of the tests has no GPU; the command says so.
     r"python tools/align\.py --device gpu": Run((r"^error: --device gpu: this Paddle finds no GPU",), status=2),
@@ -164,7 +164,10 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/mobilenetv3/project\.py --ranks 2 --false-alarms --seeds 20": Run(
         (r"^0 false alarms in 60 runs",), weekly="tests/test_ranks.py runs the sound port from one seed"
     ),
-    r"python -m alignment bench projects/mobilenetv3/project\.py --steps 3,4": Run((r"detected 10 of 10 \(100 %\)",)),
+    r"python -m alignment bench projects/mobilenetv3/project\.py --steps 3,4": Run(
+        (r"detected 10 of 10 \(100 %\)",),
+        weekly="tests/test_breakages_3_metric.py and tests/test_breakages_4_loss.py inject the same",
+    ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --source-faults --steps 3,4": Run(
         (r"^all +\d+ +\d+ +\d+ +\d+ +0$",), weekly="tests/test_edits.py runs some of them"
     ),

@@ -13,7 +13,7 @@ from projects.mobilenetv3.project import PROJECT
 from tests.large_data import make_data
 from tools.align import main
 
-SIZES = (33, pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=pytest.mark.slow))
+SIZES = (33, 500, 5000)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,7 @@ def bench():
     return Bench(PROJECT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listed", [False, True], ids=["folders", "list files"])
 @pytest.mark.parametrize("count", SIZES)
 def test_the_steps_pass_on_any_number_of_pictures(count, listed, bench, tmp_path):

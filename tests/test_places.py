@@ -160,6 +160,7 @@ def test_gradients_that_are_cleared_between_micro_batches_are_named(context):
     assert first.hint.startswith("the gradient of the last micro-batch alone")
 
 
+@pytest.mark.slow
 def test_strides_that_are_all_forgotten_are_located_at_once_table_included(context):
     """Every picture is then up to 256 times as large, and the port's own pass is not waited for."""
 

@@ -144,6 +144,7 @@ def one_channel_more(table, *options):
     return Own.block_configs([(row[0], row[1] + (row[1] == 88), *row[2:]) for row in table], *options)
 
 
+@pytest.mark.slow
 def test_a_width_that_rounding_hides_is_seen_in_a_model_too_large_to_run(context, monkeypatch):
     monkeypatch.setattr(mobilenetv3, "block_configs", one_channel_more)
     broken, result = context(), StepResult(1, "forward")
