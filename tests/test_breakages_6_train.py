@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import paddle
 import pytest
 
 from alignment.bench.fault import injected
+from alignment.localize.stages import train as train_stages
 from alignment.steps import train
 from alignment.steps.context import Context
 from alignment.steps.result import StepResult
 from mobilenetv3_common.digits import write_digits
+from mobilenetv3_paddle.models.dropout import SharedDropout
 from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.faults.models import bfloat16_inside
 from projects.mobilenetv3.faults.training import built, configured
@@ -124,3 +127,35 @@ def test_accuracies_are_held_against_the_seeds_spread(ours, passes):
     result = StepResult(6, "train")
     train._judge_accuracies(result, ours, [0.87, 0.88, 0.88])
     assert result.passed is passes
+
+
+def dropped_by(kept, scale=lambda p: 1.0 / (1.0 - p)):
+    """A forward of the port's dropout, which multiplies what ``kept(self, shape)`` keeps by ``scale(p)``."""
+
+    def forward(self, input):
+        if not self.training or self.p == 0:
+            return input
+        return input * paddle.to_tensor(kept(self, tuple(input.shape))).astype(input.dtype) * scale(self.p)
+
+    return forward
+
+
+def as_drawn(self, shape):
+    return self.uniform(shape) >= self.p
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("forward", "kind"),
+    [
+        (dropped_by(as_drawn, lambda p: 1.0), "dropout_scale"),
+        (dropped_by(as_drawn, lambda p: (1.0 - p) ** -2), ""),
+        (dropped_by(lambda self, shape: self.uniform(shape)[::-1] >= self.p), "order"),
+        (dropped_by(lambda self, shape: self.uniform(shape) >= self.p / 4, lambda p: 1 / (1 - p / 4)), ""),
+    ],
+    ids=["not scaled", "scaled by something else", "numbers in another order", "a quarter of the rate"],
+)
+def test_a_wrong_dropout_is_named_only_where_the_hint_explains_it(forward, kind, context, monkeypatch):
+    monkeypatch.setattr(SharedDropout, "forward", forward)
+    finding = train_stages.updates(context(PROJECT))
+    assert (finding.location, str(finding.kind or "")) == ("loss", kind), finding.line()

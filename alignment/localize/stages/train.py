@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import distance, norm
+from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.localize.finding import Finding
 from alignment.localize.hints.arrays import close, explains
 from alignment.localize.kinds import Kind
@@ -85,7 +86,14 @@ class _Lockstep:
     """Updates of one engine, each from the reference's weights, in float64: losses and weights."""
 
     def __init__(
-        self, context: Context, role: str, config: TrainConfig, weights: State, bits: str = "64", keep_gradients: bool = False
+        self,
+        context: Context,
+        role: str,
+        config: TrainConfig,
+        weights: State,
+        bits: str = "64",
+        keep_gradients: bool = False,
+        watch: Callable[[Framework, Module], Any] = lambda framework, model: None,
     ) -> None:
         framework, train, dtype = context.sides[role].framework, engine(context, role), f"float{bits}"
         self.losses: list[float] = []
@@ -94,6 +102,7 @@ class _Lockstep:
         for clearing in ("zero_grad", "clear_grad") if keep_gradients else ():
             if hasattr(run.optimizer, clearing):
                 setattr(run.optimizer, clearing, lambda *args, **kwargs: None)
+        self.watched = watch(framework, run.model)
         self.buffers = {entry.canonical for entry in framework.entries(run.model) if entry.role == "buffer"}
         for gathered in islice(each_update(train.micro_batches(run), config.accumulate), UPDATES):
             context.load(role, run.model, weights)
@@ -115,11 +124,61 @@ def updates(context: Context) -> Finding | None:
                 if _explains(_Lockstep(context, "reference", replace(config, **changes), weights), ours, theirs, finding, weights):
                     finding.kind, finding.hint = kind, words
                     return finding
+            if config.dropout != 0:
+                unscaled = _Lockstep(context, "reference", config, weights, watch=_unscale_dropouts)
+                if _explains(unscaled, ours, theirs, finding, weights):
+                    finding.kind = Kind.DROPOUT_SCALE
+                    finding.hint = "dropout keeps values unscaled in training, expected the factor 1 / (1 - p)"
+                    return finding
+                dropped = [_Lockstep(context, role, config, weights, watch=_note_dropped).watched for role in context.sides]
+                if _draw_otherwise(*dropped):
+                    finding.kind = Kind.ORDER
+                    finding.hint = "dropout drops other values: another seed, or its numbers are drawn in another order"
+                    return finding
             kept = _Lockstep(context, "reference", config, weights, keep_gradients=True)
             if _explains(kept, ours, theirs, finding, weights):
                 finding.kind = Kind.GRADIENT_NOT_CLEARED
                 finding.hint = "gradients are not cleared: each update takes those of all before it too"
     return finding
+
+
+def _dropouts(framework: Framework, model: Module) -> list[Module]:
+    """The layers of a model that drop values in training: a project's engines may have made them of a class of their own."""
+    named = [m for m in framework.modules(model).values() if "dropout" in type(m).__name__.lower()]
+    return [m for m in named if isinstance(p := getattr(m, "p", None), float) and 0 < p < 1]
+
+
+def _unscale_dropouts(framework: Framework, model: Module) -> None:
+    """From now on a model's dropouts keep values as they are in training, instead of dividing them by 1 - p."""
+
+    def unscaled(module: Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
+        training = framework.training(module)
+        return framework.times(output, np.full(tuple(output.shape), 1.0 - module.p)) if training else None
+
+    for module in _dropouts(framework, model):
+        framework.hook(module, after=unscaled)
+
+
+def _note_dropped(framework: Framework, model: Module) -> list[np.ndarray]:
+    """From now on the list that is returned gets what each dropout drops in training: True where a value became zero."""
+    dropped: list[np.ndarray] = []
+
+    def note(module: Module, args: tuple, kwargs: dict, output: Tensor) -> None:
+        if framework.training(module):
+            given = args[0] if args else next(iter(kwargs.values()))
+            dropped.append((framework.array(output) == 0) & (framework.array(given) != 0))
+
+    for module in _dropouts(framework, model):
+        framework.hook(module, after=note)
+    return dropped
+
+
+def _draw_otherwise(ours: list[np.ndarray], theirs: list[np.ndarray]) -> bool:
+    """Whether a dropout drops about as many values as the reference's, of which most are others."""
+    for a, b in zip(ours, theirs, strict=False):
+        if a.shape == b.shape and min(a.sum(), b.sum()) > 0.8 * max(a.sum(), b.sum()) and (a & b).sum() < 0.5 * (a | b).sum():
+            return True
+    return False
 
 
 def _explains(made: _Lockstep, ours: _Lockstep, theirs: _Lockstep, finding: Finding, weights: State) -> bool:

@@ -67,7 +67,7 @@ fault(
     (AVERAGE, "            state[name].set_value(tensor.astype(state[name].dtype))\n", "            pass\n"),
 )  # fmt: skip
 fault(
-    "average", 6, "MovingAverage", "average_not_taken_out|moving_average", "average_left_in",
+    "average", 6, "MovingAverage.applied", "average_not_taken_out|moving_average", "average_left_in",
     (AVERAGE, "                state[name].set_value(tensor)\n", "                pass\n"),
 )  # fmt: skip
 fault(
