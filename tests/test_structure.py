@@ -267,6 +267,26 @@ def test_other_names_and_other_nesting_are_noted_and_the_rest_is_judged(case, sm
     assert first_finding(broken, result) == ("features.1.block.0.2", "activation")
 
 
+POOLED = "features = self.avgpool(self.features(input))"
+MEAN = "features = self.features(input).mean([2, 3], keepdim=True)"
+
+
+def test_a_block_may_be_left_uncalled_where_a_function_gives_its_values(small_state, tmp_path):
+    def cases_of(*changes):
+        port = Context(project_of(edited(*changes), tmp_path), given_state=small_state, options={"width_mult": 0.5})
+        return port, guarded(1, lambda: forward.run(port, forward.cases(port)[3:]))
+
+    port, result = cases_of((POOLED, MEAN))
+    assert result.passed, [f"{row.name}: {row.reason}" for row in result.quantities if not row.passed] + result.problems
+    assert result.evidence["blocks_of_another_form"] == 1
+    port, result = cases_of((POOLED, MEAN.replace("mean", "max")))
+    failed = {row.name for row in result.quantities if not row.passed}
+    assert {"eval.fake.b2.avgpool", "eval.fake.b2.logits"} <= failed
+    # One that is called has to be right, even where the outputs are.
+    port, result = cases_of((POOLED, f"self.avgpool(input)\n        {MEAN}"))
+    assert {row.name for row in result.quantities if not row.passed} == {f"{c.name}.avgpool" for c in forward.cases(port)[3:]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SOUND)
 def test_all_steps_know_a_renamed_port(case, small_state, tmp_path):
