@@ -108,7 +108,7 @@ rewrite(
 
 rewrite("squares_by_square", (OPTIMIZER, SQUARE, "mean_square.scale_(self._alpha).add_(gradient.square() * (1.0 - self._alpha))"))
 rewrite("exponential_by_steps", (SCHEDULE, "ExponentialDecay(lr, config.gamma)", "StepDecay(lr, 1, config.gamma)"))
-rewrite("constant_by_exponential", (SCHEDULE, "LambdaDecay(lr, lambda _: 1.0)", "ExponentialDecay(lr, 1.0)"))
+rewrite("constant_by_milestones", (SCHEDULE, "LambdaDecay(lr, lambda _: 1.0)", "MultiStepDecay(lr, [2**31])"))
 rewrite(
     "clipping_of_a_tuple",
     (

@@ -176,13 +176,13 @@ schedule(
 )
 schedule("cosine", "schedule_period", "cosine_counts_the_warm_up", COSINE_DECAY, "CosineAnnealingDecay(lr, config.total")
 schedule("cosine", "schedule_floor|schedule_minimum", "cosine_to_zero", "config.warmup, config.lr_min)", "config.warmup, 0.0)")
-schedule("cosine", "warmup|warmup_start", "warm_up_from_zero", "start_lr=config.warmup_decay * lr", "start_lr=0.0")
+schedule("warm-up", "warmup|warmup_start", "warm_up_from_zero", "start_lr=config.warmup_decay * lr", "start_lr=0.0")
 schedule(
-    "cosine",
+    "warm-up",
     "warmup|warmup_length",
     "warm_up_too_long",
     "LinearWarmup(schedule, config.warmup,",
     "LinearWarmup(schedule, config.warmup + 1,",
 )
-schedule("cosine", "warmup|warmup_missing", "warm_up_missing", "if config.warmup > 0:", "if False:")
-schedule("cosine", "warmup", "warm_up_to_half", "end_lr=lr)", "end_lr=lr / 2)")
+schedule("warm-up", "warmup|warmup_missing", "warm_up_missing", "if config.warmup > 0:", "if False:")
+schedule("warm-up", "warmup", "warm_up_to_half", "end_lr=lr)", "end_lr=lr / 2)")
