@@ -408,7 +408,7 @@ def inference(folder: Path, args: Any) -> dict[str, list[float]]:
     """Milliseconds a picture, as ``engine, batch N``."""
     import numpy as np
 
-    from mobilenetv3_paddle.deploy.timing import settle
+    from mobilenetv3_paddle.deploy.timing import settle, warm_up
 
     threads = args.threads or len(os.sched_getaffinity(0))
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Paddle dygraph's; the others are told
@@ -420,7 +420,7 @@ def inference(folder: Path, args: Any) -> dict[str, list[float]]:
 
         def timed(case: Callable[[Any], Any], images: Any = images, inner: int = inner) -> float:
             settle()
-            case(images)
+            warm_up(functools.partial(case, images))
             start = time.perf_counter()
             for _ in range(inner):
                 case(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -9,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-REPEATS, INNER = 15, 8
-LONGEST_SPIN, STEP = 0.5, 0.01  # seconds
+REPEATS, INNER = 7, 16
+LONGEST_SPIN, STEP, WARM = 0.5, 0.01, 0.05  # seconds
 
 
 def in_batches(engine: Callable[[np.ndarray], Any], images: np.ndarray, size: int = 32) -> np.ndarray:
@@ -32,13 +33,20 @@ def settle() -> None:
             return
 
 
+def warm_up(run: Callable[[], Any]) -> None:
+    """Run for 50 ms: on cores that were idle, threads may share one of them for some runs."""
+    end = time.monotonic() + WARM
+    while time.monotonic() < end:
+        run()
+
+
 def side_by_side(engines: Mapping[str, Callable[[np.ndarray], Any]], image: np.ndarray) -> dict[str, float]:
     """Median milliseconds of each engine on one picture, all in turn."""
     found: dict[str, list[float]] = {name: [] for name in engines}
     for _ in range(REPEATS):
         for name, engine in engines.items():
             settle()
-            engine(image)
+            warm_up(functools.partial(engine, image))
             start = time.perf_counter()
             for _ in range(INNER):
                 engine(image)
