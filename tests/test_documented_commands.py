@@ -68,7 +68,7 @@ TWICE = (
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
-    r"make (test|test-slow|lint|tipc|docs|test-pages|test-commands|bench|bench-low-precision|mutants)": Run(in_ci=True),
+    r"make (test|test-slow|lint|tipc|docs|test-pages|test-weekly|test-commands|bench|bench-low-precision|mutants)": Run(in_ci=True),
     r"make align-(resnet50|mindspore|mindspore-resnets|mindspore-short)": Run(in_ci=True),
     # The environment of the tests is without it; make align-mindspore has one of its own.
     r"python -m alignment run (projects/resnet50/(mindspore_project|three_frameworks)|tests/pairs/three_small)\.py.*": Run(
