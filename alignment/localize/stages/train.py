@@ -124,22 +124,27 @@ def updates(context: Context) -> Finding | None:
                 if _explains(_Lockstep(context, "reference", replace(config, **changes), weights), ours, theirs, finding, weights):
                     finding.kind, finding.hint = kind, words
                     return finding
-            if config.dropout != 0:
-                unscaled = _Lockstep(context, "reference", config, weights, watch=_unscale_dropouts)
-                if _explains(unscaled, ours, theirs, finding, weights):
-                    finding.kind = Kind.DROPOUT_SCALE
-                    finding.hint = "dropout keeps values unscaled in training, expected the factor 1 / (1 - p)"
-                    return finding
-                dropped = [_Lockstep(context, role, config, weights, watch=_note_dropped).watched for role in context.sides]
-                if _draw_otherwise(*dropped):
-                    finding.kind = Kind.ORDER
-                    finding.hint = "dropout drops other values: another seed, or its numbers are drawn in another order"
-                    return finding
+            if config.dropout != 0 and (hint := _of_dropout(context, config, weights, ours, theirs, finding)):
+                finding.kind, finding.hint = hint
+                return finding
             kept = _Lockstep(context, "reference", config, weights, keep_gradients=True)
             if _explains(kept, ours, theirs, finding, weights):
                 finding.kind = Kind.GRADIENT_NOT_CLEARED
                 finding.hint = "gradients are not cleared: each update takes those of all before it too"
     return finding
+
+
+def _of_dropout(
+    context: Context, config: TrainConfig, weights: State, ours: _Lockstep, theirs: _Lockstep, finding: Finding
+) -> tuple[Kind, str] | None:
+    """What is wrong with the dropouts of a port, if that explains it."""
+    unscaled = _Lockstep(context, "reference", config, weights, watch=_unscale_dropouts)
+    if _explains(unscaled, ours, theirs, finding, weights):
+        return Kind.DROPOUT_SCALE, "dropout keeps values unscaled in training, expected the factor 1 / (1 - p)"
+    dropped = [_Lockstep(context, role, config, weights, watch=_note_dropped).watched for role in context.sides]
+    if _draw_otherwise(*dropped):
+        return Kind.ORDER, "dropout drops other values: another seed, or its numbers are drawn in another order"
+    return None
 
 
 def _dropouts(framework: Framework, model: Module) -> list[Module]:
