@@ -22,19 +22,23 @@ import pytest
 from PIL import Image
 
 from mobilenetv3_common import __version__
+from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import PREDICTION
+from mobilenetv3_common.preprocess import eval_transform, normalize_planes
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
 from mobilenetv3_paddle.deploy.serving import decoders
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
+from mobilenetv3_paddle.deploy.serving.decoder import NICENESS
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
+from mobilenetv3_paddle.deploy.serving.server import listening
 from mobilenetv3_paddle.deploy.serving.tensors import Signature
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
 
-CAT = (ROOT / "lite_data/val/cat/cat_0.JPEG").read_bytes()
+CAT, ROCKET = ((ROOT / f"lite_data/val/{name}/{name}_0.JPEG").read_bytes() for name in ("cat", "rocket"))
 
 
 @contextlib.contextmanager
@@ -364,19 +368,105 @@ def test_the_page_is_readable_and_reachable(chromium, address, scheme):
         assert page.evaluate("getComputedStyle(document.getElementById('drop')).outlineStyle") == "solid"
 
 
+def with_decoder(work, killed=lambda: None):
+    """What a coroutine function finds, which is given one decoder process."""
+
+    async def run():
+        made = Decoders(1, EvalPreset(), "pil", PREDICTION, Signature(224, 32, 10), killed)
+        await made.start()
+        try:
+            return await work(made)
+        finally:
+            await made.stop()
+
+    return asyncio.run(run())
+
+
+def soon(seconds=30.0):
+    return time.monotonic() + seconds
+
+
 def test_a_picture_that_was_decoded_is_not_printed(monkeypatch):
     """The text of an exception held the bytes of each picture: an eighth of the time that the service itself took for one."""
 
     def printed(job):
         raise AssertionError("a job is printed")
 
-    async def decoded() -> np.ndarray:
-        made = Decoders(1, EvalPreset(), "pil", PREDICTION, Signature(224, 32, 10))
-        await made.start()
-        try:
-            return await made(next((ROOT / "lite_data/val").rglob("*.JPEG")).read_bytes(), asyncio.get_running_loop().time() + 30)
-        finally:
-            await made.stop()
-
     monkeypatch.setattr(decoders._Job, "__repr__", printed)
-    assert asyncio.run(decoded()).shape == (224, 224, 3)
+    assert with_decoder(lambda made: made(CAT, soon())).shape == (3, 224, 224)
+
+
+def test_pixels_stay_what_they_are_while_the_next_picture_is_decoded():
+    async def two(made):
+        first = await made(CAT, soon())
+        kept = first.copy()
+        second = await made(ROCKET, soon())
+        return first, kept, second
+
+    first, kept, second = with_decoder(two)
+    assert np.array_equal(first, kept) and not np.array_equal(first, second)
+    preset = EvalPreset()
+    for data, planes in ((CAT, first), (ROCKET, second)):
+        expected = eval_transform(decode_bytes(data, "the picture", "pil", PREDICTION), preset)
+        assert np.array_equal(normalize_planes(planes[None], preset)[0], expected)
+    assert np.array_equal(normalize_planes(np.stack([first, second]), preset)[1], expected)
+
+
+def test_a_decoder_that_dies_while_it_is_idle_costs_no_picture():
+    async def work(made):
+        (process,) = made._processes
+        process.kill()
+        await process.ended.wait()
+        return (await made(CAT, soon())).shape
+
+    killed = []
+    assert with_decoder(work, lambda: killed.append(1)) == (3, 224, 224) and killed == [1]
+
+
+def test_a_picture_that_is_late_before_its_turn_is_not_begun():
+    """Its timer has run out already, so nothing would end a decoder that hung on it."""
+
+    async def work(made):
+        (process,) = made._processes
+        os.kill(process.transport.get_pid(), signal.SIGSTOP)
+        held, late = (asyncio.ensure_future(made(CAT, soon(1.0))) for _ in range(2))
+        await asyncio.sleep(0)
+        job = made._jobs[0]
+        job.timer.cancel()
+        made._late(job)
+        left = len(made)  # before the task that waits for it goes on
+        return [left, *await asyncio.gather(held, late, return_exceptions=True), (await made(CAT, soon())).shape]
+
+    left, held, late, shape = with_decoder(work)
+    assert left == 0 and isinstance(held, TooLate) and isinstance(late, TooLate) and shape == (3, 224, 224)
+
+
+def test_decoders_leave_the_cores_to_what_finishes_pictures():
+    async def work(made):
+        (process,) = made._processes
+        return os.getpriority(os.PRIO_PROCESS, process.transport.get_pid())
+
+    assert with_decoder(work) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+
+
+def test_an_answer_is_not_held_back():
+    """Without TCP_NODELAY the second piece of an answer waited 40 ms for the client's acknowledgement of the first."""
+
+    async def run():
+        made = asyncio.get_running_loop().create_future()
+
+        class Taken(asyncio.Protocol):
+            def connection_made(self, transport):
+                sock = transport.get_extra_info("socket")
+                made.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        sock = listening("127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(Taken, sock=sock)
+        _, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1])
+        try:
+            return await asyncio.wait_for(made, 10)
+        finally:
+            writer.close()
+            server.close()
+
+    assert asyncio.run(run())

@@ -25,7 +25,7 @@ Count = positive(int)
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    add_engine_flags(p)
+    add_engine_flags(p, "half as many as cores, since decoding takes the others")
     add_picture_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="decoding processes (default: one per core, at least 2)")
     p.add_argument(
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     hosts = tuple(name.lower() for name in args.allowed_hosts)
     access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
     bundle = read_bundle(args.model_dir)
-    engine = create_engine(bundle, args.engine, args.precision, args.threads or cores, args.device)
+    engine = create_engine(bundle, args.engine, args.precision, args.threads or max(1, cores // 2), args.device)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,

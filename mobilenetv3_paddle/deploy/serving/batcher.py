@@ -102,14 +102,15 @@ class Batcher:
         """
         if self.hung:
             raise EngineDown("the engine does not come back from a run")
-        now = time.monotonic()
-        waiting = _Waiting(image, min(deadline, now + self.timeout), asyncio.get_running_loop().create_future())
+        now, loop = time.monotonic(), asyncio.get_running_loop()
+        waiting = _Waiting(image, min(deadline, now + self.timeout), loop.create_future())
+        timer = loop.call_later(max(0.0, waiting.deadline - now), _late, waiting.result)
         self._waiting.append(waiting)
         self._arrived.set()
         try:
-            return await asyncio.wait_for(waiting.result, max(0.0, waiting.deadline - now))
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            raise TooLate() from error
+            return await waiting.result
+        finally:
+            timer.cancel()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -142,3 +143,8 @@ class Batcher:
         for w, row in zip(batch, logits, strict=True):
             if not w.result.done():
                 w.result.set_result(row)
+
+
+def _late(result: asyncio.Future) -> None:
+    if not result.done():
+        result.set_exception(TooLate())

@@ -16,7 +16,7 @@ from mobilenetv3_common.errors import UserError
 
 BACKLOG = 4  # connections that asyncio takes in one go: out of descriptors, it writes a message for each
 SPARE_DESCRIPTORS = 3 * BACKLOG + 12  # connections that are being taken or closed, the event loop, files
-DECODER_DESCRIPTORS = 4
+DECODER_DESCRIPTORS = 5
 HEAD = 16 * 1024  # bytes of a request line and headers
 MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
 FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average

@@ -9,11 +9,12 @@ import dataclasses
 import json
 import math
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +22,19 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, quick_size
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.serving.batcher import TooLate
-from mobilenetv3_paddle.deploy.serving.decoder import JSON, NOT_A_PICTURE, PICTURE, PIXELS, REFUSED, TENSORS, TOO_LARGE
+from mobilenetv3_paddle.deploy.serving.decoder import (
+    HEAD,
+    JSON,
+    NOT_A_PICTURE,
+    PICTURE,
+    PIXELS,
+    READY,
+    REFUSED,
+    TENSORS,
+    TOO_LARGE,
+    open_shared,
+    shared_pixels,
+)
 from mobilenetv3_paddle.deploy.serving.tensors import Asked, Refused, Signature
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,17 +44,91 @@ START = 60.0  # seconds that a process may take to start
 _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Job:
+    """What is to be decoded.
+
+    Attributes:
+        kind: ``PICTURE`` or ``JSON``.
+        data: its bytes.
+        large: whether it holds up what is decoded after it.
+        result: what came of it.
+        process: that has it in hand; None while it waits.
+        timer: gives it up at its deadline.
+    """
+
     kind: int
     data: bytes
     large: bool
-    deadline: float
-    result: asyncio.Future = field(repr=False)
+    result: asyncio.Future
+    process: _Process | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def settle(self, result: Any) -> None:
+        """Set the result, or the exception, unless nobody waits for it any more."""
+        if not self.result.done():
+            if isinstance(result, Exception):
+                self.result.set_exception(result)
+            else:
+                self.result.set_result(result)
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """One decoder process, which has at most one job in hand.
+
+    Args:
+        pixels: memory that it shares, uint8 (3, crop, crop).
+        on_answer: told of each answer: its status and content.
+        on_end: told when it has ended.
+    """
+
+    transport: asyncio.SubprocessTransport
+    started = False
+
+    def __init__(
+        self, pixels: np.ndarray, on_answer: Callable[[_Process, int, bytes], None], on_end: Callable[[_Process], None]
+    ) -> None:  # fmt: skip
+        self.pixels, self._on_answer, self._on_end = pixels, on_answer, on_end
+        self.job: _Job | None = None
+        self.ready: asyncio.Future = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.Event()
+        self._received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.SubprocessTransport, transport)
+
+    def begin(self, job: _Job) -> None:
+        """Take a job in hand."""
+        self.job, job.process = job, self
+        into = cast(asyncio.WriteTransport, self.transport.get_pipe_transport(0))
+        into.write(bytes([job.kind]) + len(job.data).to_bytes(8, "big") + job.data)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._received += data
+        if len(self._received) >= HEAD and len(self._received) == HEAD + int.from_bytes(self._received[1:HEAD], "big"):
+            status, content = self._received[0], bytes(self._received[HEAD:])
+            self._received.clear()
+            if status == READY:
+                self.ready.set_result(None)
+            else:
+                self._on_answer(self, status, content)
+
+    def process_exited(self) -> None:
+        self.ended.set()
+        if not self.ready.done():
+            self.ready.set_exception(OSError("it ended"))
+        self._on_end(self)
+        self.transport.close()
+        del self.pixels  # and with it the memory that was shared
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            self.transport.kill()
 
 
 class Decoders:
-    """A picture's bytes to uint8 (crop, crop, 3), and a request with tensors as JSON to arrays, in processes of their own.
+    """A picture's bytes to uint8 (3, crop, crop), and a request with tensors as JSON to arrays, in processes of their own.
 
     Args:
         count: processes; with one alone a large picture delays the small ones behind it.
@@ -60,11 +147,12 @@ class Decoders:
         made = {"resize": preset.resize_size, "crop": preset.crop_size, "backend": backend, **dataclasses.asdict(rules)}
         made |= dataclasses.asdict(signature)
         self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", json.dumps(made)]
-        self._idle: list[asyncio.subprocess.Process] = []
+        self._idle: list[_Process] = []
         self._jobs: deque[_Job] = deque()
         self._large = 0
         self._tasks: set[asyncio.Task] = set()
-        self._processes: set[asyncio.subprocess.Process] = set()
+        self._processes: set[_Process] = set()
+        self._stopping = False
 
     async def start(self) -> None:
         """Start the processes; inside a running event loop."""
@@ -72,16 +160,18 @@ class Decoders:
 
     async def stop(self) -> None:
         """Kill the processes; what they have in hand is lost."""
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for process in list(self._processes):
-            await self._kill(process)
+            process.kill()
+            await process.ended.wait()
 
     @property
     def alive(self) -> bool:
         """Whether there is a process that decodes."""
-        return any(process.returncode is None for process in self._processes)
+        return bool(self._processes)
 
     def __len__(self) -> int:
         """Pictures that wait."""
@@ -92,7 +182,7 @@ class Decoders:
 
         Args:
             data: bytes of its file.
-            deadline: in the event loop's time; then it is given up, and the process that decodes it killed.
+            deadline: in ``time.monotonic``'s seconds; then it is given up, and the process that decodes it killed.
 
         Raises:
             NotAPicture, TooLarge, UserError: the picture cannot be used.
@@ -113,16 +203,23 @@ class Decoders:
 
     async def _done(self, kind: int, data: bytes, large: bool, deadline: float) -> Any:
         loop = asyncio.get_running_loop()
-        job = _Job(kind, data, large, deadline, loop.create_future())
+        job = _Job(kind, data, large, loop.create_future())
+        job.timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._late, job)
         self._jobs.append(job)
         self._dispatch()
         try:
-            return await asyncio.wait_for(job.result, max(0.0, deadline - loop.time()))
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            raise TooLate() from error
+            return await job.result
         finally:
-            if job in self._jobs:  # an exception here would print the picture's bytes into its own text
+            if job in self._jobs:  # nobody waits for it any more; one in hand is decoded to its end, or its deadline
                 self._jobs.remove(job)
+                job.timer.cancel()
+
+    def _late(self, job: _Job) -> None:
+        job.settle(TooLate())
+        if job.process is None:
+            self._jobs.remove(job)
+        else:
+            job.process.kill()
 
     def _dispatch(self) -> None:
         """Give waiting pictures to idle processes, the earliest first, but only one large one at a time."""
@@ -132,54 +229,74 @@ class Decoders:
                 return
             self._jobs.remove(job)
             self._large += job.large
-            task = asyncio.get_running_loop().create_task(self._decode(self._idle.pop(), job))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._idle.pop().begin(job)
 
-    async def _decode(self, process: asyncio.subprocess.Process, job: _Job) -> None:
-        left = max(0.0, job.deadline - asyncio.get_running_loop().time())
-        try:
-            status, content = await asyncio.wait_for(_ask(process, job.kind, job.data), left)
-            if not job.result.done():
-                if status == PIXELS:
-                    job.result.set_result(np.frombuffer(content, np.uint8).reshape(self.size, self.size, 3))
-                elif status == TENSORS:
-                    job.result.set_result(Asked.unpacked(content))
-                else:
-                    job.result.set_exception(_ERRORS.get(status, UserError)(content.decode()))
-        except (TimeoutError, asyncio.TimeoutError, OSError, asyncio.IncompleteReadError) as error:
-            if not job.result.done():
-                late = isinstance(error, (TimeoutError, asyncio.TimeoutError))
-                ended = Refused("the request ended its decoder: send tensors as binary data")
-                damaged = ended if job.kind == JSON else UserError("the picture is damaged: its decoder ended on it")
-                job.result.set_exception(TooLate() if late else damaged)
+    def _released(self, process: _Process) -> _Job | None:
+        """The job that a process had in hand."""
+        job, process.job = process.job, None
+        if job is not None:
             self._large -= job.large
-            job.large = False
-            self.on_killed()
-            await self._kill(process)
-            process = await self._spawn()
-        self._large -= job.large
+            if job.timer is not None:
+                job.timer.cancel()
+        return job
+
+    def _answered(self, process: _Process, status: int, content: bytes) -> None:
+        job = self._released(process)
+        if job is None:  # the process had been given up
+            return
+        if status == PIXELS:
+            job.settle(process.pixels.copy())
+        elif status == TENSORS:
+            job.settle(Asked.unpacked(content))
+        else:
+            job.settle(_ERRORS.get(status, UserError)(content.decode()))
         self._idle.append(process)
         self._dispatch()
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
+    def _ended(self, process: _Process) -> None:
+        self._processes.discard(process)
+        job = self._released(process)
+        if job is not None:
+            ended = Refused("the request ended its decoder: send tensors as binary data")
+            job.settle(ended if job.kind == JSON else UserError("the picture is damaged: its decoder ended on it"))
+        if process in self._idle:
+            self._idle.remove(process)
+        if self._stopping or not process.started:
+            return
+        self.on_killed()
+        task = asyncio.get_running_loop().create_task(self._replace())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _replace(self) -> None:
+        self._idle.append(await self._spawn())
+        self._dispatch()
+
+    async def _spawn(self) -> _Process:
         while True:
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=2**20
-                )
-                self._processes.add(process)
-                await asyncio.wait_for(_ask(process, PICTURE, b""), START)  # it has imported all it needs
-                return process
-            except (OSError, TimeoutError, asyncio.TimeoutError, asyncio.IncompleteReadError) as error:
+                process = await self._begun()
+                try:
+                    await asyncio.wait_for(process.ready, START)  # it has imported all it needs
+                    process.started = True
+                    return process
+                except BaseException:
+                    process.kill()
+                    raise
+            except (OSError, TimeoutError, asyncio.TimeoutError) as error:
                 print(f"warning: cannot start a decoder: {error or type(error).__name__}", file=sys.stderr, flush=True)
                 await asyncio.sleep(1)
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        self._processes.discard(process)
+    async def _begun(self) -> _Process:
+        """A process that imports what it needs."""
+        with open_shared(self.size) as descriptor:
+            process = _Process(shared_pixels(descriptor, self.size), self._answered, self._ended)
+            command = [*self._command, str(descriptor)]
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: process, *command, stderr=None, cwd=ROOT, pass_fds=(descriptor,)
+            )
+        self._processes.add(process)
+        return process
 
 
 def _work(data: bytes) -> float:
@@ -188,11 +305,3 @@ def _work(data: bytes) -> float:
     if size is None or len(data) > 2**20 + 4 * size[0] * size[1]:  # more of something than of pixels
         return math.inf
     return size[0] * size[1] * max(1, data.count(b"\xff\xda") // 4)
-
-
-async def _ask(process: asyncio.subprocess.Process, kind: int, data: bytes) -> tuple[int, bytes]:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(bytes([kind]) + len(data).to_bytes(8, "big") + data)
-    await process.stdin.drain()
-    head = await process.stdout.readexactly(9)
-    return head[0], await process.stdout.readexactly(int.from_bytes(head[1:], "big"))

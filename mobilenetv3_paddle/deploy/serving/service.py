@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
 import numpy as np
 from fastapi import HTTPException, Request
 from fastapi.responses import Response
@@ -16,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, TooLarge
-from mobilenetv3_common.preprocess import normalize
+from mobilenetv3_common.preprocess import normalize_planes
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
@@ -82,9 +84,12 @@ class Service:
         metrics.active.set_function(lambda: self.under_way)
 
     def run(self, pictures: list[np.ndarray]) -> np.ndarray:
-        """Pictures, each uint8 (crop, crop, 3) or ready for the network, to logits (N, classes); in the engine's thread."""
-        ready = [normalize(picture, self.predictor.preset) if picture.dtype == np.uint8 else picture for picture in pictures]
-        return self.predictor.engine(np.stack(ready))
+        """Pictures, each uint8 (3, crop, crop) or ready for the network, to logits (N, classes); in the engine's thread."""
+        raw = [picture for picture in pictures if picture.dtype == np.uint8]
+        if len(raw) == len(pictures):
+            return self.predictor.engine(normalize_planes(np.stack(raw), self.predictor.preset))
+        ready = iter(normalize_planes(np.stack(raw), self.predictor.preset) if raw else ())
+        return self.predictor.engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
 
     @property
     def ready(self) -> bool:
@@ -96,7 +101,9 @@ class Service:
         await self.decoders.start()
         size = self.predictor.preset.crop_size
         for count in (1, self.limits.batch):
-            self.run([np.zeros((size, size, 3), np.uint8)] * count)
+            self.run([np.zeros((3, size, size), np.uint8)] * count)
+        gc.collect()
+        gc.freeze()  # what there is now stays until the end: the garbage collector need not look through it again
         self.batcher.start()
 
     async def stop(self) -> None:
@@ -155,16 +162,14 @@ class Service:
             raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
         deadline = time.monotonic() + self.limits.timeout
         async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
-            work = asyncio.ensure_future(self._named(compute(data, deadline), what))
-            away = asyncio.ensure_future(gone(request.receive))
-            try:
-                await asyncio.wait({work, away}, return_when=asyncio.FIRST_COMPLETED)
-                if not work.done():
-                    raise ClientDisconnect()
-                return work.result()
-            finally:
-                work.cancel()
-                away.cancel()
+            with anyio.CancelScope() as scope:
+                away = asyncio.ensure_future(gone(request.receive))
+                away.add_done_callback(lambda watch: None if watch.cancelled() else scope.cancel())
+                try:
+                    return await self._named(compute(data, deadline), what)
+                finally:
+                    away.cancel()
+        raise ClientDisconnect()
 
     async def _named(self, work: Awaitable[Any], what: str) -> Any:
         """What goes wrong in a piece of work, as an answer."""

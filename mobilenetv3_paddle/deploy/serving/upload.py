@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+import anyio
 from fastapi import HTTPException, Request
 from starlette.formparsers import MultiPartException, MultiPartParser
 
@@ -63,12 +63,13 @@ class Uploads:
             await _thrown_away(request, seconds)
             raise too_large
         try:
-            data = await asyncio.wait_for(_form_file(request, body(), most) if form else _joined(body()), seconds)
+            with anyio.fail_after(seconds):
+                data = await (_form_file(request, body(), most) if form else _joined(body()))
             if not data:
                 bytes_or_form = "the request holds no picture: POST its bytes, or a form with a file"
                 raise HTTPException(400, bytes_or_form if what == "picture" else "the request is empty")
             yield data
-        except (TimeoutError, asyncio.TimeoutError) as error:  # two classes in Python 3.10
+        except TimeoutError as error:
             raise HTTPException(408, f"the {what} did not arrive within {seconds:.3g} s", {"Connection": "close"}) from error
         except MultiPartException as error:
             raise HTTPException(400, f"the form cannot be read: {error.message}") from error
@@ -79,12 +80,9 @@ class Uploads:
 async def _thrown_away(request: Request, seconds: float) -> None:
     """Read on without keeping anything: a connection that is closed while its client still sends is reset, answer and all."""
 
-    async def rest() -> None:
+    with anyio.move_on_after(seconds):
         while (await request.receive()).get("more_body"):
             pass
-
-    with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-        await asyncio.wait_for(rest(), seconds)
 
 
 async def _joined(body: AsyncGenerator[bytes, None]) -> bytes:
