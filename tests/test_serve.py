@@ -202,6 +202,25 @@ def test_concurrent_requests_keep_their_answers(server, exported):
     assert metric(server, "mobilenetv3_batch_size_sum") - requests == 256
 
 
+@pytest.mark.parametrize("body", [CAT, CAT[:9000], b"no picture", b""])
+def test_what_is_answered_before_fastapi_is_answered_as_by_its_route(server, body):
+    """``topk=05`` is a number to FastAPI, and not plain enough to be answered before it."""
+
+    def told(query):
+        status, headers, content = ask(server, "POST", f"/predict{query}", body)
+        return status, headers["content-type"], json.loads(content)
+
+    before = metric(server, "mobilenetv3_request_seconds_count")
+    assert told("") == told("?topk=5") == told("?topk=05")
+    assert metric(server, "mobilenetv3_request_seconds_count") == before + 3
+
+
+@pytest.mark.parametrize("query", ["?topk=0", "?topk=1001", "?topk=-1", "?topk=", "?topk=3.5", "?topk=x"])
+def test_wrong_numbers_of_classes_are_fastapis_to_refuse(server, query):
+    status, _, content = ask(server, "POST", f"/predict{query}", CAT)
+    assert status == 422 and json.loads(content)["detail"][0]["loc"] == ["query", "topk"]
+
+
 def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
     with serving(exported, "--max-queue", "4", "--decoders", "1") as (_, port):
         with ThreadPoolExecutor(64) as pool:

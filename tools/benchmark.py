@@ -1,8 +1,11 @@
-"""Measure side by side in one run: python tools/benchmark.py inference | loader | index | train | data | align.
+"""Measure side by side in one run: python tools/benchmark.py inference | service | loader | index | train | data | align.
 
 inference: the network of Paddle (dygraph, Paddle Inference with its own kernels and with oneDNN), ONNX Runtime in fp32 and
 int8, OpenVINO in fp32 and bfloat16 where it is installed, the engine that ``--engine auto`` chooses, and torch (eager,
 channels_last, torch.compile), at batch 1, 8 and 32, with equally many threads.
+
+service: tools/serve.py, asked by wrk (``apt install wrk``) over 32 connections for ``--seconds``, beside tools/infer.py in one
+process at batch 1 and 8, on the photographs of lite_data's validation; each with one engine thread and with one per core.
 
 loader: the training pipeline (random crop, flip, normalise) of each framework's loader, with Pillow and OpenCV, from a folder
 and from tar shards, beside torchvision's own transforms in torch's loader and, where it is installed, in webdataset's, on the
@@ -29,7 +32,10 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -321,6 +327,81 @@ def decoded(names: list[str]) -> None:
 BATCHES = (1, 8, 32)
 
 
+def calibrated(folder: Path, model: str) -> str:
+    """A file of random weights with calibrated statistics."""
+    from alignment.calibration import calibrated_state
+    from mobilenetv3_common.weights import write_state
+
+    path = str(folder / "calibrated.safetensors")
+    write_state(path, calibrated_state(_project(), model))
+    return path
+
+
+ROOT = Path(__file__).resolve().parents[1]
+LOAD = """
+local bodies, sent = {}, 0
+for path in io.lines("PATHS") do
+  local file = io.open(path, "rb")
+  bodies[#bodies + 1] = file:read("*a")
+  file:close()
+end
+function request()
+  sent = sent % #bodies + 1
+  return wrk.format("POST", "/predict", nil, bodies[sent])
+end
+"""
+
+
+def service_cases(folder: Path, args: Any) -> dict[str, Callable[[], float]]:
+    """Pictures a second of the service and of tools/infer.py, by their commands."""
+    from mobilenetv3_paddle.deploy.export import export
+    from mobilenetv3_paddle.deploy.predictor import find_pictures
+    from mobilenetv3_paddle.deploy.trained import load_trained
+
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise UserError("service: needs wrk, which sends the requests: apt install wrk")
+    exported, pictures = folder / "exported", ROOT / "lite_data" / "val"
+    export(load_trained(args.pretrained or calibrated(folder, args.model)), exported)
+    (folder / "paths").write_text("".join(f"{path}\n" for path in find_pictures([pictures])))
+    (folder / "load.lua").write_text(LOAD.replace("PATHS", str(folder / "paths")))
+
+    def load(port: str, seconds: int) -> float:
+        command = [wrk, "-t1", "-c32", f"-d{seconds}s", "-s", str(folder / "load.lua"), f"http://127.0.0.1:{port}/"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = re.search(r"Requests/sec: +([0-9.]+)", said)
+        if found is None or "Non-2xx" in said or "Socket errors" in said:
+            raise RuntimeError(f"the service did not answer every request:\n{said}")
+        return float(found[1])
+
+    def service(threads: int) -> float:
+        command = [sys.executable, "tools/serve.py", "--model-dir", str(exported), "--port", "0", "--threads", str(threads)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                port = process.stdout.readline().rstrip("/\n").rpartition(":")[2]
+                load(port, 1)
+                return load(port, args.seconds)
+            finally:
+                process.terminate()
+
+    def infer(threads: int, batch: int) -> float:
+        command = [sys.executable, "tools/infer.py", "--model-dir", str(exported), "--img-path", str(pictures), "--benchmark"]
+        command += ["--threads", str(threads), "--batch-size", str(batch), "--warmup", "3", "--repeats", "40"]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        found = re.search(r"pictures/s *: ([0-9.]+)", said)
+        assert found is not None, said
+        return float(found[1])
+
+    cases: dict[str, Callable[[], float]] = {}
+    for threads in sorted({args.threads} if args.threads else {1, len(os.sched_getaffinity(0))}):
+        words = f"{threads} engine thread{'s' * (threads > 1)}"
+        cases[f"service, {words}"] = functools.partial(service, threads)
+        for batch in (1, 8):
+            cases[f"infer.py, batch {batch}, {words}"] = functools.partial(infer, threads, batch)
+    return cases
+
+
 def exported_engines(bundle: Any, pictures: Path, threads: int) -> dict[str, Callable[[Any], Any]]:
     """Every engine that is installed, and the one that ``--engine auto`` chooses by these pictures."""
     from mobilenetv3_paddle.deploy.engines import OF_ENGINE, create_engine
@@ -353,7 +434,7 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     import numpy as np
     import torch
 
-    from mobilenetv3_common.weights import as_torch, write_state
+    from mobilenetv3_common.weights import as_torch
     from mobilenetv3_paddle.deploy.engines import DygraphEngine
     from mobilenetv3_paddle.deploy.export import export
     from mobilenetv3_paddle.deploy.predictor import find_pictures
@@ -361,14 +442,9 @@ def inference_cases(folder: Path, model: str, pretrained: str | None, threads: i
     from mobilenetv3_paddle.deploy.trained import load_trained
     from mobilenetv3_ref.models import MODELS as BUILDERS
 
-    if pretrained is None:
-        from alignment.calibration import calibrated_state
-
-        pretrained = str(folder / "calibrated.safetensors")
-        write_state(pretrained, calibrated_state(_project(), model))
-    trained = load_trained(pretrained)
+    trained = load_trained(pretrained or calibrated(folder, model))
     bundle, _ = export(trained, folder / "exported")
-    lite_data = Path(__file__).resolve().parents[1] / "lite_data"
+    lite_data = ROOT / "lite_data"
     print(quantize(bundle, find_pictures([lite_data])).line(), "\n")
     cases: dict[str, Callable[[Any], Any]] = {"Paddle dygraph": DygraphEngine(trained.layer)}
     cases |= exported_engines(bundle, lite_data / "val", threads)
@@ -479,20 +555,23 @@ def align_cases(model: str) -> dict[str, Callable[[], float]]:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=("inference", "loader", "index", "train", "data", "align"))
+    parser.add_argument("what", choices=("inference", "service", "loader", "index", "train", "data", "align"))
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default: 5)")
+    parser.add_argument("--seconds", type=int, default=8, metavar="N", help="service: of each load (default: 8)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="decoding processes (default: 2)")
     parser.add_argument("--pictures", type=int, default=640, metavar="N", help="loader, index, data: files (default: 640)")
     parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--size", type=int, default=0, metavar="N", help="pixels of a side (default: train 224, data 64)")
     parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture")
-    parser.add_argument("--pretrained", metavar="FILE", help="inference: weights of 1000 classes (default: calibrated ones)")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="inference: of every engine (default: one per core)")
+    parser.add_argument("--pretrained", metavar="FILE", help="inference, service: weights (default: calibrated random ones)")
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="inference, service: of the engines (default: see above)"
+    )
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     args = parser.parse_args(argv)
-    if args.repeats < 1 or args.threads < 0 or args.size < 0:
-        raise UserError("--repeats must be at least 1, --threads and --size 0 or more")
+    if args.repeats < 1 or args.seconds < 1 or args.threads < 0 or args.size < 0:
+        raise UserError("--repeats and --seconds must be at least 1, --threads and --size 0 or more")
     if args.what == "index" and args.pictures < AT_LEAST:
         raise UserError(f"index: --pictures must be at least {AT_LEAST}, found {args.pictures}: a shorter list is not stored")
     if args.plot and args.what != "inference":
@@ -503,6 +582,11 @@ def main(argv: list[str] | None = None) -> int:
             found = inference(Path(folder), args)
         if args.plot:
             draw_inference(args.plot, found, f"{args.model}, {processor_name()}")
+    elif args.what == "service":
+        with tempfile.TemporaryDirectory() as folder:
+            cases = service_cases(Path(folder), args)
+            found = side_by_side(cases, args.repeats)
+        print_table(found, "pictures/s", next(name for name in cases if name.startswith("infer.py")))
     elif args.what == "align":
         found = side_by_side(align_cases(args.model), args.repeats)
         print_table(found, "s", "step 1 forward")
