@@ -58,10 +58,24 @@ def test_factors_of_channels_are_repeated_and_the_product_is_the_same(batch, swa
         (["N", 32, 7, None], ["N", 32, 1, 1]),
         ([None, 32, 7, 7], [None, 32, 1, 1]),
         (["N", 32, 7], ["N", 32, 1]),
+        (["N", 32, 7, 7, 7], ["N", 32, 1, 1, 1]),
+        (["N", 32, 7, 7, 1], ["N", 32, 1, 1]),
     ],
 )
 def test_other_products_stay(shape, factor):
     assert repeat_channel_factors(product(shape, factor)) == 0
+
+
+def test_other_types_and_older_operators_stay():
+    half = product(["N", 32, 7, 7], ["N", 32, 1, 1])
+    for value in half.graph.input:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    assert repeat_channel_factors(half) == 0
+    old = product(["N", 32, 7, 7], ["N", 32, 1, 1])
+    old.opset_import[0].version = 12
+    assert repeat_channel_factors(old) == 0
+    old.opset_import[0].version = 13
+    assert repeat_channel_factors(old) == 1
 
 
 def test_a_constant_and_other_operators_stay():
@@ -76,6 +90,7 @@ def test_what_is_no_model_is_left_to_onnx_runtime(tmp_path):
     for content in (b"", b"no model", bytes(1000)):
         path.write_bytes(content)
         assert for_cpu(path) == str(path)
+    assert for_cpu(tmp_path) == str(tmp_path) and for_cpu(tmp_path / "none") == str(tmp_path / "none")
     onnx.save(product(["N", 32, 28, 28], ["N", 32, 1, 1]), str(path))
     assert for_cpu(path) == str(path)
 

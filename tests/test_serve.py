@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 
 from mobilenetv3_common import __version__
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import PREDICTION
 from mobilenetv3_common.preprocess import eval_transform, normalize_planes
@@ -30,9 +31,11 @@ from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
 from mobilenetv3_paddle.deploy.serving import decoders
+from mobilenetv3_paddle.deploy.serving.app import create_app
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
-from mobilenetv3_paddle.deploy.serving.decoder import NICENESS
+from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, open_shared, shared_pixels
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
+from mobilenetv3_paddle.deploy.serving.gate import Access
 from mobilenetv3_paddle.deploy.serving.server import listening
 from mobilenetv3_paddle.deploy.serving.tensors import Signature
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
@@ -458,6 +461,122 @@ def test_a_picture_that_is_late_before_its_turn_is_not_begun():
 
     left, held, late, shape = with_decoder(work)
     assert left == 0 and isinstance(held, TooLate) and isinstance(late, TooLate) and shape == (3, 224, 224)
+
+
+def test_an_answer_that_comes_as_its_decoder_is_killed_leaves_the_next_picture_alone():
+    """The next picture went to the dying decoder, and was called damaged."""
+
+    async def work(made):
+        (process,) = made._processes
+        first = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        job, later = process.job, asyncio.ensure_future(made(ROCKET, soon()))
+        await asyncio.sleep(0)
+        made._late(job)  # it kills the process
+        made._answered(process, PIXELS, b"")  # which had answered
+        return await asyncio.gather(first, later, return_exceptions=True)
+
+    first, later = with_decoder(work)
+    assert isinstance(first, TooLate) and later.shape == (3, 224, 224)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_decoder_that_ends_as_soon_as_it_is_ready_is_replaced(monkeypatch, large):
+    """It was kept as idle: the next picture waited for it in vain, and if it was a large one so did all later large ones."""
+    monkeypatch.setattr(decoders, "LARGE", 0 if large else decoders.LARGE)
+    begun = []
+
+    async def work(made):
+        (process,) = made._processes
+        begin = made._begun
+
+        async def dying():
+            found = await begin()
+            if not begun:
+                begun.append(found)
+                await found.ready
+                found.kill()
+                await found.ended.wait()
+            return found
+
+        made._begun = dying
+        process.kill()
+        await process.ended.wait()
+        shapes = [(await made(CAT, soon())).shape for _ in range(2)]
+        return shapes, [one.given_up for one in made._idle], made._large
+
+    assert with_decoder(work) == ([(3, 224, 224)] * 2, [False], 0) and begun
+
+
+def test_an_answer_that_cannot_be_read_costs_its_request_alone():
+    async def work(made):
+        (process,) = made._processes
+        first = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        made._answered(process, DAMAGED, b"\xff")  # no UTF-8
+        found = await asyncio.gather(first, return_exceptions=True)
+        return found[0], (await made(ROCKET, soon())).shape
+
+    error, shape = with_decoder(work)
+    assert isinstance(error, UserError) and "cannot be read" in error.line and shape == (3, 224, 224)
+
+
+def test_a_process_that_ends_at_once_counts_as_none(capfd):
+    async def work(made):
+        (process,) = made._processes
+        command, made._command = made._command, ["/bin/false"]
+        process.kill()
+        await process.ended.wait()
+        with pytest.raises(TooLate):
+            await made(CAT, soon(1.5))
+        found = made.alive
+        made._command = command
+        return found, (await made(CAT, soon())).shape, made.alive
+
+    assert with_decoder(work) == (False, (3, 224, 224), True)
+    assert "warning: cannot start a decoder: it ended" in capfd.readouterr().err
+
+
+def test_a_picture_that_comes_too_late_to_be_decoded_costs_no_decoder():
+    async def work(made):
+        with pytest.raises(TooLate):
+            await made(CAT, soon(0.02))
+        return (await made(CAT, soon())).shape
+
+    killed = []
+    assert with_decoder(work, lambda: killed.append(1)) == (3, 224, 224) and not killed
+
+
+def test_shared_pixels_cannot_be_shortened():
+    with open_shared(8) as descriptor:
+        pixels = shared_pixels(descriptor, 8)
+        with pytest.raises(OSError, match="not permitted"):
+            os.ftruncate(descriptor, 0)
+        assert pixels.shape == (3, 8, 8) and not pixels.any()
+
+
+def test_an_exception_is_an_answer_that_is_logged(exported):
+    """It was logged as a client that had broken off."""
+
+    async def run():
+        bundle = read_bundle(exported)
+        predictor = Predictor(create_engine(bundle, threads=1), bundle.preset, bundle.classes)
+        app, _ = create_app(predictor, {"model": "m", "weights_sha256": ""}, access=Access(log=lines.append))
+        app.app.app.service.predictions = None  # calling it raises
+        scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "headers": []}
+        with pytest.raises(TypeError):
+            await app(scope, receive, send)
+
+    async def receive():
+        return {"type": "http.request", "body": CAT}
+
+    async def send(message):
+        sent.append(message)
+
+    lines, sent = [], []
+    asyncio.run(run())
+    assert sent[0]["status"] == 500 and any(name == b"x-request-id" for name, _ in sent[0]["headers"])
+    assert json.loads(lines[0])["status"] == 500
 
 
 def test_decoders_leave_the_cores_to_what_finishes_pictures():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import helper, numpy_helper
 
+LEAST_OPSET = 13  # before it, Resize is another operator
 MOST_PIXELS = 14 * 14  # of a map; on larger ones the repeated factors take as long as they save
 
 
@@ -17,7 +17,7 @@ def for_cpu(path: Path) -> bytes | str:
     try:
         model = onnx.load(str(path))
         return model.SerializeToString() if repeat_channel_factors(model) else str(path)
-    except (DecodeError, onnx.shape_inference.InferenceError, ValueError):  # ONNX Runtime says what is wrong
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, ONNX Runtime says it
         return str(path)
 
 
@@ -30,6 +30,8 @@ def repeat_channel_factors(model: onnx.ModelProto) -> int:
     Returns:
         How many products were changed.
     """
+    if not any(opset.domain == "" and opset.version >= LEAST_OPSET for opset in model.opset_import):
+        return 0
     graph, shapes = model.graph, _shapes(model)
     nodes, changed = [], 0
     for node in graph.node:
@@ -49,7 +51,9 @@ def repeat_channel_factors(model: onnx.ModelProto) -> int:
 
 
 def _pixels(shape: list[int | str]) -> int:
-    """Of a map; 0 where they are not known."""
+    """Of a map, (N, C, H, W); 0 where it is none, or they are not known."""
+    if len(shape) != 4:
+        return 0
     height, width = shape[2:]
     return height * width if isinstance(height, int) and isinstance(width, int) else 0
 
@@ -60,9 +64,10 @@ def _nearest(source: str, scales: str, target: str) -> onnx.NodeProto:
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, list[int | str]]:
-    """Each value's size in each dimension, or its symbol; 0 where neither is known."""
+    """Each float32 value's size in each dimension, or its symbol; 0 where neither is known."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     return {
         value.name: [size.dim_value or size.dim_param or 0 for size in value.type.tensor_type.shape.dim]
         for value in (*graph.input, *graph.value_info, *graph.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     }

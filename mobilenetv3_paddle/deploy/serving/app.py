@@ -14,6 +14,7 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 
 from mobilenetv3_common import __version__
 from mobilenetv3_paddle.deploy.predictor import Predictor
@@ -67,7 +68,7 @@ def create_app(
     _add_pages(app, service, bool(access.token))
     described = app.openapi
     app.openapi = lambda: _with_components(described())  # type: ignore[method-assign]
-    return Gate(Direct(app, service), access, lambda: service.state.stopping), service.state
+    return Gate(ServerErrorMiddleware(Direct(app, service)), access, lambda: service.state.stopping), service.state
 
 
 class Direct:

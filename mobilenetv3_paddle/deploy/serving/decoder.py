@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import mmap
 import os
@@ -68,9 +69,19 @@ def main(settings: str, descriptor: str) -> int:
 @contextlib.contextmanager
 def open_shared(size: int) -> Iterator[int]:
     """A descriptor of new memory for one picture, which lives on where it is mapped when the block ends."""
-    with os.fdopen(os.memfd_create("pixels"), "wb") if hasattr(os, "memfd_create") else tempfile.TemporaryFile() as memory:
+    with _memory() as memory:
         memory.truncate(3 * size * size)
+        with contextlib.suppress(OSError, AttributeError):
+            # A decoder that a picture took over could otherwise shorten it, and whoever reads behind its end is killed.
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         yield memory.fileno()
+
+
+def _memory() -> Any:
+    """A file that lies in memory, or where the system has none a temporary one."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.fdopen(os.memfd_create("pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb")
+    return tempfile.TemporaryFile()
 
 
 def shared_pixels(descriptor: int, size: int) -> np.ndarray:

@@ -40,6 +40,7 @@ from mobilenetv3_paddle.deploy.serving.tensors import Asked, Refused, Signature
 ROOT = Path(__file__).resolve().parents[3]
 LARGE = 13_000_000  # pixels, times a quarter of the scans: only one such picture is decoded at a time, so that others go on
 LARGE_JSON = 2**21  # bytes of JSON, likewise
+LEAST_TIME = 0.05  # seconds before the deadline: less is not enough for a picture, and only costs a process
 START = 60.0  # seconds that a process may take to start
 _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
@@ -83,7 +84,8 @@ class _Process(asyncio.SubprocessProtocol):
     """
 
     transport: asyncio.SubprocessTransport
-    started = False
+    started = False  # it has been ready for work
+    given_up = False  # it is being killed, or has ended
 
     def __init__(
         self, pixels: np.ndarray, on_answer: Callable[[_Process, int, bytes], None], on_end: Callable[[_Process], None]
@@ -108,21 +110,24 @@ class _Process(asyncio.SubprocessProtocol):
         if len(self._received) >= HEAD and len(self._received) == HEAD + int.from_bytes(self._received[1:HEAD], "big"):
             status, content = self._received[0], bytes(self._received[HEAD:])
             self._received.clear()
-            if status == READY:
-                self.ready.set_result(None)
-            else:
+            if status != READY:
                 self._on_answer(self, status, content)
+            elif not self.ready.done():
+                self.ready.set_result(None)
 
     def process_exited(self) -> None:
+        self.given_up = True
         self.ended.set()
         if not self.ready.done():
             self.ready.set_exception(OSError("it ended"))
+            self.ready.exception()  # nobody may be waiting for it
         self._on_end(self)
         self.transport.close()
         del self.pixels  # and with it the memory that was shared
 
     def kill(self) -> None:
         """End it, whatever it does."""
+        self.given_up = True
         with contextlib.suppress(ProcessLookupError):
             self.transport.kill()
 
@@ -156,7 +161,7 @@ class Decoders:
 
     async def start(self) -> None:
         """Start the processes; inside a running event loop."""
-        self._idle = list(await asyncio.gather(*(self._spawn() for _ in range(self.count))))
+        await asyncio.gather(*(self._spawn() for _ in range(self.count)))
 
     async def stop(self) -> None:
         """Kill the processes; what they have in hand is lost."""
@@ -202,9 +207,11 @@ class Decoders:
         return await self._done(JSON, data, len(data) > LARGE_JSON, deadline)
 
     async def _done(self, kind: int, data: bytes, large: bool, deadline: float) -> Any:
+        if deadline - time.monotonic() < LEAST_TIME:
+            raise TooLate()
         loop = asyncio.get_running_loop()
         job = _Job(kind, data, large, loop.create_future())
-        job.timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._late, job)
+        job.timer = loop.call_later(deadline - time.monotonic(), self._late, job)
         self._jobs.append(job)
         self._dispatch()
         try:
@@ -244,13 +251,18 @@ class Decoders:
         job = self._released(process)
         if job is None:  # the process had been given up
             return
-        if status == PIXELS:
-            job.settle(process.pixels.copy())
-        elif status == TENSORS:
-            job.settle(Asked.unpacked(content))
-        else:
-            job.settle(_ERRORS.get(status, UserError)(content.decode()))
-        self._idle.append(process)
+        try:
+            if status == PIXELS:
+                job.settle(process.pixels.copy())
+            elif status == TENSORS:
+                job.settle(Asked.unpacked(content))
+            else:
+                job.settle(_ERRORS.get(status, UserError)(content.decode()))
+        except Exception as error:
+            job.settle(UserError(f"a decoder's answer cannot be read: {type(error).__name__}"))
+            process.kill()
+        if not process.given_up:  # as where its answer came just too late
+            self._idle.append(process)
         self._dispatch()
 
     def _ended(self, process: _Process) -> None:
@@ -264,26 +276,28 @@ class Decoders:
         if self._stopping or not process.started:
             return
         self.on_killed()
-        task = asyncio.get_running_loop().create_task(self._replace())
+        self._dispatch()  # another process may take the large picture that waited for this one
+        task = asyncio.get_running_loop().create_task(self._spawn())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _replace(self) -> None:
-        self._idle.append(await self._spawn())
-        self._dispatch()
-
-    async def _spawn(self) -> _Process:
+    async def _spawn(self) -> None:
+        """Start a process and give it work, however often that fails."""
         while True:
             try:
                 process = await self._begun()
                 try:
                     await asyncio.wait_for(process.ready, START)  # it has imported all it needs
+                    if process.given_up:
+                        raise OSError("it ended")
                     process.started = True
-                    return process
+                    self._idle.append(process)
+                    self._dispatch()
+                    return
                 except BaseException:
                     process.kill()
                     raise
-            except (OSError, TimeoutError, asyncio.TimeoutError) as error:
+            except Exception as error:
                 print(f"warning: cannot start a decoder: {error or type(error).__name__}", file=sys.stderr, flush=True)
                 await asyncio.sleep(1)
 
@@ -295,7 +309,8 @@ class Decoders:
             await asyncio.get_running_loop().subprocess_exec(
                 lambda: process, *command, stderr=None, cwd=ROOT, pass_fds=(descriptor,)
             )
-        self._processes.add(process)
+        if not process.ended.is_set():
+            self._processes.add(process)
         return process
 
 
