@@ -525,6 +525,16 @@ def test_a_process_that_ends_at_once_counts_as_none(capfd):
     async def work(made):
         (process,) = made._processes
         command, made._command = made._command, ["/bin/false"]
+        loop = asyncio.get_running_loop()
+        execute = loop.subprocess_exec
+
+        async def ended(*args, **options):  # the event loop learns of the end first, as it does now and then
+            transport, protocol = await execute(*args, **options)
+            if made._command != command:
+                await protocol.ended.wait()
+            return transport, protocol
+
+        loop.subprocess_exec = ended
         process.kill()
         await process.ended.wait()
         with pytest.raises(TooLate):
