@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from mobilenetv3_paddle.deploy.onnx_graph import for_cpu, repeat_channel_factors
+from mobilenetv3_paddle.deploy.onnx_graph import flatten_maps, for_cpu, repeat_channel_factors
 
 
 def product(shape, factor, swapped=False, constant=False):
@@ -83,6 +83,53 @@ def test_a_constant_and_other_operators_stay():
     added = product(["N", 32, 7, 7], ["N", 32, 1, 1])
     added.graph.node[0].op_type = "Add"
     assert repeat_channel_factors(added) == 0
+
+
+def reshaped(shape, computed=True, declared=None):
+    """A model whose rows are its input's maps; the new shape is computed from the input's, as Paddle2ONNX writes it."""
+    rows = declared or [shape[0], int(np.prod(shape[1:]))]
+    sizes = [size if isinstance(size, int) else 48 for size in rows[1:]]
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    constants = [
+        numpy_helper.from_array(np.array(value, np.int64), name) for name, value in {"0": [0], "1": [1], "-1": [-1]}.items()
+    ]
+    if computed:
+        nodes[:0] = [
+            helper.make_node("Shape", ["x"], ["sizes"]),
+            helper.make_node("Slice", ["sizes", "0", "1"], ["first"]),
+            helper.make_node("Concat", ["first", "-1"], ["shape"], axis=0),
+        ]
+    else:
+        constants.append(numpy_helper.from_array(np.array([-1, *sizes], np.int64), "shape"))
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in (("x", shape), ("y", rows))]
+    graph = helper.make_graph(nodes, "reshaped", made[:1], made[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_maps_become_rows_by_one_operator(computed):
+    before, after = (reshaped(["N", 8, 3, 2], computed) for _ in range(2))
+    assert flatten_maps(after) == 1
+    onnx.checker.check_model(after, full_check=True)
+    assert [node.op_type for node in after.graph.node] == ["Flatten"]
+    for batch in (1, 5):
+        x = np.random.default_rng(0).standard_normal((batch, 8, 3, 2)).astype(np.float32)
+        assert run(before, x=x).shape == (batch, 48) and np.array_equal(run(before, x=x), run(after, x=x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "declared"),
+    [
+        (["N", 8, 3, 2], ["M", 24]),  # more rows than pictures
+        (["N", 8, 3, "W"], ["N", 48]),
+        (["N", 8, 6], ["N", 48]),
+        ([None, 8, 3, 2], [None, 48]),
+        (["N", 8, 3, 2], ["N", 6, 8]),
+    ],
+)
+def test_other_shapes_stay(shape, declared):
+    model = reshaped(shape, computed=False, declared=declared)
+    assert flatten_maps(model) == 0 and [node.op_type for node in model.graph.node] == ["Reshape"]
 
 
 def test_what_is_no_model_is_left_to_onnx_runtime(tmp_path):

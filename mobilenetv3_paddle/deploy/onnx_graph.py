@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ def for_cpu(path: Path) -> bytes | str:
     """The model of a file, changed; or its path, where there is nothing to change, or no model that can be read."""
     try:
         model = onnx.load(str(path))
-        return model.SerializeToString() if repeat_channel_factors(model) else str(path)
+        changed = repeat_channel_factors(model) + flatten_maps(model)
+        return model.SerializeToString() if changed else str(path)
     except Exception:  # noqa: BLE001 - whatever is wrong with it, ONNX Runtime says it
         return str(path)
 
@@ -47,6 +49,31 @@ def repeat_channel_factors(model: onnx.ModelProto) -> int:
         nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
+    return changed
+
+
+def flatten_maps(model: onnx.ModelProto) -> int:
+    """Turn maps into rows by one operator, where a converter computes the new shape in every run.
+
+    Returns:
+        How many operators were replaced.
+    """
+    graph, shapes, changed = model.graph, _shapes(model), 0
+    if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+        return 0  # a graph within the graph may use what seems unused
+    for node in graph.node:
+        before, after = (shapes.get(name, []) for name in (node.input[0] if node.input else "", node.output[0]))
+        sizes = [size for size in before[1:] if isinstance(size, int) and size]
+        if node.op_type == "Reshape" and len(sizes) == 3 and before[0] and after == [before[0], math.prod(sizes)]:
+            node.CopyFrom(helper.make_node("Flatten", [node.input[0]], list(node.output), node.name, axis=1))
+            changed += 1
+    while changed:  # nobody asks for the computed shape any more
+        used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+        idle = [node for node in graph.node if not used & set(node.output)]
+        for node in idle:
+            graph.node.remove(node)
+        if not idle:
+            break
     return changed
 
 
