@@ -37,6 +37,7 @@ from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS,
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
 from mobilenetv3_paddle.deploy.serving.gate import Access
 from mobilenetv3_paddle.deploy.serving.server import listening
+from mobilenetv3_paddle.deploy.serving.service import Limits, Service
 from mobilenetv3_paddle.deploy.serving.tensors import Signature
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
@@ -432,6 +433,25 @@ def test_pixels_stay_what_they_are_while_the_next_picture_is_decoded():
         expected = eval_transform(decode_bytes(data, "the picture", "pil", PREDICTION), preset)
         assert np.array_equal(normalize_planes(planes[None], preset)[0], expected)
     assert np.array_equal(normalize_planes(np.stack([first, second]), preset)[1], expected)
+
+
+def test_pictures_and_tensors_in_one_run_keep_their_places(exported):
+    bundle = read_bundle(exported)
+    predictor = Predictor(create_engine(bundle, threads=1), bundle.preset, bundle.classes)
+    service = Service(predictor, {"model": "m"}, Limits(), 1)
+    generator = np.random.default_rng(0)
+    planes = [generator.integers(0, 256, (3, 224, 224), dtype=np.uint8) for _ in range(3)]
+    tensors = [generator.standard_normal((3, 224, 224)).astype(np.float32) for _ in range(2)]
+    mixed = [tensors[0], planes[0], planes[1], tensors[1], planes[2]]
+    for together in (mixed, planes, tensors, mixed[::-1]):
+        alone = np.concatenate([service.run([one]) for one in together])
+        assert np.abs(service.run(together) - alone).max() < 1e-4 * np.abs(alone).max()
+
+
+def test_a_benchmark_of_the_service_without_wrk_is_a_line():
+    command = [sys.executable, "tools/benchmark.py", "service"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, env={"PATH": ""})
+    assert run.returncode == 2 and run.stderr == "error: service: needs wrk, which sends the requests: apt install wrk\n"
 
 
 def test_a_decoder_that_dies_while_it_is_idle_costs_no_picture():

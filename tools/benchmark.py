@@ -45,7 +45,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where a file is called as the doctor's package is
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # not tools/, where a file is called as the doctor's package is
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
 from mobilenetv3_common.config_file import Parser  # noqa: E402
@@ -139,8 +140,7 @@ def write_jpegs(folder: Path, pictures: int) -> None:
     """ImageNet-sized JPEGs (500 x 375) cut from lite_data's photographs, one class."""
     from PIL import Image
 
-    root = Path(__file__).resolve().parents[1] / "lite_data"
-    sources = sorted(root.glob("*/*/*.JPEG"))
+    sources = sorted((ROOT / "lite_data").glob("*/*/*.JPEG"))
     (folder / "train" / "all").mkdir(parents=True)
     for number in range(pictures):
         image = Image.open(sources[number % len(sources)]).convert("RGB").resize((500, 375), Image.Resampling.BICUBIC)
@@ -152,7 +152,7 @@ def write_small(folder: Path, pictures: int, size: int) -> None:
     import numpy as np
     from PIL import Image
 
-    root = Path(__file__).resolve().parents[1] / "lite_data"
+    root = ROOT / "lite_data"
     sources = [Image.open(path).convert("RGB") for path in sorted(root.glob("*/*/*.JPEG"))]
     rng = np.random.default_rng(0)
     for number in range(pictures):
@@ -244,7 +244,7 @@ def train(framework: str, model: str, batch_size: int, size: int, repeats: int) 
     from mobilenetv3_common.train_log import TrainLog
 
     package = importlib.import_module(f"mobilenetv3_{framework}.train")
-    root = str(Path(__file__).resolve().parents[1] / "lite_data")
+    root = str(ROOT / "lite_data")
     config = TrainConfig(
         framework=framework, model=model, data_path=root, batch_size=min(batch_size, 16), crop_size=size, workers=0
     )
@@ -337,7 +337,6 @@ def calibrated(folder: Path, model: str) -> str:
     return path
 
 
-ROOT = Path(__file__).resolve().parents[1]
 LOAD = """
 local bodies, sent = {}, 0
 for path in io.lines("PATHS") do
@@ -354,13 +353,13 @@ end
 
 def service_cases(folder: Path, args: Any) -> dict[str, Callable[[], float]]:
     """Pictures a second of the service and of tools/infer.py, by their commands."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise UserError("service: needs wrk, which sends the requests: apt install wrk")
     from mobilenetv3_paddle.deploy.export import export
     from mobilenetv3_paddle.deploy.predictor import find_pictures
     from mobilenetv3_paddle.deploy.trained import load_trained
 
-    wrk = shutil.which("wrk")
-    if wrk is None:
-        raise UserError("service: needs wrk, which sends the requests: apt install wrk")
     exported, pictures = folder / "exported", ROOT / "lite_data" / "val"
     export(load_trained(args.pretrained or calibrated(folder, args.model)), exported)
     (folder / "paths").write_text("".join(f"{path}\n" for path in find_pictures([pictures])))
@@ -536,7 +535,7 @@ def _project() -> Any:
     """MobileNetV3's alignment project."""
     from alignment.project import load_project
 
-    return load_project(Path(__file__).resolve().parents[1] / "projects" / "mobilenetv3" / "project.py")
+    return load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
 
 
 def align_cases(model: str) -> dict[str, Callable[[], float]]:
