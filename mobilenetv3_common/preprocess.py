@@ -109,9 +109,13 @@ def normalize_batch(pictures: np.ndarray, preset: EvalPreset | TrainPreset) -> n
     return output
 
 
-def in_planes(picture: Image.Image | np.ndarray) -> np.ndarray:
-    """The pixels of an RGB picture, (H, W, 3), channel by channel: uint8 (3, H, W)."""
-    return np.stack(cv2.split(np.asarray(picture)))
+def in_planes(picture: Image.Image | np.ndarray, planes: np.ndarray | None = None) -> np.ndarray:
+    """The pixels of an RGB picture, (H, W, 3), channel by channel: uint8 (3, H, W), into ``planes`` where they are given."""
+    pixels = np.asarray(picture)
+    if planes is None:
+        planes = np.empty((3, *pixels.shape[:2]), np.uint8)
+    cv2.split(pixels, list(planes))
+    return planes
 
 
 def normalize_planes(planes: np.ndarray, preset: EvalPreset | TrainPreset) -> np.ndarray:

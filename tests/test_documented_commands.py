@@ -352,6 +352,11 @@ EXPECTED: dict[str, Run] = {
         instead=(ONCE,),
         weekly="a measurement of three minutes; tests/test_export_infer.py runs every engine",
     ),
+    r"python tools/benchmark\.py service --repeats 3": (
+        Run((r"^service, 1 engine thread .* x infer\.py, batch 1, ",), instead=((r"3$", "1 --seconds 2"),))
+        if shutil.which("wrk")
+        else Run((r"^error: service: needs wrk",), status=2)
+    ),
     r"bash test_tipc/(prepare|test_\w+)\.sh .* lite_train_lite_infer": Run(
         (r"ready: mobilenet_v3_small lite_train_lite_infer|(\d+) of \1 steps successful",), weekly="make tipc runs the same"
     ),

@@ -345,9 +345,9 @@ def test_too_few_descriptors_are_a_line(exported, tmp_path):
 def test_clients_that_break_off_are_no_failures_and_are_not_computed(service):
     running = service("--timeout", "5")
     running.mood.write_text("slow")
+    count = len(running.runs()) + 1  # beside those that warm up
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(running.predict)  # the engine is busy for 0.7 s
-        count = 3  # two to warm up
         while len(running.runs()) < count:
             time.sleep(0.02)
         for _ in range(8):

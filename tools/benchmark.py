@@ -338,15 +338,17 @@ def calibrated(folder: Path, model: str) -> str:
 
 
 LOAD = """
-local bodies, sent = {}, 0
-for path in io.lines("PATHS") do
-  local file = io.open(path, "rb")
-  bodies[#bodies + 1] = file:read("*a")
-  file:close()
+local requests, sent = {}, 0
+function init()
+  for path in io.lines("PATHS") do
+    local file = io.open(path, "rb")
+    requests[#requests + 1] = wrk.format("POST", "/predict", nil, file:read("*a"))
+    file:close()
+  end
 end
 function request()
-  sent = sent % #bodies + 1
-  return wrk.format("POST", "/predict", nil, bodies[sent])
+  sent = sent % #requests + 1
+  return requests[sent]
 end
 """
 

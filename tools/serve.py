@@ -25,7 +25,7 @@ Count = positive(int)
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
-    add_engine_flags(p, "half as many as cores, since decoding takes the others")
+    add_engine_flags(p, "; while pictures are decoded at most half of the cores")
     add_picture_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="decoding processes (default: one per core, at least 2)")
     p.add_argument(
@@ -81,7 +81,11 @@ def main(argv: list[str] | None = None) -> int:
     hosts = tuple(name.lower() for name in args.allowed_hosts)
     access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
     bundle = read_bundle(args.model_dir)
-    engine = create_engine(bundle, args.engine, args.precision, args.threads or max(1, cores // 2), args.device)
+    threads, beside_decoders = args.threads or cores, max(1, cores // 2)
+    engine = create_engine(bundle, args.engine, args.precision, threads, args.device)
+    sparing = None
+    if threads > beside_decoders and args.device == "cpu":
+        sparing = create_engine(bundle, args.engine, args.precision, beside_decoders)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
@@ -95,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.workers > 1 and place is None:
         line = f"{where} with {args.workers} workers"
         return supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: print(line, flush=True))
-    app, state = create_app(predictor, identity, limits, decoders, access, place)
+    app, state = create_app(predictor, identity, limits, decoders, access, place, sparing)
     connections = connection_limit(args.max_connections, decoders)
 
     def started() -> None:

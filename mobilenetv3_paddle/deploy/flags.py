@@ -72,8 +72,8 @@ def load_weights(args: argparse.Namespace) -> Any:
     return trained
 
 
-def add_engine_flags(p: argparse.ArgumentParser, threads: str = "one a core") -> None:
-    """Which exported model, and what runs it; ``threads`` says what 0 threads mean."""
+def add_engine_flags(p: argparse.ArgumentParser, threads: str = "") -> None:
+    """Which exported model, and what runs it; ``threads`` says what else there is to know about their number."""
     p.add_argument("--model-dir", required=True, metavar="DIR", help="folder that tools/export_model.py made")
     p.add_argument(
         "--engine", choices=(*ENGINES, AUTO), default=DEFAULT_ENGINE,
@@ -81,4 +81,4 @@ def add_engine_flags(p: argparse.ArgumentParser, threads: str = "one a core") ->
     )  # fmt: skip
     p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="bf16 of openvino, int8 of onnxruntime (default: fp32)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
-    p.add_argument("--threads", type=int, default=0, metavar="N", help=f"of the engine (default: {threads})")
+    p.add_argument("--threads", type=int, default=0, metavar="N", help=f"of the engine (default: one a core){threads}")

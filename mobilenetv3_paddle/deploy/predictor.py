@@ -125,11 +125,21 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def top_k(probabilities: np.ndarray, classes: Sequence[str], k: int) -> list[list[Prediction]]:
-    """The ``k`` likeliest classes of each row, likeliest first; of equals the one with the smaller number."""
-    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
-    return [
-        [Prediction(int(i), classes[i], float(row[i])) for i in indices] for row, indices in zip(probabilities, order, strict=True)
-    ]
+    """The ``k`` likeliest classes of each row, likeliest first; of equals the one with the smaller number.
+
+    The rows are sorted together: the service calls this beside its event loop, and numpy waits for Python's lock again after
+    each operation.
+    """
+    count = probabilities.shape[1]
+    least = np.partition(probabilities, count - k, axis=1)[:, count - k, None] if k < count else -np.inf
+    rows, columns = np.nonzero(probabilities >= least)  # the others need not be sorted
+    values = probabilities[rows, columns]
+    order = np.lexsort((columns, -values, rows))
+    found: list[list[Prediction]] = [[] for _ in probabilities]
+    for row, column, value in zip(rows[order].tolist(), columns[order].tolist(), values[order].tolist(), strict=True):
+        if len(found[row]) < k:
+            found[row].append(Prediction(column, classes[column], value))
+    return found
 
 
 def find_pictures(paths: Iterable[str | Path]) -> list[Path]:

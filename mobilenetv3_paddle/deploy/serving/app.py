@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 
 from mobilenetv3_common import __version__
+from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
 from mobilenetv3_paddle.deploy.serving import schemas
 from mobilenetv3_paddle.deploy.serving.gate import Access, Gate, problem
@@ -35,7 +36,7 @@ DOWN: dict[int | str, dict[str, Any]] = {503: {"description": "not now"}}
 
 def create_app(
     predictor: Predictor, identity: dict[str, str], limits: Limits | None = None, decoders: int = 2, access: Access | None = None,
-    place: Place | None = None,
+    place: Place | None = None, engine_beside_decoders: Engine | None = None,
 ) -> tuple[Gate, State]:  # fmt: skip
     """Build the application; the arguments are those of ``Service``, who may ask, and the place of a worker among others.
 
@@ -43,7 +44,7 @@ def create_app(
         The ASGI application, and the state by which it is told that the service is ending.
     """
     limits = limits or Limits()
-    service = Service(predictor, identity, limits, decoders)
+    service = Service(predictor, identity, limits, decoders, engine_beside_decoders)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:

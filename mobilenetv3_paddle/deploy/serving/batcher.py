@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import Any
 
 MOST_FAILURES = 3  # runs of the engine that fail one after the other before the service calls itself unready
 
@@ -24,7 +23,7 @@ class EngineDown(RuntimeError):
 
 @dataclass(eq=False)
 class _Waiting:
-    image: np.ndarray
+    picture: Any
     deadline: float
     result: asyncio.Future = field(repr=False)
 
@@ -35,7 +34,7 @@ class Batcher:
     While a batch runs, pictures gather; so batches grow with the load by themselves, and a lone picture waits for nobody.
 
     Args:
-        engine: a list of pictures to logits (N, classes).
+        engine: a list of pictures to as many answers; an answer that is an exception is raised for its picture alone.
         max_batch: most pictures in a batch.
         timeout: seconds that a picture may wait for its turn and its run, where no deadline is given.
         on_batch: told the size of each batch and the seconds it took.
@@ -43,7 +42,7 @@ class Batcher:
 
     def __init__(
         self,
-        engine: Callable[[list[np.ndarray]], np.ndarray],
+        engine: Callable[[list[Any]], Sequence[Any]],
         max_batch: int,
         timeout: float,
         on_batch: Callable[[int, float], None] = lambda size, seconds: None,
@@ -89,11 +88,11 @@ class Batcher:
         """Pictures that wait."""
         return len(self._waiting)
 
-    async def __call__(self, image: np.ndarray, deadline: float = math.inf) -> np.ndarray:
-        """The logits of one picture.
+    async def __call__(self, picture: Any, deadline: float = math.inf) -> Any:
+        """The engine's answer to one picture.
 
         Args:
-            image: as the engine takes it, without the batch's axis.
+            picture: as the engine takes it.
             deadline: in ``time.monotonic``'s seconds.
 
         Raises:
@@ -103,7 +102,7 @@ class Batcher:
         if self.hung:
             raise EngineDown("the engine does not come back from a run")
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        waiting = _Waiting(image, min(deadline, now + self.timeout), loop.create_future())
+        waiting = _Waiting(picture, min(deadline, now + self.timeout), loop.create_future())
         timer = loop.call_later(max(0.0, waiting.deadline - now), _late, waiting.result)
         self._waiting.append(waiting)
         self._arrived.set()
@@ -129,9 +128,9 @@ class Batcher:
     async def _answer(self, loop: asyncio.AbstractEventLoop, batch: list[_Waiting]) -> None:
         start = time.perf_counter()
         try:
-            logits = await loop.run_in_executor(self._thread, self.engine, [w.image for w in batch])
-            if len(logits) != len(batch):
-                raise ValueError(f"{len(logits)} answers to {len(batch)} pictures")
+            answers = await loop.run_in_executor(self._thread, self.engine, [w.picture for w in batch])
+            if len(answers) != len(batch):
+                raise ValueError(f"{len(answers)} answers to {len(batch)} pictures")
         except Exception as error:  # the requests of this batch fail; the service goes on
             self._failures += 1
             for w in batch:
@@ -140,9 +139,13 @@ class Batcher:
             return
         self._failures = 0
         self.on_batch(len(batch), time.perf_counter() - start)
-        for w, row in zip(batch, logits, strict=True):
-            if not w.result.done():
-                w.result.set_result(row)
+        for w, answer in zip(batch, answers, strict=True):
+            if w.result.done():
+                continue
+            if isinstance(answer, Exception):
+                w.result.set_exception(answer)
+            else:
+                w.result.set_result(answer)
 
 
 def _late(result: asyncio.Future) -> None:

@@ -93,7 +93,7 @@ def prepared(data: bytes, made: dict[str, Any], rules: Rules, pixels: np.ndarray
     """What a picture's bytes become: ``PIXELS``, and ``pixels`` holds them, or another status and a line that says why."""
     try:
         image = decode_bytes(data, "the picture", made["backend"], rules)
-        pixels[:] = in_planes(center_crop(resize(image, made["resize"]), made["crop"]))
+        in_planes(center_crop(resize(image, made["resize"]), made["crop"]), pixels)
         return PIXELS, b""
     except NotAPicture as error:
         return NOT_A_PICTURE, error.line.encode()

@@ -142,6 +142,9 @@ class Decoders:
         rules: what is decoded.
         signature: of the model.
         on_killed: told of each process that was killed or died.
+
+    Attributes:
+        at_work: how many processes have something in hand.
     """
 
     def __init__(
@@ -154,7 +157,7 @@ class Decoders:
         self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", json.dumps(made)]
         self._idle: list[_Process] = []
         self._jobs: deque[_Job] = deque()
-        self._large = 0
+        self._large = self.at_work = 0
         self._tasks: set[asyncio.Task] = set()
         self._processes: set[_Process] = set()
         self._stopping = False
@@ -236,6 +239,7 @@ class Decoders:
                 return
             self._jobs.remove(job)
             self._large += job.large
+            self.at_work += 1
             self._idle.pop().begin(job)
 
     def _released(self, process: _Process) -> _Job | None:
@@ -243,6 +247,7 @@ class Decoders:
         job, process.job = process.job, None
         if job is not None:
             self._large -= job.large
+            self.at_work -= 1
             if job.timer is not None:
                 job.timer.cancel()
         return job

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import random
 import re
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Gate:
             return
         start, seen = time.perf_counter(), {"status": 0, "bytes": 0}
         given = _header(scope, b"x-request-id")
-        number = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        number = given if _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -19,7 +19,8 @@ from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_common.preprocess import normalize_planes
-from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
+from mobilenetv3_paddle.deploy.engines import Engine
+from mobilenetv3_paddle.deploy.predictor import Prediction, Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
@@ -51,6 +52,19 @@ class Limits:
     batch: int = 32
 
 
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What the engine is to answer.
+
+    Attributes:
+        picture: uint8 (3, crop, crop), or ready for the network.
+        topk: how many of its likeliest classes; 0 for its logits.
+    """
+
+    picture: np.ndarray
+    topk: int = 0
+
+
 @dataclass
 class State:
     """Whether the service is ending: then it is unready, and connections are closed after their answer."""
@@ -66,9 +80,15 @@ class Service:
         identity: what every answer says of the model: ``model`` and ``weights_sha256``.
         limits: see ``Limits``.
         decoders: processes that decode pictures.
+        engine_beside_decoders: the engine that runs while pictures are being decoded, with fewer threads; by default the
+            predictor's.
     """
 
-    def __init__(self, predictor: Predictor, identity: dict[str, str], limits: Limits, decoders: int) -> None:
+    def __init__(
+        self, predictor: Predictor, identity: dict[str, str], limits: Limits, decoders: int,
+        engine_beside_decoders: Engine | None = None,
+    ) -> None:  # fmt: skip
+        self.engine_beside_decoders = engine_beside_decoders or predictor.engine
         self.predictor, self.limits, self.state = predictor, limits, State()
         self.identity = {**identity, "version": __version__}
         self.signature = tensors.Signature(predictor.preset.crop_size, limits.batch, len(predictor.classes))
@@ -76,7 +96,7 @@ class Service:
         rules = replace(predictor.rules, pixels=limits.pixels)
         made = predictor.preset, predictor.image_backend, rules, self.signature
         self.decoders = Decoders(decoders, *made, metrics.killed.inc)
-        self.batcher = Batcher(self.run, limits.batch, limits.timeout, metrics.on_batch)
+        self.batcher = Batcher(self.answers, limits.batch, limits.timeout, metrics.on_batch)
         self.uploads = Uploads(max(limits.upload, limits.uploads, self.signature.most_bytes))
         self.under_way = 0
         metrics.waiting.set_function(lambda: len(self.batcher))
@@ -87,9 +107,31 @@ class Service:
         """Pictures, each uint8 (3, crop, crop) or ready for the network, to logits (N, classes); in the engine's thread."""
         raw = [picture for picture in pictures if picture.dtype == np.uint8]
         if len(raw) == len(pictures):
-            return self.predictor.engine(normalize_planes(np.stack(raw), self.predictor.preset))
+            return self._engine(normalize_planes(np.stack(raw), self.predictor.preset))
         ready = iter(normalize_planes(np.stack(raw), self.predictor.preset) if raw else ())
-        return self.predictor.engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
+        return self._engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
+
+    def _engine(self, images: np.ndarray) -> np.ndarray:
+        """Engine threads that wait for a core which a decoder has only waste the others."""
+        return (self.engine_beside_decoders if self.decoders.at_work else self.predictor.engine)(images)
+
+    def answers(self, batch: list[Wanted]) -> list[np.ndarray | list[Prediction] | UserError]:
+        """What is wanted of each picture, or why it cannot be told; in the engine's thread."""
+        logits = self.run([wanted.picture for wanted in batch])
+        answers: list[Any] = list(logits)
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for place, (wanted, finite) in enumerate(zip(batch, np.isfinite(logits).all(axis=1), strict=True)):
+            if wanted.topk:
+                groups.setdefault((wanted.topk, bool(finite)), []).append(place)
+        for (topk, _), places in groups.items():
+            found: list[Any]
+            try:
+                found = top_k(softmax(logits[places]), self.predictor.classes, topk)
+            except UserError as error:
+                found = [UserError(error.line) for _ in places]
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        return answers
 
     @property
     def ready(self) -> bool:
@@ -100,8 +142,9 @@ class Service:
         """Start the decoders, and run the engine for the first time, which is slow."""
         await self.decoders.start()
         size = self.predictor.preset.crop_size
-        for count in (1, self.limits.batch):
-            self.run([np.zeros((3, size, size), np.uint8)] * count)
+        for engine in {self.predictor.engine, self.engine_beside_decoders}:
+            for count in (1, self.limits.batch):
+                engine(np.zeros((count, 3, size, size), np.float32))
         gc.collect()
         gc.freeze()  # what there is now stays until the end: the garbage collector need not look through it again
         self.batcher.start()
@@ -149,8 +192,7 @@ class Service:
         """
 
         async def classes(data: bytes, deadline: float) -> list[dict[str, Any]]:
-            logits = await self.batcher(await self.decoders(data, deadline), deadline)
-            return [vars(p) for p in top_k(softmax(logits[None]), self.predictor.classes, topk)[0]]
+            return [vars(p) for p in await self.batcher(Wanted(await self.decoders(data, deadline), topk), deadline)]
 
         return {**self.identity, "predictions": await self.received(request, self.limits.upload, "picture", classes)}
 
@@ -191,7 +233,7 @@ class Service:
         Raises:
             TooLate, EngineDown: see ``Batcher``.
         """
-        waiting = [asyncio.ensure_future(self.batcher(image, deadline)) for image in images]
+        waiting = [asyncio.ensure_future(self.batcher(Wanted(image), deadline)) for image in images]
         try:
             return np.stack(await asyncio.gather(*waiting))
         finally:
