@@ -138,9 +138,10 @@ def test_the_engine_leaves_cores_to_decoders_while_they_decode(exported):
     used = []
     service = service_of(exported)
     service.predictor.engine, service.engine_beside_decoders = engine("all cores"), engine("fewer")
-    for service.decoders.at_work in (0, 1, 2, 0):
-        service.run([np.zeros((3, 224, 224), np.uint8)])
-    assert used == ["all cores", "fewer", "fewer", "all cores"]
+    picture, tensor = np.zeros((3, 224, 224), np.uint8), np.zeros((3, 224, 224), np.float32)
+    for service.decoders.at_work, batch in ((0, [picture]), (1, [picture]), (0, [tensor, tensor]), (0, [picture, picture])):
+        service.run(batch)
+    assert used == ["all cores", "fewer", "all cores", "fewer"]
 
 
 def test_what_decoders_have_in_hand_is_counted():

@@ -106,14 +106,14 @@ class Service:
     def run(self, pictures: list[np.ndarray]) -> np.ndarray:
         """Pictures, each uint8 (3, crop, crop) or ready for the network, to logits (N, classes); in the engine's thread."""
         raw = [picture for picture in pictures if picture.dtype == np.uint8]
+        # Engine threads that wait for a core which a decoder has only waste the others. Where several pictures come from
+        # decoders at a time, there is more to decode, though for a moment they may have nothing in hand.
+        decoding = self.decoders.at_work or len(raw) > 1
+        engine = self.engine_beside_decoders if decoding else self.predictor.engine
         if len(raw) == len(pictures):
-            return self._engine(normalize_planes(np.stack(raw), self.predictor.preset))
+            return engine(normalize_planes(np.stack(raw), self.predictor.preset))
         ready = iter(normalize_planes(np.stack(raw), self.predictor.preset) if raw else ())
-        return self._engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
-
-    def _engine(self, images: np.ndarray) -> np.ndarray:
-        """Engine threads that wait for a core which a decoder has only waste the others."""
-        return (self.engine_beside_decoders if self.decoders.at_work else self.predictor.engine)(images)
+        return engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
 
     def answers(self, batch: list[Wanted]) -> list[np.ndarray | list[Prediction] | UserError]:
         """What is wanted of each picture, or why it cannot be told; in the engine's thread."""
