@@ -132,6 +132,27 @@ def test_other_shapes_stay(shape, declared):
     assert flatten_maps(model) == 0 and [node.op_type for node in model.graph.node] == ["Reshape"]
 
 
+def test_a_graph_within_the_graph_may_use_the_computed_shape():
+    """The operators that compute it are removed where nobody uses them, and names inside another graph are not looked at."""
+    model = reshaped(["N", 8, 3, 2], True)
+    computed = model.graph.node[-1].input[1]
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Cast", [computed], [name], to=TensorProto.FLOAT)], name, [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])],
+        )
+        for name in ("then_branch", "else_branch")
+    }  # fmt: skip
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "always"))
+    model.graph.node.append(helper.make_node("If", ["always"], ["told"], **branches))
+    model.graph.output.append(helper.make_tensor_value_info("told", TensorProto.FLOAT, [2]))
+    assert flatten_maps(model) == 0
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rows, told = session.run(None, {"x": np.zeros((5, 8, 3, 2), np.float32)})
+    assert rows.shape == (5, 48) and told[0] == 5
+
+
 def test_what_is_no_model_is_left_to_onnx_runtime(tmp_path):
     path = tmp_path / "model.onnx"
     for content in (b"", b"no model", bytes(1000)):

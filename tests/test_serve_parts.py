@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -100,6 +101,21 @@ def test_pictures_and_tensors_in_one_run_keep_their_places(exported):
     for together in (mixed, planes, tensors, mixed[::-1]):
         alone = np.concatenate([service.run([one]) for one in together])
         assert np.abs(service.run(together) - alone).max() < 1e-4 * np.abs(alone).max()
+
+
+def test_the_garbage_collector_does_not_look_through_what_stays(exported):
+    async def run():
+        service = service_of(exported)
+        await service.start()
+        try:
+            return gc.get_freeze_count()
+        finally:
+            await service.stop()
+
+    try:
+        assert asyncio.run(run()) > 10_000
+    finally:
+        gc.unfreeze()
 
 
 def test_each_picture_of_a_run_gets_what_it_wants(exported):
