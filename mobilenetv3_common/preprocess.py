@@ -114,6 +114,8 @@ def in_planes(picture: Image.Image | np.ndarray, planes: np.ndarray | None = Non
     pixels = np.asarray(picture)
     if planes is None:
         planes = np.empty((3, *pixels.shape[:2]), np.uint8)
+    if planes.shape != (3, *pixels.shape[:2]):  # OpenCV would leave them as they are
+        raise ValueError(f"planes of shape {planes.shape} do not hold {pixels.shape[0]} x {pixels.shape[1]} pixels")
     cv2.split(pixels, list(planes))
     return planes
 

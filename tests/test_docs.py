@@ -43,6 +43,13 @@ def test_every_link_and_picture_exists(document):
         assert target.startswith("#") or (document.parent / target.split("#")[0]).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_no_page_has_a_heading_twice(page):
+    """As where a replacement repeated half of the page."""
+    headings = Counter(re.findall(r"^#{1,6} .*$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M))
+    assert headings and [heading for heading, count in headings.items() if count > 1] == []
+
+
 @pytest.mark.parametrize("command", every_command())
 def test_every_commands_flags_exist(command):
     """Each tool's own parser takes the flags; each file that a command names as its program is there."""

@@ -161,7 +161,7 @@ def test_top_k_and_softmax():
     assert np.allclose(probabilities.sum(1), 1) and probabilities[1, 0] == 1
     assert [p.index for p in top_k(probabilities, "abc", 2)[0]] == [1, 2], "of equals the smaller number"
     draw = np.random.default_rng(0)
-    for k in (1, 2, 5, 6, 9):
+    for k in (0, 1, 2, 5, 6, 9):
         for rows in (draw.random((4, 6)), draw.integers(0, 3, (4, 6)) / 2, np.zeros((0, 6))):
             order = np.argsort(-rows, axis=1, kind="stable")[:, :k]
             expected = [[(i, "abcdef"[i], row[i]) for i in best] for row, best in zip(rows, order, strict=True)]

@@ -177,6 +177,17 @@ def test_other_requests_are_refused(server):
     assert ask(server, "POST", "/predict", b"--x--", form)[0] == 400
 
 
+@pytest.mark.parametrize("asked", ["GET /health", "GET /metrics", "GET /nothing", "POST /predict"])
+def test_a_client_that_sends_nothing_more_gets_its_answer(server, asked):
+    """As ``nc -N`` does: it closes its half of the connection behind its request."""
+    with socket.create_connection(("127.0.0.1", server), 10) as connection:
+        connection.sendall(f"{asked} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode())
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    status, expected = answer.split(b" ")[1], {"GET /nothing": b"404", "POST /predict": b"400"}.get(asked, b"200")
+    assert status == expected and answer.partition(b"\r\n\r\n")[2], answer
+
+
 def test_concurrent_requests_keep_their_answers(server, exported):
     pictures = [p.read_bytes() for p in sorted((ROOT / "lite_data").glob("*/*/*.JPEG"))]
     alone = [json.loads(ask(server, "POST", "/predict", picture)[2])["predictions"] for picture in pictures]

@@ -20,12 +20,12 @@ from uvicorn.server import ServerState
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import PREDICTION
-from mobilenetv3_common.preprocess import eval_transform, normalize_planes
+from mobilenetv3_common.preprocess import eval_transform, in_planes, normalize_planes
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
-from mobilenetv3_paddle.deploy.serving import decoders, server
+from mobilenetv3_paddle.deploy.serving import app, decoders
 from mobilenetv3_paddle.deploy.serving.app import create_app
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
 from mobilenetv3_paddle.deploy.serving.connections import Together, guarded
@@ -186,14 +186,14 @@ def test_threads_of_the_engine_beside_decoders(exported, monkeypatch, flags, thr
         made.append(threads)
         return create_engine(bundle, engine, precision, threads, device)
 
-    def taken(host, port):
+    def enough(*args):
         raise UserError("enough")
 
     made = []
     monkeypatch.setattr(serve, "cpu_threads", lambda: 2)
     monkeypatch.setattr(serve, "create_engine", recorded)
-    monkeypatch.setattr(server, "listening", taken)
-    assert serve.main(["--model-dir", str(exported), *flags]) == 2 and made == threads
+    monkeypatch.setattr(app, "create_app", enough)
+    assert serve.main(["--model-dir", str(exported), "--port", "0", *flags]) == 2 and made == threads
 
 
 class Recorded:
@@ -230,33 +230,44 @@ def test_what_is_written_in_one_step_is_sent_as_one_piece():
         transport.write(b"next")
         transport.write(b"")
         transport.close()
+        transport.write(b"too late")
         await asyncio.sleep(0)
-        aborted = Recorded()
-        transport = Together(aborted, asyncio.get_running_loop())
-        transport.write(b"lost")
-        transport.abort()
+        much = Recorded()
+        transport = Together(much, asyncio.get_running_loop())
+        for _ in range(5):
+            transport.write(bytes(2**14))
+        at_once = [len(piece) for piece in much.told]
+        transport.write(b"rest")
         await asyncio.sleep(0)
-        return before, plain.told, aborted.told, transport.is_closing()
+        return before, plain.told, at_once, much.told[1:]
 
-    assert asyncio.run(run()) == ([], [b"headbody", b"next", "close"], [], True)
+    assert asyncio.run(run()) == ([], [b"headbody", b"next", "close"], [5 * 2**14], [b"rest"])
 
 
-def test_head_and_body_of_an_answer_are_one_piece():
-    async def app(scope, receive, send):
+@pytest.mark.parametrize("ends", ["in the same step", "later"])
+def test_an_answer_is_one_piece_and_sent_before_its_connection_counts_as_idle(ends):
+    """An idle connection may be closed in the same step of the event loop, to make room for another."""
+
+    async def well(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        if ends == "later":
+            await asyncio.sleep(0.02)
         await send({"type": "http.response.body", "body": b"well"})
+        sent.append((protocol.idle, list(transport.told)))
 
     async def run():
-        protocol = guarded(10, 5.0, 15.0)(uvicorn.Config(app), ServerState(), {})
-        transport = Recorded()
+        nonlocal protocol
+        protocol = guarded(10, 5.0, 15.0)(uvicorn.Config(well), ServerState(), {})
         protocol.connection_made(transport)
         protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         await asyncio.sleep(0.1)
         protocol.connection_lost(None)
-        return transport.told
 
-    piece, closed = asyncio.run(run())
-    assert piece.startswith(b"HTTP/1.1 200") and piece.endswith(b"\r\n\r\nwell") and closed == "close"
+    sent, transport, protocol = [], Recorded(), None
+    asyncio.run(run())
+    ((idle, pieces),) = sent
+    assert idle and len(pieces) == (1 if ends == "in the same step" else 2)
+    assert pieces[0].startswith(b"HTTP/1.1 200") and b"".join(pieces).endswith(b"\r\n\r\nwell")
 
 
 def test_a_benchmark_of_the_service_without_wrk_is_a_line():
@@ -481,3 +492,12 @@ def test_pictures_share_runs_one_that_waits_too_long_is_let_go_and_a_failing_eng
     assert runs[:2] == [1, 5], "those that waited shared a run, and the late one was not computed"
     assert isinstance(broken, RuntimeError) and "the engine failed: no such picture" in str(broken)
     assert last == 1
+
+
+def test_pixels_of_another_size_are_not_taken_for_those_of_the_picture_before():
+    """OpenCV leaves planes that do not fit as they are."""
+    planes = np.zeros((3, 4, 4), np.uint8)
+    with pytest.raises(ValueError, match="do not hold 5 x 4"):
+        in_planes(np.ones((5, 4, 3), np.uint8), planes)
+    in_planes(np.ones((4, 4, 3), np.uint8), planes)
+    assert planes.all()

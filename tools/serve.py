@@ -83,9 +83,6 @@ def main(argv: list[str] | None = None) -> int:
     bundle = read_bundle(args.model_dir)
     threads, beside_decoders = args.threads or cores, max(1, cores // 2)
     engine = create_engine(bundle, args.engine, args.precision, threads, args.device)
-    sparing = None
-    if threads > beside_decoders and args.device == "cpu":
-        sparing = create_engine(bundle, args.engine, args.precision, beside_decoders)
     predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
     limits = Limits(
         int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
@@ -99,6 +96,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.workers > 1 and place is None:
         line = f"{where} with {args.workers} workers"
         return supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: print(line, flush=True))
+    sparing = None
+    if threads > beside_decoders and args.device == "cpu":
+        sparing = create_engine(bundle, args.engine, args.precision, beside_decoders)
     app, state = create_app(predictor, identity, limits, decoders, access, place, sparing)
     connections = connection_limit(args.max_connections, decoders)
 

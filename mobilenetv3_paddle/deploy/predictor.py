@@ -131,7 +131,8 @@ def top_k(probabilities: np.ndarray, classes: Sequence[str], k: int) -> list[lis
     each operation.
     """
     count = probabilities.shape[1]
-    least = np.partition(probabilities, count - k, axis=1)[:, count - k, None] if k < count else -np.inf
+    k = min(k, count)
+    least = np.partition(probabilities, count - k, axis=1)[:, count - k, None] if k else np.inf
     rows, columns = np.nonzero(probabilities >= least)  # the others need not be sorted
     values = probabilities[rows, columns]
     order = np.lexsort((columns, -values, rows))
