@@ -25,6 +25,15 @@ def joined(framework: str) -> tuple[int, Any]:
     return dist.get_rank(), paddle.DataParallel
 
 
+def left(framework: str) -> None:
+    """Leave the other rank; gloo's threads abort a torch process that ends in its group (half of the runs on a busy machine)."""
+    if framework == "torch":
+        import torch.distributed as dist
+
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def averaged(framework: str, model: Any) -> None:
     """Average the gradients, as who writes it by hand does."""
     if framework == "torch":
@@ -62,6 +71,7 @@ def main(framework: str, mistake: str) -> None:
     watch.close()
     if rank == 0:
         print("TOLD", json.dumps([[event.check, event.update, list(event.where)] for event in watch.told]), flush=True)
+    left(framework)
 
 
 if __name__ == "__main__":
