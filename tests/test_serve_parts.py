@@ -28,7 +28,7 @@ from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import app, decoders
 from mobilenetv3_paddle.deploy.serving.app import create_app
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
-from mobilenetv3_paddle.deploy.serving.connections import Together, guarded
+from mobilenetv3_paddle.deploy.serving.connections import Together, broken_off, guarded
 from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, open_shared, shared_pixels
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
 from mobilenetv3_paddle.deploy.serving.gate import Access
@@ -215,6 +215,12 @@ class Recorded:
     def is_closing(self):
         return self.closing
 
+    def pause_reading(self):
+        self.told.append("pause")
+
+    def resume_reading(self):
+        self.told.append("resume")
+
     def get_extra_info(self, name):
         return None
 
@@ -268,6 +274,45 @@ def test_an_answer_is_one_piece_and_sent_before_its_connection_counts_as_idle(en
     ((idle, pieces),) = sent
     assert idle and len(pieces) == (1 if ends == "in the same step" else 2)
     assert pieces[0].startswith(b"HTTP/1.1 200") and b"".join(pieces).endswith(b"\r\n\r\nwell")
+
+
+@pytest.mark.parametrize("lost", ["before", "within", "after", "never", "behind a pause"])
+def test_a_client_that_breaks_off_is_told_of_within_the_block_alone(lost):
+    async def held(scope, receive, send):
+        states.append(scope)
+        await leave.wait()
+
+    async def run():
+        nonlocal leave
+        leave, transport = asyncio.Event(), Recorded()
+        protocol = guarded(10, 5.0, 15.0)(uvicorn.Config(held), ServerState(), {})
+        protocol.connection_made(transport)
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        await asyncio.sleep(0.01)
+        if lost == "before":
+            protocol.connection_lost(None)
+        if lost == "behind a pause":  # of reading: the client sends a second request before the first is answered
+            protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert transport.told == ["pause"]
+        with broken_off(states[0], lambda: told.append("within")):
+            if lost == "within":
+                protocol.connection_lost(None)
+            assert told == (["within"] if lost in ("before", "within") else [])
+        if lost in ("after", "behind a pause"):
+            protocol.connection_lost(None)
+        leave.set()
+        return transport.told
+
+    leave, states, told = None, [], []
+    pieces = asyncio.run(run())
+    assert told == (["within"] if lost in ("before", "within") else [])
+    assert lost != "behind a pause" or pieces[:2] == ["pause", "resume"]
+
+
+def test_under_another_server_nothing_is_told_of_a_client_that_breaks_off():
+    for scope in ({}, {"state": {}}):
+        with broken_off(scope, lambda: pytest.fail("told")):
+            pass
 
 
 def test_a_benchmark_of_the_service_without_wrk_is_a_line():

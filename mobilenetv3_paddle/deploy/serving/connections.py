@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import resource
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, cast
 
 import h11
@@ -20,6 +21,7 @@ DECODER_DESCRIPTORS = 5
 HEAD = 16 * 1024  # bytes of a request line and headers
 MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
 MOST_HELD_BACK = 64 * 1024  # bytes of an answer that wait for the end of a step of the event loop
+CONNECTION = "connection"  # under this name, a request's state has its connection
 FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
 
 
@@ -106,6 +108,27 @@ class Together:
             self._transport.write(data)
 
 
+@contextlib.contextmanager
+def broken_off(scope: MutableMapping[str, Any], tell: Callable[[], None]) -> Iterator[None]:
+    """Within the block, call back when the client of a request breaks off; its body must have been received.
+
+    The connection tells by itself: a task for each request that waits for this costs one request in a hundred. Under another
+    server than ``guarded``'s nothing is told.
+
+    Args:
+        scope: the request's.
+        tell: called at most once.
+    """
+    connection = scope.get("state", {}).get(CONNECTION)
+    if connection is not None:
+        connection.when_lost(tell)
+    try:
+        yield
+    finally:
+        if connection is not None:
+            connection.when_lost(None)
+
+
 def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
     """uvicorn's HTTP protocol with limits.
 
@@ -120,6 +143,8 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
+            self.app_state = {**self.app_state, CONNECTION: self}  # each request's scope["state"]
+            self._tell: Callable[[], None] | None = None
             self.conn = Framing(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD)
             self._seen: Any = None
             self._check: asyncio.TimerHandle | None = None
@@ -158,6 +183,16 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
             if self._check is not None:
                 self._check.cancel()
             super().connection_lost(exc)
+            if self._tell is not None:
+                self._tell()
+
+        def when_lost(self, tell: Callable[[], None] | None) -> None:
+            """Call back when the client breaks off, at once if it has; None to be told no longer."""
+            self._tell = tell
+            if tell is not None:
+                self.flow.resume_reading()  # or its end would not be seen
+                if self.cycle is None or self.cycle.disconnected:
+                    tell()
 
         def _watch(self) -> None:
             """Called every second or so: has this request, or this silence, lasted too long?"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import json
 import random
@@ -119,12 +118,6 @@ class Gate:
 def problem(path: str, detail: str) -> dict[str, str]:
     """What is wrong, in the form of the protocol that a path belongs to."""
     return {"error" if path.startswith("/v2") else "detail": detail}
-
-
-async def gone(receive: Any) -> None:
-    """Return when the client has broken off; the request's body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        await asyncio.sleep(0)
 
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str:

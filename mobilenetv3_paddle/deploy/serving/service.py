@@ -23,8 +23,8 @@ from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Prediction, Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.connections import broken_off
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
-from mobilenetv3_paddle.deploy.serving.gate import gone
 from mobilenetv3_paddle.deploy.serving.metrics import Metrics
 from mobilenetv3_paddle.deploy.serving.upload import Uploads
 
@@ -204,13 +204,8 @@ class Service:
             raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
         deadline = time.monotonic() + self.limits.timeout
         async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
-            with anyio.CancelScope() as scope:
-                away = asyncio.ensure_future(gone(request.receive))
-                away.add_done_callback(lambda watch: None if watch.cancelled() else scope.cancel())
-                try:
-                    return await self._named(compute(data, deadline), what)
-                finally:
-                    away.cancel()
+            with anyio.CancelScope() as scope, broken_off(request.scope, scope.cancel):
+                return await self._named(compute(data, deadline), what)
         raise ClientDisconnect()
 
     async def _named(self, work: Awaitable[Any], what: str) -> Any:
