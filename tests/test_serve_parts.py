@@ -10,7 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -276,10 +278,10 @@ def test_an_answer_is_one_piece_and_sent_before_its_connection_counts_as_idle(en
     assert pieces[0].startswith(b"HTTP/1.1 200") and b"".join(pieces).endswith(b"\r\n\r\nwell")
 
 
-@pytest.mark.parametrize("lost", ["before", "within", "after", "never", "behind a pause"])
+@pytest.mark.parametrize("lost", ["before", "within", "after", "never", "behind a request"])
 def test_a_client_that_breaks_off_is_told_of_within_the_block_alone(lost):
     async def held(scope, receive, send):
-        states.append(scope)
+        scopes.append(scope)
         await leave.wait()
 
     async def run():
@@ -291,22 +293,87 @@ def test_a_client_that_breaks_off_is_told_of_within_the_block_alone(lost):
         await asyncio.sleep(0.01)
         if lost == "before":
             protocol.connection_lost(None)
-        if lost == "behind a pause":  # of reading: the client sends a second request before the first is answered
+        if lost == "behind a request":  # the client sends a second one before the first is answered
             protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-            assert transport.told == ["pause"]
-        with broken_off(states[0], lambda: told.append("within")):
-            if lost == "within":
+        with broken_off(scopes[0], lambda: told.append("within")):
+            assert told == (["within"] if lost == "before" else [])
+            if lost in ("within", "behind a request"):
                 protocol.connection_lost(None)
-            assert told == (["within"] if lost in ("before", "within") else [])
-        if lost in ("after", "behind a pause"):
+                assert told == ["within"]
+        if lost == "after":
             protocol.connection_lost(None)
         leave.set()
         return transport.told
 
-    leave, states, told = None, [], []
-    pieces = asyncio.run(run())
-    assert told == (["within"] if lost in ("before", "within") else [])
-    assert lost != "behind a pause" or pieces[:2] == ["pause", "resume"]
+    leave, scopes, told = None, [], []
+    asked = asyncio.run(run())
+    assert told == (["within"] if lost in ("before", "within", "behind a request") else [])
+    assert asked == (["pause", "resume", "close"] if lost == "behind a request" else asked)
+
+
+@pytest.mark.parametrize("ends", ["answered", "broken off"])
+def test_a_connection_that_has_ended_is_not_kept_until_the_garbage_collector_finds_it(ends):
+    """With it goes what it has received, which no limit of uploads counts."""
+
+    async def well(scope, receive, send):
+        with broken_off(scope, lambda: None):
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def run():
+        protocol = guarded(10, 5.0, 15.0)(uvicorn.Config(well), ServerState(), {})
+        protocol.connection_made(Recorded())
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        await asyncio.sleep(0.05 if ends == "answered" else 0)
+        protocol.connection_lost(None)
+        kept = weakref.ref(protocol)
+        del protocol
+        await asyncio.sleep(0.05)
+        return kept()
+
+    gc.disable()
+    try:
+        assert asyncio.run(run()) is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("ends", ["the client goes", "too late"])
+def test_a_picture_that_nobody_waits_for_is_not_kept_while_the_engine_runs(ends):
+    def engine(pictures):
+        leave.wait(5)
+        return pictures
+
+    async def run():
+        batcher = Batcher(engine, 4, 5.0)
+        batcher.start()
+        first = asyncio.ensure_future(batcher(0))
+        await asyncio.sleep(0.05)
+        deadline = time.monotonic() + (0.2 if ends == "too late" else 5)
+        others = [asyncio.ensure_future(batcher(number, deadline)) for number in range(1, 9)]
+        await asyncio.sleep(0.05)
+        counts = [len(batcher)]
+        if ends == "the client goes":
+            for other in others[:7]:
+                other.cancel()
+        await asyncio.wait(others[:7])
+        await asyncio.sleep(0.01)
+        counts.append(len(batcher))
+        leave.set()
+        results = await asyncio.gather(first, *others, return_exceptions=True)
+        after = await batcher("after")
+        await batcher.stop()
+        return counts, results, after
+
+    leave = threading.Event()
+    counts, results, after = asyncio.run(run())
+    assert (results[0], after) == (0, "after")
+    if ends == "the client goes":
+        assert counts == [8, 1] and results[-1] == 8
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[1:-1])
+    else:
+        assert counts == [8, 0] and all(isinstance(result, TooLate) for result in results[1:])
 
 
 def test_under_another_server_nothing_is_told_of_a_client_that_breaks_off():

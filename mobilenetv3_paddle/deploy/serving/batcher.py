@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -108,6 +109,10 @@ class Batcher:
         self._arrived.set()
         try:
             return await waiting.result
+        except BaseException:  # nobody waits for it any more: its picture is not kept until its turn
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(waiting)
+            raise
         finally:
             timer.cancel()
 

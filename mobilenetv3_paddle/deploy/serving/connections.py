@@ -1,5 +1,5 @@
 """Limits on connections, which uvicorn itself has none for: their number, idle ones, request heads that never end, and bodies
-whose framing costs more than their content."""
+whose framing costs more than their content. And answers that are sent as one piece, and clients that break off."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ DECODER_DESCRIPTORS = 5
 HEAD = 16 * 1024  # bytes of a request line and headers
 MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
 MOST_HELD_BACK = 64 * 1024  # bytes of an answer that wait for the end of a step of the event loop
-CONNECTION = "connection"  # under this name, a request's state has its connection
+CONNECTION = "connection"  # under this name, a request's state has a weak reference to its connection
 FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
 
 
@@ -112,14 +113,15 @@ class Together:
 def broken_off(scope: MutableMapping[str, Any], tell: Callable[[], None]) -> Iterator[None]:
     """Within the block, call back when the client of a request breaks off; its body must have been received.
 
-    The connection tells by itself: a task for each request that waits for this costs one request in a hundred. Under another
-    server than ``guarded``'s nothing is told.
+    The connection tells by itself, because a task that waits for this in each request would cost one per cent of the throughput.
+    It does not see the end of a client that has sent a further request meanwhile, and under another server than ``guarded``'s
+    nothing is told.
 
     Args:
         scope: the request's.
-        tell: called at most once.
+        tell: called at most once; at the beginning of the block, where the client has gone already.
     """
-    connection = scope.get("state", {}).get(CONNECTION)
+    connection = scope.get("state", {}).get(CONNECTION, lambda: None)()
     if connection is not None:
         connection.when_lost(tell)
     try:
@@ -139,11 +141,13 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
     """
 
     class Guarded(H11Protocol):
-        """A connection that is closed when its client keeps it waiting."""
+        """A connection that is closed when its client keeps it waiting, and that tells when its client breaks off."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            self.app_state = {**self.app_state, CONNECTION: self}  # each request's scope["state"]
+            # Each request's scope["state"]; a strong reference would keep what a connection has received until the garbage
+            # collector finds the circle.
+            self.app_state = {**self.app_state, CONNECTION: weakref.ref(self)}
             self._tell: Callable[[], None] | None = None
             self.conn = Framing(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD)
             self._seen: Any = None
@@ -187,11 +191,11 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
                 self._tell()
 
         def when_lost(self, tell: Callable[[], None] | None) -> None:
-            """Call back when the client breaks off, at once if it has; None to be told no longer."""
+            """What to call when the client breaks off, at once if it has; None for nothing."""
             self._tell = tell
             if tell is not None:
                 self.flow.resume_reading()  # or its end would not be seen
-                if self.cycle is None or self.cycle.disconnected:
+                if self.cycle.disconnected:
                     tell()
 
         def _watch(self) -> None:
