@@ -21,7 +21,7 @@ FORBIDDEN = {
     "doctor": {"mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tools", "tests"},
     "projects": {"doctor", "tools", "tests"},
 }
-# The commands that are about the proof, or examine a run; every other tool is part of the product.
+# The commands that are about the proof, or examine a run, and their folder; every other tool is part of the product.
 PROVING_TOOLS = {"align.py", "benchmark.py", "benchmarks", "convert_weights.py", "doctor.py", "resnet50.py"}
 
 

@@ -19,11 +19,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.attacks import BLP, EPS, chunk, flat, jpeg_of_scans, png
 from tests.conftest import ROOT
+from tests.test_protocol import as_bytes
 from tests.test_serve import CAT, ask, detail, metric
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
@@ -363,6 +365,28 @@ def test_clients_that_break_off_are_no_failures_and_are_not_computed(service):
     assert 'requests_total{status="499"} 9.0' in text and 'status="500"' not in text
     assert running.metric("mobilenetv3_active_requests") == 0
     assert running.errors.read_text() == ""
+
+
+def test_tensors_of_clients_that_break_off_do_not_pile_up_behind_an_engine_that_hangs(service):
+    running = service("--timeout", "5", "--shutdown", "2")
+    headers, body = as_bytes(np.zeros((32, 3, 224, 224), np.float32))
+    head = "POST /v2/models/mobilenet_v3_small/infer HTTP/1.1\r\nHost: x\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in {**headers, "Content-Length": len(body)}.items()) + "\r\n"
+    running.mood.write_text("hang")
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(running.predict)
+        while "hang 1" not in running.runs():
+            time.sleep(0.02)
+        before = running.memory()
+        for _ in range(10):  # 18 MiB each
+            with socket.create_connection(("127.0.0.1", running.port), 5) as connection:
+                connection.sendall(head.encode() + body)
+                time.sleep(0.05)
+        time.sleep(0.2)
+        assert running.metric("mobilenetv3_waiting") == 0 and running.metric("mobilenetv3_active_requests") == 1
+        assert running.memory() - before < 90
+        assert held.result()[0] == 504
+    assert 'requests_total{status="499"} 10.0' in running.ask("GET", "/metrics")[2].decode()
 
 
 def test_sigterm_ends_every_state_in_time_and_tells_clients_to_close(service):

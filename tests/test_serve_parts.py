@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -380,12 +378,6 @@ def test_under_another_server_nothing_is_told_of_a_client_that_breaks_off():
     for scope in ({}, {"state": {}}):
         with broken_off(scope, lambda: pytest.fail("told")):
             pass
-
-
-def test_a_benchmark_of_the_service_without_wrk_is_a_line():
-    command = [sys.executable, "tools/benchmark.py", "service"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, env={"PATH": ""})
-    assert run.returncode == 2 and run.stderr == "error: service: needs wrk, which sends the requests: apt install wrk\n"
 
 
 def test_a_decoder_that_dies_while_it_is_idle_costs_no_picture():

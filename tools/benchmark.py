@@ -71,8 +71,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     args = parser.parse_args(argv)
-    if args.repeats < 1 or args.seconds < 1 or args.threads < 0 or args.size < 0:
-        raise UserError("--repeats and --seconds must be at least 1, --threads and --size 0 or more")
+    for flag in ("repeats", "seconds", "workers", "pictures", "batch_size"):
+        if getattr(args, flag) < 1:
+            raise UserError(f"--{flag.replace('_', '-')} must be at least 1, found {getattr(args, flag)}")
+    if args.threads < 0 or args.size < 0:
+        raise UserError("--threads and --size must be 0 or more")
+    least = 2 * args.workers * args.batch_size  # the first batches are not timed
+    if args.what == "loader" and args.pictures < least:
+        raise UserError(f"loader: --pictures must be at least {least} for --workers {args.workers}, found {args.pictures}")
     if args.what == "index" and args.pictures < AT_LEAST:
         raise UserError(f"index: --pictures must be at least {AT_LEAST}, found {args.pictures}: a shorter list is not stored")
     if args.plot and args.what != "inference":

@@ -52,19 +52,20 @@ class Candidate:
         return f"{self.engine + ' ' + self.precision:17} {self.milliseconds:7.2f} ms  {self.agreement:7.1%} as fp32{words}"
 
 
-def measure(bundle: Bundle, pictures: Sequence[Path]) -> list[Candidate]:
+def measure(bundle: Bundle, pictures: Sequence[Path], threads: int = 0) -> list[Candidate]:
     """Measure what is installed, keep the fastest that holds in deploy.json, and return all, the fastest that holds first.
 
     Args:
         bundle: the export.
         pictures: such as the model will see, which did not calibrate int8; 8 or more, of which at most 128 are used.
+        threads: of each engine; 0 for every core this process may use.
 
     Raises:
         UserError: there are too few pictures, or one cannot be used.
     """
     if len(pictures) < MIN_PICTURES:
         raise UserError(f"--engine auto: {len(pictures)} picture(s) to judge by; give {MIN_PICTURES} at least")
-    engines = _installed(bundle)
+    engines = _installed(bundle, threads)
     first = next(iter(engines.values()))
     predictor = Predictor(first, bundle.preset, bundle.classes, bundle.image_backend)
     step = max(1, len(pictures) // MAX_PICTURES)
@@ -82,7 +83,7 @@ def measure(bundle: Bundle, pictures: Sequence[Path]) -> list[Candidate]:
         "engine": found[0].engine,
         "precision": found[0].precision,
         "processor": processor_name(),
-        "threads": cpu_threads(),
+        "threads": threads or cpu_threads(),
         "pictures": len(images),
         "tried": [asdict(one) for one in found],
     }
@@ -90,7 +91,7 @@ def measure(bundle: Bundle, pictures: Sequence[Path]) -> list[Candidate]:
     return found
 
 
-def _installed(bundle: Bundle) -> dict[tuple[str, str], Engine]:
+def _installed(bundle: Bundle, threads: int) -> dict[tuple[str, str], Engine]:
     """Every engine and precision that this export and machine have; ONNX Runtime or Paddle in fp32 first."""
     found: dict[tuple[str, str], Any] = {}
     for engine, precisions in OF_ENGINE.items():
@@ -98,7 +99,7 @@ def _installed(bundle: Bundle) -> dict[tuple[str, str], Engine]:
             if precision == "int8" and ONNX_INT8 not in bundle.files:
                 continue
             try:
-                found[engine, precision] = create_engine(bundle, engine, precision)
+                found[engine, precision] = create_engine(bundle, engine, precision, threads)
             except UserError:  # it is not installed, or the processor cannot do it
                 continue
     return found

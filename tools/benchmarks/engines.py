@@ -50,7 +50,7 @@ def exported_engines(bundle: Any, pictures: Path, threads: int) -> tuple[dict[st
                 cases[name] = create_engine(bundle, engine, precision, threads)
             except UserError as error:  # it is not installed, or the processor has no bfloat16
                 print(f"{name} is left out: {error.line}\n")
-    found = measure(bundle, find_pictures([pictures]))
+    found = measure(bundle, find_pictures([pictures]), threads)
     print(*(one.line() for one in found), sep="\n", end="\n\n")
     cases[AUTO + f"{found[0].engine} {found[0].precision}"] = create_engine(bundle, "auto", threads=threads)
     return cases, {title(one.engine, one.precision) for one in found if one.holds}
@@ -122,7 +122,7 @@ def compared(measured: dict[str, list[float]], holding: set[str]) -> str:
 
     times = {name: statistics.median(values) for name, values in measured.items()}
     fastest = min(holding & times.keys(), key=lambda name: times[name])
-    lines = [f"the fastest whose predictions hold: {fastest}"]
+    lines = [f"the fastest engine of the export whose predictions hold: {fastest}"]
     for words, name in (
         ("the default engine", title(DEFAULT_ENGINE, "fp32")),
         ("--engine auto", next(name for name in times if name.startswith(AUTO))),

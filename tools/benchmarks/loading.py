@@ -18,7 +18,7 @@ from tools.benchmarks.pictures import write_jpegs, write_names, write_small
 from tools.benchmarks.turns import print_table, side_by_side
 
 
-def _loader_cases(folder: Path, pictures: int, workers: int, batch_size: int) -> dict[str, Callable[[], float]]:
+def _loader_cases(folder: Path, workers: int, batch_size: int) -> dict[str, Callable[[], float]]:
     """Images a second of one epoch of each loader, the start of its workers left out."""
     importlib.import_module("mobilenetv3_ref")  # before torchvision, beside a CPU torch: it declares missing operators
     import torch
@@ -83,7 +83,7 @@ def loader(folder: Path, args: Any) -> dict[str, list[float]]:
     """Images a second of every loader."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     write_jpegs(folder, args.pictures)
-    found = side_by_side(_loader_cases(folder, args.pictures, args.workers, args.batch_size), args.repeats)
+    found = side_by_side(_loader_cases(folder, args.workers, args.batch_size), args.repeats)
     print_table(found, "images/s", "torchvision pil")
     return found
 
@@ -162,7 +162,10 @@ def _data_cases(folder: Path, processes: int) -> dict[str, Callable[[], float]]:
 
     def examined() -> None:
         with contextlib.redirect_stdout(io.StringIO()):
-            doctor(["data", str(folder), "--processes", str(processes)])
+            status = doctor(["data", str(folder), "--processes", str(processes)])
+        assert status in (0, 1), status  # 1: it found something in these pictures
+
+    Parallel(n_jobs=processes)(delayed(decoded)(chunk) for chunk in [names[:1]] * processes)  # starts its processes
 
     def timed(work: Callable[[], None]) -> float:
         start = time.perf_counter()

@@ -86,6 +86,7 @@ def service(folder: Path, args: Any) -> dict[str, list[float]]:
     """Pictures a second of the service and of tools/infer.py, by their commands; a table for each number of threads."""
     cases = _cases(folder, args)
     found = side_by_side({name: case for group in cases.values() for name, case in group.items()}, args.repeats)
-    for words, group in cases.items():
+    for number, (words, group) in enumerate(cases.items()):
+        print(end="\n" * bool(number))
         print_table({name: found[name] for name in group}, "pictures/s", f"infer.py, batch 1, {words}")
     return found
