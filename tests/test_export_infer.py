@@ -15,7 +15,7 @@ import pytest
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy import fastest
 from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_WEIGHTS, read_bundle
-from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, create_engine
+from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.export import check, export
 from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures, softmax
 from mobilenetv3_paddle.deploy.quantize import Quantized, Trial
@@ -106,9 +106,10 @@ def test_auto_keeps_the_fastest_engine_whose_predictions_hold(exported, tmp_path
     def flawed(images):  # the quickest of all, and wrong
         return np.roll(create_engine(bundle, "onnxruntime")(images), 1, axis=1)
 
-    installed = {**fastest._installed(bundle), ("paddle", "fp32"): flawed}
+    installed = {**fastest._installed(bundle, 0), ("paddle", "fp32"): flawed}
     assert ("onnxruntime", "int8") in installed and ("onednn", "fp32") in installed
-    monkeypatch.setattr(fastest, "_installed", lambda bundle: installed)
+    threads = []
+    monkeypatch.setattr(fastest, "_installed", lambda bundle, number: threads.append(number) or installed)
     names = [f"{engine} {precision}" for engine, precision in installed]
     times = {name: 2.0 + i for i, name in enumerate(names)} | {"paddle fp32": 0.1, "onednn fp32": 1.0}
     monkeypatch.setattr(fastest, "side_by_side", lambda engines, image: times)
@@ -119,6 +120,9 @@ def test_auto_keeps_the_fastest_engine_whose_predictions_hold(exported, tmp_path
     read = read_bundle(bundle.folder)
     assert read.fastest["engine"] == "onednn" and read.fastest["processor"] and read.fastest["pictures"] == 32
     assert create_engine(read, "auto").name == "onednn fp32"
+    assert read.fastest["threads"] == cpu_threads()
+    fastest.measure(bundle, PICTURES, 1)
+    assert read_bundle(bundle.folder).fastest["threads"] == 1 and threads == [0, 1]
     with pytest.raises(UserError, match="chooses the precision itself"):
         create_engine(read, "auto", "int8")
     with pytest.raises(UserError, match="7 picture"):
