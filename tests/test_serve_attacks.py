@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -365,6 +366,33 @@ def test_clients_that_break_off_are_no_failures_and_are_not_computed(service):
     assert 'requests_total{status="499"} 9.0' in text and 'status="500"' not in text
     assert running.metric("mobilenetv3_active_requests") == 0
     assert running.errors.read_text() == ""
+
+
+def test_clients_that_break_off_behind_a_further_request_are_not_computed(service):
+    """Their connections are not read any more until the first request is answered. One closes, one half-closes, one resets."""
+    running = service("--timeout", "5", "--shutdown", "1")
+    count = len(running.runs()) + 1
+    running.mood.write_text("hang")
+    request = HEAD.replace(b"5000", str(len(CAT)).encode()) + b"\r\n" + CAT
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+        held = pool.submit(running.predict)
+        while len(running.runs()) < count:
+            time.sleep(0.02)
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 5)) for _ in range(3)]
+        for _ in range(2):
+            for client in clients:
+                client.sendall(request)
+            time.sleep(0.3)
+        assert running.metric("mobilenetv3_waiting") == 3
+        clients[0].close()
+        clients[1].shutdown(socket.SHUT_WR)
+        clients[2].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        clients[2].close()
+        time.sleep(1.5)
+        assert running.metric("mobilenetv3_waiting") == 0 and running.metric("mobilenetv3_active_requests") == 1
+        assert 'requests_total{status="499"} 3.0' in running.ask("GET", "/metrics")[2].decode()
+        assert held.result()[0] == 504
+    assert len(running.runs()) == count
 
 
 def test_tensors_of_clients_that_break_off_do_not_pile_up_behind_an_engine_that_hangs(service):

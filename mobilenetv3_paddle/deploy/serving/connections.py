@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import socket
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, cast
@@ -23,6 +24,7 @@ HEAD = 16 * 1024  # bytes of a request line and headers
 MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
 MOST_HELD_BACK = 64 * 1024  # bytes of an answer that wait for the end of a step of the event loop
 CONNECTION = "connection"  # under this name, a request's state has a weak reference to its connection
+TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # states of a connection: linux/tcp_states.h
 FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
 
 
@@ -114,8 +116,8 @@ def broken_off(scope: MutableMapping[str, Any], tell: Callable[[], None]) -> Ite
     """Within the block, call back when the client of a request breaks off; its body must have been received.
 
     The connection tells by itself, because a task that waits for this in each request would cost one per cent of the throughput.
-    It does not see the end of a client that has sent a further request meanwhile, and under another server than ``guarded``'s
-    nothing is told.
+    Of a client that has sent a further request meanwhile it tells within a second. Under another server than ``guarded``'s nothing
+    is told.
 
     Args:
         scope: the request's.
@@ -129,6 +131,17 @@ def broken_off(scope: MutableMapping[str, Any], tell: Callable[[], None]) -> Ite
     finally:
         if connection is not None:
             connection.when_lost(None)
+
+
+def ended(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed its side, although nothing is read from it now; Linux alone tells."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
+    except OSError:
+        return False
 
 
 def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
@@ -203,7 +216,8 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
             now, state = self.loop.time(), (self.cycle, self.idle)
             if state != self._seen:
                 self._seen, self.since = state, now
-            if now - self.since > (head if self.idle else whole):
+            late = now - self.since > (head if self.idle else whole)
+            if late or (self.flow.read_paused and ended(self.transport)):
                 self.transport.abort()
             elif not self.transport.is_closing():
                 self._check = self.loop.call_later(min(1.0, head / 4), self._watch)
