@@ -19,6 +19,8 @@ ENGINES = ("onnxruntime", "openvino", "onednn", "paddle")
 AUTO = "auto"  # the one that the export measured to be the fastest
 DEFAULT_ENGINE = ENGINES[0]  # the fastest at batch 1: docs/benchmarks.md
 PRECISIONS = ("fp32", "bf16", "int8")
+SPIN_MICROSECONDS = "100"  # of ONNX Runtime's threads without work; in fact they sleep after up to 2 ms
+SPIN_DURATION_SINCE = (1, 27)  # version of ONNX Runtime
 OF_ENGINE = {"onnxruntime": ("fp32", "int8"), "openvino": ("fp32", "bf16"), "onednn": ("fp32",), "paddle": ("fp32",)}
 
 
@@ -119,9 +121,12 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # Inside a run its threads wait for each other in a loop, which is quick; after it they sleep, and so leave the cores to
-        # whatever decodes the next picture.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        # Its threads wait for work in a loop (they spin), which is quick. Without a limit they also do so after a run, and while
+        # the thread that they wait for has no core, and so take the cores from whatever else computes.
+        if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) >= SPIN_DURATION_SINCE:
+            options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
+        else:
+            options.add_session_config_entry("session.force_spinning_stop", "1")  # after a run
         if precision == "int8":  # weights that are only stored in int8 become float now, not in every run
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.name, self.version = f"onnxruntime {precision}", onnxruntime.__version__
