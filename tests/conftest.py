@@ -65,6 +65,23 @@ def exported(small_state, tmp_path_factory) -> Path:
     return folder / "e"
 
 
+@pytest.fixture
+def service(exported, tmp_path):
+    """Starts services; ends those that a test has not ended."""
+    from tests.running import Running
+
+    begun = []
+
+    def start(*flags, **options):
+        begun.append(Running(exported, tmp_path, *flags, **options))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        if one.process.poll() is None:
+            assert one.end() < 32
+
+
 @pytest.fixture(scope="session")
 def context(small_state):
     """Makes a context around a project, sound or broken: the small model at width 0.5."""

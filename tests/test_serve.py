@@ -173,6 +173,8 @@ def test_other_requests_are_refused(server):
     assert ask(server, "GET", "/predict")[0] == 405
     assert ask(server, "POST", "/predict?topk=0", CAT)[0] == 422
     assert ask(server, "GET", "/nothing")[0] == 404
+    for path in ("/predict/", "/health/"):  # no redirect: its address would be made of the Host header
+        assert ask(server, "POST", path, CAT, {"Host": "evil.example"})[0] == 404, path
     form = {"Content-Type": "multipart/form-data"}
     assert ask(server, "POST", "/predict", b"--x--", form)[0] == 400
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
-import json
 import os
 import re
-import resource
 import signal
 import socket
 import struct
@@ -18,7 +16,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,87 +24,9 @@ from PIL import Image
 from tests.attacks import BLP, EPS, chunk, flat, jpeg_of_scans, png
 from tests.conftest import ROOT
 from tests.test_protocol import as_bytes
-from tests.test_serve import CAT, ask, detail, metric
+from tests.test_serve import CAT, detail
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
-
-
-class Running:
-    """A service under test.
-
-    Attributes:
-        process, port: of it.
-        mood: the file that its engine obeys.
-    """
-
-    def __init__(self, folder: Path, tmp: Path, *flags: str, descriptors: int = 0) -> None:
-        self.mood, self.errors = tmp / "mood", tmp / "errors"
-        self.mood.write_text("")
-        limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))) if descriptors else None
-        self.process = subprocess.Popen(
-            [sys.executable, "tests/moody_service.py", str(folder), str(self.mood), *flags],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=self.errors.open("w"), text=True, preexec_fn=limit,
-        )  # fmt: skip
-        found = re.search(r":(\d+)/", self.process.stdout.readline())
-        assert found, self.errors.read_text()
-        self.port = int(found[1])
-
-    def ask(self, method="GET", path="/health", body=None, headers=None, timeout=30):
-        return ask(self.port, method, path, body, headers, timeout)
-
-    def predict(self, body=CAT, **headers):
-        return self.ask("POST", "/predict", body, headers)
-
-    def metric(self, name):
-        return metric(self.port, name)
-
-    def runs(self):
-        path = Path(f"{self.mood}.runs")
-        return path.read_text().splitlines() if path.exists() else []
-
-    def family(self):
-        """Numbers of its processes, its own first."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [pid, *map(int, children)]
-
-    def memory(self):
-        """Resident MiB of all its processes."""
-        found = 0
-        for pid in self.family():
-            with contextlib.suppress(OSError):
-                size = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-                found += int(size[1]) if size else 0
-        return found / 1024
-
-    def end(self):
-        """SIGTERM; gives the seconds it took, and leaves no process behind."""
-        family, start = self.family(), time.perf_counter()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(20)
-        finally:
-            self.process.kill()
-        seconds = time.perf_counter() - start
-        time.sleep(0.2)
-        left = [pid for pid in family[1:] if Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text()]
-        assert not left
-        return seconds
-
-
-@pytest.fixture
-def service(exported, tmp_path):
-    """Starts services; ends those that a test has not ended."""
-    begun = []
-
-    def start(*flags, **options):
-        begun.append(Running(exported, tmp_path, *flags, **options))
-        return begun[-1]
-
-    yield start
-    for one in begun:
-        if one.process.poll() is None:
-            assert one.end() < 32
 
 
 def avif():
@@ -448,63 +367,6 @@ def test_sigterm_ends_decoders_that_hang(service):
         assert running.end() < 2.8
         connection.close()
         asked.result()
-
-
-def test_token_hosts_clients_numbers_and_log(service, tmp_path):
-    (tmp_path / "token").write_text("correct-horse-battery\n")
-    running = service(
-        "--token-file", str(tmp_path / "token"), "--allowed-hosts", "127.0.0.1", "example.org", "--max-per-client", "2",
-        "--access-log", str(tmp_path / "log"), "--timeout", "5",
-    )  # fmt: skip
-    right = {"Authorization": "Bearer correct-horse-battery"}
-    status, headers, content = running.predict()
-    assert status == 401 and headers["www-authenticate"] == "Bearer" and "token" in detail(content)
-    assert running.predict(Authorization="Bearer correct-horse-batterx")[0] == running.ask("GET", "/metrics")[0] == 401
-    assert running.ask("GET", "/health")[0] == running.ask("GET", "/")[0] == 200
-    status, headers, content = running.predict(**right, **{"X-Request-Id": "abc-1"})
-    assert status == 200 and headers["x-request-id"] == "abc-1" and len(json.loads(content)["weights_sha256"]) == 64
-    assert re.fullmatch("[0-9a-f]{32}", running.predict(**right, **{"X-Request-Id": 'a b\t"{}'})[1]["x-request-id"])
-    assert running.predict(**right, Host="evil.example")[0] == 400
-    assert running.predict(**right, Host="example.org:8000")[0] == 200
-    running.mood.write_text("slow")
-    with ThreadPoolExecutor(4) as pool:
-        statuses = sorted(answer[0] for answer in pool.map(lambda _: running.predict(**right), range(4)))
-    assert statuses == [200, 200, 429, 429]
-    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [row["status"] for row in rows][:5] == [401, 401, 401, 200, 200] and rows[5]["id"] == "abc-1"
-    assert rows[5]["path"] == "/predict" and rows[5]["client"] == "127.0.0.1" and rows[5]["ms"] > 0 and rows[5]["bytes"] > 100
-    assert "correct-horse" not in (tmp_path / "log").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--timeout", "nan"], "--timeout: must be above 0 and finite"),
-        (["--shutdown", "inf"], "--shutdown: must be above 0 and finite"),
-        (["--max-pixels", "-1"], "--max-pixels: must be above 0"),
-        (["--token-file", "nowhere"], "cannot read --token-file nowhere"),
-        (["--token-file", "Makefile"], "one word of at least 16 characters"),
-        (["--access-log", "/nowhere/log"], "cannot write --access-log /nowhere/log"),
-    ],
-)
-def test_senseless_flags_are_a_line(flags, message):
-    sys.path.insert(0, str(ROOT / "tools"))
-    import serve
-
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors), contextlib.chdir(ROOT) if hasattr(contextlib, "chdir") else contextlib.nullcontext():
-        assert serve.main(["--model-dir", "nowhere", *flags]) == 2
-    assert message in errors.getvalue() and errors.getvalue().count("\n") == 1
-
-
-def test_another_host_is_a_warning(exported):
-    process = subprocess.Popen(
-        [sys.executable, "tools/serve.py", "--model-dir", str(exported), "--port", "0", "--host", "0.0.0.0"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    process.stdout.readline()
-    process.terminate()
-    assert "warning: --host 0.0.0.0 lets everyone" in process.communicate(timeout=20)[1]
 
 
 @pytest.mark.slow

@@ -54,7 +54,10 @@ def create_app(
         yield
         await service.stop()
 
-    app = FastAPI(title="MobileNetV3", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="MobileNetV3", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        redirect_slashes=False,  # the address to go to would be made of the Host header, which a client writes
+    )  # fmt: skip
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, quick_size
+from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, quick_size, scan_markers
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.serving.batcher import TooLate
 from mobilenetv3_paddle.deploy.serving.decoder import (
@@ -324,4 +324,4 @@ def _work(data: bytes) -> float:
     size = quick_size(data)
     if size is None or len(data) > 2**20 + 4 * size[0] * size[1]:  # more of something than of pixels
         return math.inf
-    return size[0] * size[1] * max(1, data.count(b"\xff\xda") // 4)
+    return size[0] * size[1] * max(1, scan_markers(data) // 4)

@@ -60,6 +60,7 @@ class Server(uvicorn.Server):
             app, http=protocol, ws="none", log_level="critical", access_log=False, timeout_graceful_shutdown=shutdown,  # type: ignore[arg-type]
             timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, h11_max_incomplete_event_size=HEAD,
             server_header=False, loop="asyncio",
+            proxy_headers=False,  # uvicorn believes any local client's X-Forwarded-For; the gate believes those it was told to
         )  # fmt: skip
         super().__init__(config)
         self._sock, self._shutdown, self._on_start, self._on_stop = sock, shutdown, on_start, on_stop

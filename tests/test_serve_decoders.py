@@ -1,0 +1,236 @@
+"""The decoder processes of the service, without HTTP: what they give, and what becomes of a picture when one dies, is late or
+answers nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import decode_bytes
+from mobilenetv3_common.picture_format import PREDICTION
+from mobilenetv3_common.preprocess import eval_transform, in_planes, normalize_planes
+from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_paddle.deploy.serving import decoders
+from mobilenetv3_paddle.deploy.serving.batcher import TooLate
+from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, open_shared, shared_pixels
+from mobilenetv3_paddle.deploy.serving.decoders import Decoders
+from mobilenetv3_paddle.deploy.serving.tensors import Signature
+from tests.conftest import ROOT
+
+CAT, ROCKET = ((ROOT / f"lite_data/val/{name}/{name}_0.JPEG").read_bytes() for name in ("cat", "rocket"))
+
+
+def with_decoder(work, killed=lambda: None):
+    """What a coroutine function finds, which is given one decoder process."""
+
+    async def run():
+        made = Decoders(1, EvalPreset(), "pil", PREDICTION, Signature(224, 32, 10), killed)
+        await made.start()
+        try:
+            return await work(made)
+        finally:
+            await made.stop()
+
+    return asyncio.run(run())
+
+
+def soon(seconds=30.0):
+    return time.monotonic() + seconds
+
+
+def test_a_picture_that_was_decoded_is_not_printed(monkeypatch):
+    """The text of an exception held the bytes of each picture: an eighth of the time that the service itself took for one."""
+
+    def printed(job):
+        raise AssertionError("a job is printed")
+
+    monkeypatch.setattr(decoders._Job, "__repr__", printed)
+    assert with_decoder(lambda made: made(CAT, soon())).shape == (3, 224, 224)
+
+
+def test_pixels_stay_what_they_are_while_the_next_picture_is_decoded():
+    async def two(made):
+        first = await made(CAT, soon())
+        kept = first.copy()
+        second = await made(ROCKET, soon())
+        return first, kept, second
+
+    first, kept, second = with_decoder(two)
+    assert np.array_equal(first, kept) and not np.array_equal(first, second)
+    preset = EvalPreset()
+    for data, planes in ((CAT, first), (ROCKET, second)):
+        expected = eval_transform(decode_bytes(data, "the picture", "pil", PREDICTION), preset)
+        assert np.array_equal(normalize_planes(planes[None], preset)[0], expected)
+    assert np.array_equal(normalize_planes(np.stack([first, second]), preset)[1], expected)
+
+
+def test_what_decoders_have_in_hand_is_counted():
+    async def work(made):
+        counts = [made.at_work]
+        first = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        counts.append(made.at_work)
+        await first
+        counts.append(made.at_work)
+        (process,) = made._processes
+        second = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        process.kill()
+        await asyncio.gather(second, return_exceptions=True)
+        return [*counts, made.at_work]
+
+    assert with_decoder(work) == [0, 1, 0, 0]
+
+
+def test_a_decoder_that_dies_while_it_is_idle_costs_no_picture():
+    async def work(made):
+        (process,) = made._processes
+        process.kill()
+        await process.ended.wait()
+        return (await made(CAT, soon())).shape
+
+    killed = []
+    assert with_decoder(work, lambda: killed.append(1)) == (3, 224, 224) and killed == [1]
+
+
+def test_a_picture_that_is_late_before_its_turn_is_not_begun():
+    """Its timer has run out already, so nothing would end a decoder that hung on it."""
+
+    async def work(made):
+        (process,) = made._processes
+        os.kill(process.transport.get_pid(), signal.SIGSTOP)
+        held, late = (asyncio.ensure_future(made(CAT, soon(1.0))) for _ in range(2))
+        await asyncio.sleep(0)
+        job = made._jobs[0]
+        job.timer.cancel()
+        made._late(job)
+        left = len(made)  # before the task that waits for it goes on
+        return [left, *await asyncio.gather(held, late, return_exceptions=True), (await made(CAT, soon())).shape]
+
+    left, held, late, shape = with_decoder(work)
+    assert left == 0 and isinstance(held, TooLate) and isinstance(late, TooLate) and shape == (3, 224, 224)
+
+
+def test_an_answer_that_comes_as_its_decoder_is_killed_leaves_the_next_picture_alone():
+    """The next picture went to the dying decoder, and was called damaged."""
+
+    async def work(made):
+        (process,) = made._processes
+        first = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        job, later = process.job, asyncio.ensure_future(made(ROCKET, soon()))
+        await asyncio.sleep(0)
+        made._late(job)  # it kills the process
+        made._answered(process, PIXELS, b"")  # which had answered
+        return await asyncio.gather(first, later, return_exceptions=True)
+
+    first, later = with_decoder(work)
+    assert isinstance(first, TooLate) and later.shape == (3, 224, 224)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_decoder_that_ends_as_soon_as_it_is_ready_is_replaced(monkeypatch, large):
+    """It was kept as idle: the next picture waited for it in vain, and if it was a large one so did all later large ones."""
+    monkeypatch.setattr(decoders, "LARGE", 0 if large else decoders.LARGE)
+    begun = []
+
+    async def work(made):
+        (process,) = made._processes
+        begin = made._begun
+
+        async def dying():
+            found = await begin()
+            if not begun:
+                begun.append(found)
+                await found.ready
+                found.kill()
+                await found.ended.wait()
+            return found
+
+        made._begun = dying
+        process.kill()
+        await process.ended.wait()
+        shapes = [(await made(CAT, soon())).shape for _ in range(2)]
+        return shapes, [one.given_up for one in made._idle], made._large
+
+    assert with_decoder(work) == ([(3, 224, 224)] * 2, [False], 0) and begun
+
+
+def test_an_answer_that_cannot_be_read_costs_its_request_alone():
+    async def work(made):
+        (process,) = made._processes
+        first = asyncio.ensure_future(made(CAT, soon()))
+        await asyncio.sleep(0)
+        made._answered(process, DAMAGED, b"\xff")  # no UTF-8
+        found = await asyncio.gather(first, return_exceptions=True)
+        return found[0], (await made(ROCKET, soon())).shape
+
+    error, shape = with_decoder(work)
+    assert isinstance(error, UserError) and "cannot be read" in error.line and shape == (3, 224, 224)
+
+
+def test_a_process_that_ends_at_once_counts_as_none(capfd):
+    async def work(made):
+        (process,) = made._processes
+        command, made._command = made._command, ["/bin/false"]
+        loop = asyncio.get_running_loop()
+        execute = loop.subprocess_exec
+
+        async def ended(*args, **options):  # the event loop learns of the end first, as it does now and then
+            transport, protocol = await execute(*args, **options)
+            if made._command != command:
+                await protocol.ended.wait()
+            return transport, protocol
+
+        loop.subprocess_exec = ended
+        process.kill()
+        await process.ended.wait()
+        with pytest.raises(TooLate):
+            await made(CAT, soon(1.5))
+        found = made.alive
+        made._command = command
+        return found, (await made(CAT, soon())).shape, made.alive
+
+    assert with_decoder(work) == (False, (3, 224, 224), True)
+    assert "warning: cannot start a decoder: it ended" in capfd.readouterr().err
+
+
+def test_a_picture_that_comes_too_late_to_be_decoded_costs_no_decoder():
+    async def work(made):
+        with pytest.raises(TooLate):
+            await made(CAT, soon(0.02))
+        return (await made(CAT, soon())).shape
+
+    killed = []
+    assert with_decoder(work, lambda: killed.append(1)) == (3, 224, 224) and not killed
+
+
+def test_shared_pixels_cannot_be_shortened():
+    with open_shared(8) as descriptor:
+        pixels = shared_pixels(descriptor, 8)
+        with pytest.raises(OSError, match="not permitted"):
+            os.ftruncate(descriptor, 0)
+        assert pixels.shape == (3, 8, 8) and not pixels.any()
+
+
+def test_pixels_of_another_size_are_not_taken_for_those_of_the_picture_before():
+    """OpenCV leaves planes that do not fit as they are."""
+    planes = np.zeros((3, 4, 4), np.uint8)
+    with pytest.raises(ValueError, match="do not hold 5 x 4"):
+        in_planes(np.ones((5, 4, 3), np.uint8), planes)
+    in_planes(np.ones((4, 4, 3), np.uint8), planes)
+    assert planes.all()
+
+
+def test_decoders_leave_the_cores_to_what_finishes_pictures():
+    async def work(made):
+        (process,) = made._processes
+        return os.getpriority(os.PRIO_PROCESS, process.transport.get_pid())
+
+    assert with_decoder(work) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
