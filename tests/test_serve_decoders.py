@@ -4,12 +4,14 @@ answers nonsense."""
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
@@ -18,7 +20,7 @@ from mobilenetv3_common.preprocess import eval_transform, in_planes, normalize_p
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.serving import decoders
 from mobilenetv3_paddle.deploy.serving.batcher import TooLate
-from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, open_shared, shared_pixels
+from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, PLACES, SHARED_BYTES, Shared, open_shared
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
 from mobilenetv3_paddle.deploy.serving.tensors import Signature
 from tests.conftest import ROOT
@@ -68,6 +70,77 @@ def test_pixels_stay_what_they_are_while_the_next_picture_is_decoded():
         expected = eval_transform(decode_bytes(data, "the picture", "pil", PREDICTION), preset)
         assert np.array_equal(normalize_planes(planes[None], preset)[0], expected)
     assert np.array_equal(normalize_planes(np.stack([first, second]), preset)[1], expected)
+
+
+def test_pictures_that_wait_keep_their_pixels_however_many_they_are():
+    """More than there are places for; and places of pictures that nobody holds any more are used again."""
+
+    async def many(made):
+        (process,) = made._processes
+        kept = [await made((CAT, ROCKET)[n % 2], soon()) for n in range(PLACES + 3)]
+        shared = [pixels.base is process._shared.pixels.base for pixels in kept]
+        del kept[4]
+        again = await made(ROCKET, soon())
+        after = again.base is process._shared.pixels.base
+        free = len(process._free)
+        right = [np.array_equal(pixels, kept[n % 2]) for n, pixels in enumerate(kept[:4])]
+        right += [np.array_equal(pixels, kept[(n + 1) % 2]) for n, pixels in enumerate(kept[4:], 4)]
+        right.append(np.array_equal(again, kept[1]) and not np.array_equal(kept[0], kept[1]))
+        kept.clear()
+        del again
+        await asyncio.sleep(0)  # the step of the event loop that brought it holds it
+        return shared, after, free, all(right), len(process._free)
+
+    shared, after, free, right, at_last = with_decoder(many)
+    assert shared == [True] * (PLACES - 1) + [False] * 4 and after and right
+    assert (free, at_last) == (0, PLACES - 1)
+
+
+@pytest.mark.parametrize("freed", ["before", "while it is decoded", "after"])
+def test_a_place_that_becomes_free_does_not_take_the_picture_that_is_being_decoded(freed):
+    async def work(made):
+        held = [await made(CAT, soon()) for _ in range(3)]
+        if freed == "before":
+            del held[1]
+        coming = asyncio.ensure_future(made(ROCKET, soon()))
+        await asyncio.sleep(0)
+        if freed == "while it is decoded":
+            del held[1]
+        found = await coming
+        if freed == "after":
+            del held[1]
+        later = await made(CAT, soon())
+        return [pixels.copy() for pixels in (*held, later, found)]
+
+    *cats, rocket = with_decoder(work)
+    assert all(np.array_equal(cat, cats[0]) for cat in cats) and not np.array_equal(rocket, cats[0])
+    assert np.array_equal(rocket, with_decoder(lambda made: made(ROCKET, soon())))
+
+
+def test_pictures_keep_their_pixels_when_their_decoder_is_gone():
+    async def work(made):
+        (process,) = made._processes
+        held = await made(CAT, soon())
+        process.kill()
+        await process.ended.wait()
+        return held, await made(ROCKET, soon())
+
+    cat, rocket = with_decoder(work)
+    assert np.array_equal(cat, with_decoder(lambda made: made(CAT, soon()))) and not np.array_equal(cat, rocket)
+
+
+def test_a_picture_that_shared_memory_does_not_hold_is_decoded():
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8))
+    buffer = io.BytesIO()
+    noise.save(buffer, "PNG")
+    assert len(buffer.getvalue()) > SHARED_BYTES
+
+    async def work(made):
+        return [await made(data, soon()) for data in (CAT, buffer.getvalue(), CAT)]
+
+    first, large, last = with_decoder(work)
+    expected = eval_transform(decode_bytes(buffer.getvalue(), "the picture", "pil", PREDICTION), EvalPreset())
+    assert np.array_equal(normalize_planes(large[None], EvalPreset())[0], expected) and np.array_equal(first, last)
 
 
 def test_what_decoders_have_in_hand_is_counted():
@@ -211,12 +284,23 @@ def test_a_picture_that_comes_too_late_to_be_decoded_costs_no_decoder():
     assert with_decoder(work, lambda: killed.append(1)) == (3, 224, 224) and not killed
 
 
-def test_shared_pixels_cannot_be_shortened():
+def test_shared_memory_cannot_be_shortened():
     with open_shared(8) as descriptor:
-        pixels = shared_pixels(descriptor, 8)
+        shared = Shared(descriptor, 8)
         with pytest.raises(OSError, match="not permitted"):
             os.ftruncate(descriptor, 0)
-        assert pixels.shape == (3, 8, 8) and not pixels.any()
+        assert shared.pixels.shape == (PLACES, 3, 8, 8) and not shared.pixels.any()
+
+
+def test_bytes_in_shared_memory_and_pixels_do_not_overlap():
+    with open_shared(8) as descriptor:
+        service, decoder = Shared(descriptor, 8), Shared(descriptor, 8)
+    decoder.pixels[:] = 7
+    most, some = bytes([1]) * SHARED_BYTES, b"some"
+    assert service.take(most) and decoder.given(len(most)) == most
+    assert service.take(some) and decoder.given(len(some)) == some
+    assert (service.pixels == 7).all()
+    assert not service.take(most + b"x") and decoder.given(len(most) + 1) == b"" and decoder.given(len(some)) == some
 
 
 def test_pixels_of_another_size_are_not_taken_for_those_of_the_picture_before():

@@ -1,10 +1,11 @@
 """One process that decodes for the service: python -m mobilenetv3_paddle.deploy.serving.decoder SETTINGS DESCRIPTOR
 
-It says when it is ready, reads what is to be decoded, a picture or a request with tensors as JSON (1 byte), and its bytes (after
-their number, 8 bytes) from standard input, writes a status (1 byte) and what came of it (after its length, 8 bytes) to standard
-output, and so on. Pixels do not go through the pipe, which holds less than a picture, but into memory that the service shares,
-which DESCRIPTOR names. A process, unlike a thread, can be killed when a picture takes too long, and limited in memory. It ends
-when its input ends, or with the process that started it.
+It says when it is ready. Then it reads from standard input what it is to decode: a picture, or a request with tensors as JSON
+(1 byte), the place for a picture's pixels (1 byte) and the number of bytes (8 bytes). It writes to standard output a status
+(1 byte) and what came of it (after its length, 8 bytes), and so on. The bytes to decode lie in memory that it shares with the
+service, which DESCRIPTOR names; too many for that follow in standard input. Pixels always lie in that memory, since a pipe holds
+less than a picture. A process, unlike a thread, can be killed when a picture takes too long, and limited in memory. It ends when
+its input ends, or with the process that started it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from mobilenetv3_paddle.deploy.serving import tensors
 
 PICTURE, JSON = range(2)  # what is to be decoded
 READY, PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED, TENSORS, REFUSED = range(7)  # what came of it; first, that it takes work
-HEAD = 9  # bytes before the data, or the answer
+ASKED, HEAD = 10, 9  # bytes before the data, and before the answer
+SHARED_BYTES = 2**18  # of what is to be decoded
+PLACES = 16  # for pixels of pictures that wait for the engine, or are in its hands
 BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
 LEAST_MEMORY = 128 * 2**20
 NICENESS = 10  # the engine and the event loop, which finish pictures, go before decoders, which begin them
@@ -43,7 +46,7 @@ def main(settings: str, descriptor: str) -> int:
 
     Args:
         settings: JSON with ``resize``, ``crop``, ``backend``, the fields of ``Rules``, and ``batch`` and ``classes``.
-        descriptor: of the memory for the pixels of one picture, uint8 (3, crop, crop).
+        descriptor: of the memory that it shares.
     """
     os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):  # the service ends its decoders itself, after the last answer
@@ -53,40 +56,68 @@ def main(settings: str, descriptor: str) -> int:
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     made = json.loads(settings)
-    pixels = shared_pixels(int(descriptor), made["crop"])
+    shared = Shared(int(descriptor), made["crop"])
     rules = Rules(tuple(made["formats"]), made["orient"], made["pixels"], made["scans"])
-    prepared(b"", made, rules, pixels)  # imports what the first picture would import
+    prepared(b"", made, rules, shared.pixels[0])  # imports what the first picture would import
     _limit_memory(max(LEAST_MEMORY, rules.pixels * BYTES_A_PIXEL))
     signature = tensors.Signature(made["crop"], made["batch"], made["classes"])
     _answer(outgoing, READY, b"")
-    while head := incoming.read(HEAD):
-        data = incoming.read(int.from_bytes(head[1:], "big"))
-        status, content = parsed(data, signature) if head[0] == JSON else prepared(data, made, rules, pixels)
+    while head := incoming.read(ASKED):
+        size = int.from_bytes(head[2:], "big")
+        data = shared.given(size) or incoming.read(size)
+        status, content = parsed(data, signature) if head[0] == JSON else prepared(data, made, rules, shared.pixels[head[1]])
         _answer(outgoing, status, content)
     return 0
 
 
+class Shared:
+    """Memory that the service shares with one decoder.
+
+    Args:
+        descriptor: of the memory, from ``open_shared``.
+        size: of a picture.
+
+    Attributes:
+        pixels: of pictures, uint8 (PLACES, 3, size, size).
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        memory = mmap.mmap(descriptor, _shared_bytes(size))
+        self._data = memoryview(memory)[:SHARED_BYTES]
+        self.pixels = np.frombuffer(memory, np.uint8, offset=SHARED_BYTES).reshape(PLACES, 3, size, size)
+
+    def take(self, data: bytes) -> bool:
+        """Put bytes there that are to be decoded, unless they are too many."""
+        if len(data) > SHARED_BYTES:
+            return False
+        self._data[: len(data)] = data
+        return True
+
+    def given(self, size: int) -> bytes:
+        """The bytes that ``take`` has put there; none where they were too many."""
+        return bytes(self._data[:size]) if size <= SHARED_BYTES else b""
+
+
 @contextlib.contextmanager
 def open_shared(size: int) -> Iterator[int]:
-    """A descriptor of new memory for one picture, which lives on where it is mapped when the block ends."""
+    """A descriptor of new memory to share, which lives on where it is mapped when the block ends."""
     with _memory() as memory:
-        memory.truncate(3 * size * size)
+        memory.truncate(_shared_bytes(size))
         with contextlib.suppress(OSError, AttributeError):
             # A decoder that a picture took over could otherwise shorten it, and whoever reads behind its end is killed.
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         yield memory.fileno()
 
 
+def _shared_bytes(size: int) -> int:
+    return SHARED_BYTES + PLACES * 3 * size * size
+
+
 def _memory() -> Any:
     """A file that lies in memory, or where the system has none a temporary one."""
     with contextlib.suppress(OSError, AttributeError):
-        return os.fdopen(os.memfd_create("pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb")
+        return os.fdopen(os.memfd_create("pictures", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb")
     return tempfile.TemporaryFile()
-
-
-def shared_pixels(descriptor: int, size: int) -> np.ndarray:
-    """Memory that two processes share, uint8 (3, size, size)."""
-    return np.frombuffer(mmap.mmap(descriptor, 3 * size * size), np.uint8).reshape(3, size, size)
 
 
 def prepared(data: bytes, made: dict[str, Any], rules: Rules, pixels: np.ndarray) -> tuple[int, bytes]:
