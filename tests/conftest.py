@@ -18,6 +18,8 @@ import pytest
 
 from alignment import frameworks
 
+pytest.register_assert_rewrite("tests.running")
+
 if importlib.util.find_spec("mindspore") is not None:
     frameworks.framework("mindspore")  # it cannot be loaded after Paddle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mobilenetv3_paddle.deploy.serving.gate import Access, Gate
 from tests.conftest import ROOT
 from tests.test_serve import detail
 
@@ -53,8 +55,40 @@ def test_a_client_is_called_as_its_proxy_says_only_where_the_proxy_is_trusted(se
         asked = [pool.submit(running.predict, **{"X-Forwarded-For": f"203.0.113.{number}"}) for number in range(3)]
         statuses = sorted(one.result()[0] for one in asked)
     assert statuses == ([200, 200, 200] if trusted else [200, 429, 429])
+    running.end()  # then all of the log is written
     clients = {json.loads(line)["client"] for line in (tmp_path / "log").read_text().splitlines()}
     assert clients == ({f"203.0.113.{number}" for number in range(3)} if trusted else {"127.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "client"),
+    [
+        ([], "127.0.0.1"),
+        (["203.0.113.9"], "203.0.113.9"),
+        (["1.2.3.4, 203.0.113.9"], "203.0.113.9"),
+        (["1.2.3.4", "203.0.113.9"], "203.0.113.9"),
+        (["1.2.3.4", "203.0.113.9, 10.0.0.1"], "203.0.113.9"),
+        (["1.2.3.4", "203.0.113.9", "10.0.0.1"], "203.0.113.9"),
+        (["203.0.113.9", ""], "10.0.0.1"),
+    ],
+)
+def test_the_client_is_the_last_whom_no_trusted_proxy_names(lines, client):
+    """Some fronts write a line of their own below the client's: its own line alone was believed."""
+
+    async def well(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def nothing(message):
+        pass
+
+    said = []
+    gate = Gate(well, Access(proxies=("127.0.0.1", "10.0.0.1"), log=said.append), lambda: False)
+    headers = [(b"x-forwarded-for", line.encode()) for line in lines]
+    peer = client if client in ("127.0.0.1", "10.0.0.1") else "10.0.0.1"
+    scope = {"type": "http", "method": "GET", "path": "/health", "headers": headers, "client": (peer, 1)}
+    asyncio.run(gate(scope, None, nothing))
+    assert json.loads(said[0])["client"] == client
 
 
 @pytest.mark.parametrize(

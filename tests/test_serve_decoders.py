@@ -4,9 +4,11 @@ answers nonsense."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -19,10 +21,20 @@ from mobilenetv3_common.picture_format import PREDICTION
 from mobilenetv3_common.preprocess import eval_transform, in_planes, normalize_planes
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy.serving import decoders
-from mobilenetv3_paddle.deploy.serving.batcher import TooLate
-from mobilenetv3_paddle.deploy.serving.decoder import DAMAGED, NICENESS, PIXELS, PLACES, SHARED_BYTES, Shared, open_shared
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
+from mobilenetv3_paddle.deploy.serving.decoder import (
+    DAMAGED,
+    NICENESS,
+    NOEXEC_SEAL,
+    PIXELS,
+    PLACES,
+    SHARED_BYTES,
+    TENSORS,
+    Shared,
+    open_shared,
+)
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
-from mobilenetv3_paddle.deploy.serving.tensors import Signature
+from mobilenetv3_paddle.deploy.serving.tensors import Asked, Signature
 from tests.conftest import ROOT
 
 CAT, ROCKET = ((ROOT / f"lite_data/val/{name}/{name}_0.JPEG").read_bytes() for name in ("cat", "rocket"))
@@ -141,6 +153,99 @@ def test_a_picture_that_shared_memory_does_not_hold_is_decoded():
     first, large, last = with_decoder(work)
     expected = eval_transform(decode_bytes(buffer.getvalue(), "the picture", "pil", PREDICTION), EvalPreset())
     assert np.array_equal(normalize_planes(large[None], EvalPreset())[0], expected) and np.array_equal(first, last)
+
+
+def test_a_picture_that_is_too_late_for_the_engine_gives_its_place_back_at_once():
+    """It was held until the garbage collector came, by an exception that held itself; so was what a decoder had been given."""
+
+    async def work(made):
+        batcher = Batcher(lambda pictures: leave.wait(5) and pictures, 4, 5.0)
+        batcher.start()
+        first = asyncio.ensure_future(batcher(0))
+        await asyncio.sleep(0.05)
+        (process,) = made._processes
+        late = [asyncio.ensure_future(_named(made, batcher)) for _ in range(5)]
+        await asyncio.sleep(0.3)
+        counts = [len(process._free)]
+        await asyncio.gather(*late, return_exceptions=True)
+        del late
+        leave.set()
+        await first
+        await asyncio.sleep(0.05)
+        counts.append(len(process._free))
+        os.kill(process.transport.get_pid(), signal.SIGSTOP)
+        with pytest.raises(TooLate):
+            await made(CAT, soon(0.2))
+        await process.ended.wait()
+        jobs = sum(type(one) is decoders._Job for one in gc.get_objects())
+        await batcher.stop()
+        return counts, jobs
+
+    async def _named(made, batcher):
+        try:
+            return await batcher(await made(CAT, soon()), soon(0.5))
+        except TooLate as error:
+            raise ValueError("named") from error
+
+    leave = threading.Event()
+    gc.collect()
+    gc.disable()
+    try:
+        assert with_decoder(work) == ([PLACES - 6, PLACES - 1], 0)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("status", "data"), [(TENSORS, CAT), (PIXELS, b"{}")])
+def test_an_answer_of_the_other_kind_costs_its_request_alone(status, data):
+    """As of a decoder that a picture took over: tensors for a picture failed all pictures of a run of the engine."""
+
+    async def work(made):
+        (process,) = made._processes
+        asked = asyncio.ensure_future(made(data, soon()) if status == TENSORS else made.parse(data, soon()))
+        await asyncio.sleep(0)
+        asked_for = Asked("", False, 0, np.zeros((1, 3, 4, 4), np.float32))
+        made._answered(process, status, asked_for.packed() if status == TENSORS else b"")
+        return (await asyncio.gather(asked, return_exceptions=True))[0], (await made(ROCKET, soon())).shape
+
+    error, shape = with_decoder(work)
+    assert isinstance(error, UserError) and shape == (3, 224, 224)
+
+
+def test_without_room_for_shared_memory_no_decoder_starts(monkeypatch, capfd):
+    """Else the service were killed by the signal SIGBUS when it wrote there."""
+
+    def full(descriptor, start, size):
+        raise OSError(28, "No space left on device")
+
+    async def work(made):
+        (process,) = made._processes
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        process.kill()
+        await process.ended.wait()
+        with pytest.raises(TooLate):
+            await made(CAT, soon(0.5))
+        monkeypatch.undo()
+        return (await made(CAT, soon())).shape
+
+    assert with_decoder(work) == (3, 224, 224) and "No space left" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("allowed", ["any", "sealed against execution", "no flags that are new", "none"])
+def test_shared_memory_is_had_where_the_system_limits_it(monkeypatch, allowed):
+    def limited(name, flags):
+        refused = {"sealed against execution": not flags & NOEXEC_SEAL, "no flags that are new": flags & NOEXEC_SEAL}
+        if allowed == "none" or refused.get(allowed):
+            raise PermissionError(name)
+        return create(name, flags & ~NOEXEC_SEAL)  # this system may be too old for it
+
+    create = os.memfd_create
+    monkeypatch.setattr(os, "memfd_create", limited)
+    with open_shared(8) as descriptor:
+        link = os.readlink(f"/proc/self/fd/{descriptor}")
+        service, decoder = Shared(descriptor, 8), Shared(descriptor, 8)
+    assert link.startswith("/memfd:") == (allowed != "none")
+    assert service.take(b"data") and decoder.given(4) == b"data"
 
 
 def test_what_decoders_have_in_hand_is_counted():

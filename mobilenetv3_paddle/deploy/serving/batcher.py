@@ -115,6 +115,7 @@ class Batcher:
             raise
         finally:
             timer.cancel()
+            del waiting  # an exception that is raised here would keep it, and its picture, until the garbage collector comes
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

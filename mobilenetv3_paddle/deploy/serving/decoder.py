@@ -35,6 +35,7 @@ PICTURE, JSON = range(2)  # what is to be decoded
 READY, PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED, TENSORS, REFUSED = range(7)  # what came of it; first, that it takes work
 ASKED, HEAD = 10, 9  # bytes before the data, and before the answer
 SHARED_BYTES = 2**18  # of what is to be decoded
+NOEXEC_SEAL = 8  # of memfd_create, since Linux 6.3, where some machines require it: linux/memfd.h
 PLACES = 16  # for pixels of pictures that wait for the engine, or are in its hands
 BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
 LEAST_MEMORY = 128 * 2**20
@@ -103,6 +104,8 @@ def open_shared(size: int) -> Iterator[int]:
     """A descriptor of new memory to share, which lives on where it is mapped when the block ends."""
     with _memory() as memory:
         memory.truncate(_shared_bytes(size))
+        with contextlib.suppress(AttributeError):  # macOS has none
+            os.posix_fallocate(memory.fileno(), 0, _shared_bytes(size))  # or whoever writes there without room is killed
         with contextlib.suppress(OSError, AttributeError):
             # A decoder that a picture took over could otherwise shorten it, and whoever reads behind its end is killed.
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -115,8 +118,9 @@ def _shared_bytes(size: int) -> int:
 
 def _memory() -> Any:
     """A file that lies in memory, or where the system has none a temporary one."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.fdopen(os.memfd_create("pictures", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb")
+    for flags in (NOEXEC_SEAL, 0):
+        with contextlib.suppress(OSError, AttributeError):
+            return os.fdopen(os.memfd_create("pictures", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags), "wb")
     return tempfile.TemporaryFile()
 
 

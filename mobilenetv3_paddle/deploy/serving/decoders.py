@@ -44,6 +44,7 @@ LARGE = 13_000_000  # pixels, times a quarter of the scans: only one such pictur
 LARGE_JSON = 2**21  # bytes of JSON, likewise
 LEAST_TIME = 0.05  # seconds before the deadline: less is not enough for a picture, and only costs a process
 START = 60.0  # seconds that a process may take to start
+_KINDS = {PIXELS: PICTURE, TENSORS: JSON}
 _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
 
@@ -111,10 +112,13 @@ class _Process(asyncio.SubprocessProtocol):
         into.write(head if self._shared.take(job.data) else head + job.data)
 
     def pixels(self) -> np.ndarray:
-        """The picture that it has just answered, uint8 (3, crop, crop).
+        """Pixels of the picture that it has just decoded, uint8 (3, crop, crop).
 
-        They stay in the place where the process has put them, which is free again when nobody holds the array any more. The next
-        picture gets another place; where none is free, they are copied.
+        They lie in the place where the process has put them. The place is free again when nobody holds this array any more; views
+        of it do not keep the place. The next picture gets another place; where none is free, the pixels are copied.
+
+        The process could still write there. That gains nobody anything: a process that a picture took over could as well answer
+        the next pictures wrongly, and it runs as the same user as the service.
         """
         pixels = self._shared.pixels[self._place]
         if not self._free:
@@ -241,6 +245,7 @@ class Decoders:
             if job in self._jobs:  # nobody waits for it any more; one in hand is decoded to its end, or its deadline
                 self._jobs.remove(job)
                 job.timer.cancel()
+            del job  # an exception that is raised here would keep it, and its data, until the garbage collector comes
 
     def _late(self, job: _Job) -> None:
         job.settle(TooLate())
@@ -275,6 +280,8 @@ class Decoders:
         if job is None:  # the process had been given up
             return
         try:
+            if _KINDS.get(status, job.kind) != job.kind:
+                raise ValueError("it answers something else")
             if status == PIXELS:
                 job.settle(process.pixels())
             elif status == TENSORS:

@@ -106,9 +106,13 @@ class Gate:
                 del self._clients[client]
 
     def _client(self, scope: MutableMapping[str, Any]) -> str:
-        """Address of who asks: the last that a front added to ``X-Forwarded-For``, since a client writes there what it likes."""
+        """Address of who asks: the last that a front added to ``X-Forwarded-For``, since a client writes there what it likes.
+
+        A front may add to the client's line or write a line of its own below it: both are one list (RFC 9110, 5.3).
+        """
         address = (scope.get("client") or ("",))[0]
-        for name in reversed(_header(scope, b"x-forwarded-for").split(",")):
+        lines = [value.decode("latin-1") for key, value in scope["headers"] if key == b"x-forwarded-for"]
+        for name in reversed(",".join(lines).split(",")):
             if address not in self.access.proxies or not name.strip():
                 break
             address = name.strip()[:64]
