@@ -157,6 +157,7 @@ def test_bad_data_is_refused_in_one_line_before_anything_is_written(case, lite_f
     assert (result / "alignment.json").read_text() == "precious" and len(list(result.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_odd_pictures_align(lite_folders, tmp_path):
     """Greyscale, CMYK, RGBA and one-pixel pictures go through every step that sees pictures."""
     for number, (name, mode) in enumerate([("cat", "L"), ("coffee", "CMYK"), ("flower", "RGBA"), ("rocket", "RGB")]):
@@ -220,6 +221,7 @@ def test_localize_makes_the_table_of_a_sound_port(tmp_path, capsys):
     assert json.loads((tmp_path / "alignment.json").read_text())["localization"]["first"] is None
 
 
+@pytest.mark.slow
 def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     assert main(["--inject", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()

@@ -19,5 +19,6 @@ def test_no_false_alarm(context):
         assert result.passed, [f"{q.name}: {q.reason}" for q in result.quantities if not q.passed] + result.problems
 
 
+@pytest.mark.slow
 def test_nothing_is_localised_in_a_sound_port(context):
     assert findings(context) == []

@@ -42,6 +42,7 @@ def test_the_steps_pass_on_any_number_of_pictures(count, listed, bench, tmp_path
         assert rows["eval.file_names.torchvision"].shape == rows["eval.labels.torchvision"].shape == [count]
 
 
+@pytest.mark.slow
 def test_the_command_passes_step_2_on_more_pictures_than_it_compares(tmp_path):
     root = make_data(tmp_path / "data", 33, listed=False)
     assert main(["--steps", "2", "--data-path", str(root), "--result-dir", str(tmp_path / "result")]) == 0

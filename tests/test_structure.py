@@ -221,6 +221,7 @@ def test_a_constructor_that_raises_ends_with_its_line(copied_port, tmp_path):
     assert f"first divergence: structure: {place}: the model cannot be built ({words})" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_command_finds_a_mistake_with_weights_of_the_reference(copied_port, tmp_path, whole_state):
     """Names come from the reference, whatever the file's form; the port's own would not fit."""
     file, environment = copied_port

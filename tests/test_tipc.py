@@ -140,6 +140,7 @@ def test_wrong_arguments_are_refused(project):
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_whole_infer_makes_its_weights_with_the_real_engine(project):
     """``prepare.sh`` alone, without a stand-in for Python: the weights that it leaves are the model's."""
     for name in ("projects", "alignment", "mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref"):

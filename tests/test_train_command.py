@@ -193,7 +193,7 @@ def test_a_diverging_run_stops_names_the_place_and_keeps_its_checkpoint(framewor
         assert all(np.isfinite(array).all() for array in read_checkpoint(path).arrays.values())
 
 
-@pytest.mark.parametrize("framework", ["paddle", "ref"])
+@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=pytest.mark.slow)])
 def test_a_damaged_picture_stops_the_run_or_is_skipped_and_counted(framework, lite_copy, tmp_path):
     victims = [sorted((lite_copy / split).rglob("*.JPEG"))[3] for split in ("train", "val")]
     for victim in victims:
@@ -208,6 +208,7 @@ def test_a_damaged_picture_stops_the_run_or_is_skipped_and_counted(framework, li
     assert (result["samples"], result["skipped"]) == (15, 1), "a stand-in does not count"
 
 
+@pytest.mark.slow
 def test_lr_find_suggests_an_interval(tmp_path):
     folder = write_digits(tmp_path / "digits", train_per_class=40, val_per_class=1)
     command = ["tools/lr_find.py", "--framework", "ref", "--config", "configs/digits.yaml", "--data-path", folder, "--workers", "0"]

@@ -100,6 +100,7 @@ def test_torchrun_trains_the_reference_as_one_process(begin, tmp_path):
     same_curve(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_statistics_of_two_ranks_are_averaged(begin, tmp_path):
     """Without synchronised BatchNorm each rank has its own; what is saved is their mean, not rank 0's."""
     launcher = ("-m", "paddle.distributed.launch", "--nproc_per_node=2", f"--log_dir={tmp_path / 'log'}")

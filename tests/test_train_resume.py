@@ -109,7 +109,7 @@ def test_another_runs_folder_is_set_aside(tmp_path):
     assert kept == [f"earlier_{n}/{LATEST}" for n in (1, 2, 3)] + [LATEST]
 
 
-@pytest.mark.parametrize("framework", ["paddle", "ref"])
+@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=pytest.mark.slow)])
 def test_a_second_run_in_a_folder_writes_nothing_over(framework, tmp_path):
     flags = ("--framework", framework, *SMALL_PICTURES, "--save-every", "1")
     assert train(tmp_path, *flags).returncode == 0
@@ -184,6 +184,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_old_checkpoint(finished, tmp_pat
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").glob("*.safetensors")} == before
 
 
+@pytest.mark.slow
 def test_weights_of_every_kind_begin_a_run(finished, small_state, tmp_path):
     """.pth of torch, .pdparams and .safetensors of Paddle, and a checkpoint; another class count only by its flag."""
     torch_file = write_start(tmp_path, small_state)
