@@ -44,7 +44,7 @@ LARGE = 13_000_000  # pixels, times a quarter of the scans: only one such pictur
 LARGE_JSON = 2**21  # bytes of JSON, likewise
 LEAST_TIME = 0.05  # seconds before the deadline: less is not enough for a picture, and only costs a process
 START = 60.0  # seconds that a process may take to start
-_KINDS = {PIXELS: PICTURE, TENSORS: JSON}
+_KINDS = {PIXELS: PICTURE, TENSORS: JSON}  # what an answer is an answer to
 _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
 
@@ -117,8 +117,8 @@ class _Process(asyncio.SubprocessProtocol):
         They lie in the place where the process has put them. The place is free again when nobody holds this array any more; views
         of it do not keep the place. The next picture gets another place; where none is free, the pixels are copied.
 
-        The process could still write there. That gains nobody anything: a process that a picture took over could as well answer
-        the next pictures wrongly, and it runs as the same user as the service.
+        The process could still write there. If a picture took it over, pictures that it decoded before and that wait for the
+        engine could be answered wrongly, as the next ones could; it also runs as the same user as the service.
         """
         pixels = self._shared.pixels[self._place]
         if not self._free:
