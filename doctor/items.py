@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alignment.report.drawing import escape, table
+from mobilenetv3_common.drawing import escape, table
 from doctor.findings import Check, Finding, Verdict, checks_of
 
 FAMILIES = (

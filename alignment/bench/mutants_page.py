@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 
 from alignment.bench.mutants import KINDS, Mutant, Score, scores
-from alignment.report.drawing import STYLE
+from mobilenetv3_common.drawing import STYLE
 
 _OWN_STYLE = """
 pre{margin:0;font:13px/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}

@@ -12,7 +12,7 @@ from alignment import tolerance
 from alignment.compare import Quantity
 from alignment.coverage import Coverage
 from alignment.localize.finding import LayerRow, Localization
-from alignment.report.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
+from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
 from alignment.report.picture import failures, panels
 from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
 from alignment.steps.context import Context

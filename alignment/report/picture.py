@@ -20,7 +20,7 @@ PANELS = (
     ("forward", "Step 1: running statistics after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_mean", "running_var")),
     ("backward", "Step 5: gradient of every parameter", ("sgd.eval.iter0.gradients.", "eval.iter0.gradients."), ("",)),
 )
-# One colour a meaning, as in alignment.report.drawing: the port, the reference, their difference in exact mode, a mistake.
+# One colour a meaning, as in mobilenetv3_common.drawing: the port, the reference, their difference in exact mode, a mistake.
 PORT, REFERENCE, EXACT, MISTAKE = "#0969da", "#bc4c00", "#8250df", "#b42318"
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from alignment.report.drawing import Series, chart, escape, table
+from mobilenetv3_common.drawing import Series, chart, escape, table
 from doctor import items
 from doctor.check import checks
 from doctor.check.bundle import write_bundle

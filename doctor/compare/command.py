@@ -11,7 +11,7 @@ import argparse
 import importlib
 from typing import Any
 
-from alignment.report.drawing import Series, chart
+from mobilenetv3_common.drawing import Series, chart
 from doctor.compare import checks, continued_checks
 from doctor.compare.continued import continued
 from doctor.compare.follow import follow

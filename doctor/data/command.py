@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.report.drawing import Series, chart, escape, table
+from mobilenetv3_common.drawing import Series, chart, escape, table
 from doctor.data import checks, manifest, near
 from doctor.data.checks.values import channel_statistics
 from doctor.data.scan import scan

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from alignment.report.drawing import escape, table
+from mobilenetv3_common.drawing import escape, table
 from doctor.findings import examine
 from doctor.profile import checks
 from doctor.profile.advice import advice

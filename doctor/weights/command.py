@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from alignment.report.drawing import Series, chart, escape, number, table
+from mobilenetv3_common.drawing import Series, chart, escape, number, table
 from doctor.findings import examine
 from doctor.report import Examination, Section
 from doctor.weights import checks
