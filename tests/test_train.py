@@ -1,6 +1,7 @@
 """Optimizers, schedules and the training step against torch's, and the traps of Paddle's own."""
 
 import dataclasses
+import importlib
 
 import numpy as np
 import paddle
@@ -9,6 +10,7 @@ import torch
 
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
+from mobilenetv3_common import train_config
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig, TrainConfig
 from tests.conftest import relative_l2
@@ -52,6 +54,16 @@ def updated(port, reference, config, updates=10):
 def test_optimizers_update_as_torchs(name, apart, dtype):
     config = OptimizerConfig(name, lr=0.01, eps=0.0316, weight_decay=0.01, **apart).in_float32()
     assert updated(*twins(dtype), config) < (1e-5 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_that_a_package_lacks_is_an_error_and_no_other_optimizer(monkeypatch, name):
+    for package, model in zip((ours, theirs), twins("float32"), strict=True):
+        module = importlib.import_module(f"{package.__name__}.optimizer")
+        assert sorted(module.MAKERS) == sorted(OPTIMIZERS)
+        monkeypatch.delitem(module.MAKERS, name)
+        with pytest.raises(NotImplementedError, match=f"{module.__name__} has no optimizer '{name}'"):
+            package.build_optimizer(model, OptimizerConfig(name))
 
 
 def test_paddles_kernels_hold_float32_hyperparameters():
@@ -104,6 +116,15 @@ SCHEDULES = [
     ScheduleConfig("onecycle", total=20),
     ScheduleConfig("restarts", restart=3, restart_factor=2, lr_min=1e-3, warmup=2),
 ]
+
+
+def test_a_schedule_that_a_package_lacks_is_an_error_and_no_constant_rate(monkeypatch):
+    assert {config.name for config in SCHEDULES} == {*train_config.SCHEDULES}
+    monkeypatch.setattr(train_config, "SCHEDULES", (*train_config.SCHEDULES, "triangular"))
+    for package, model in zip((ours, theirs), twins("float32"), strict=True):
+        optimizer = package.build_optimizer(model, OptimizerConfig())
+        with pytest.raises(NotImplementedError, match=f"{package.__name__}.schedule has no schedule 'triangular'"):
+            package.build_schedule(optimizer, ScheduleConfig("triangular"))
 
 
 @pytest.mark.parametrize("config", SCHEDULES, ids=lambda c: f"{c.name}-warmup{c.warmup}")

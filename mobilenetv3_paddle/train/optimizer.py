@@ -129,19 +129,47 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
     """The optimizer for a model's trainable parameters.
 
     BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
+
+    Raises:
+        NotImplementedError: ``config.name`` is one of ``OPTIMIZERS``, and missing in this package.
     """
-    groups = parameter_groups(model, config)
-    if config.name in PLAIN:
-        return PLAIN[config.name](config, {"parameters": groups, "weight_decay": config.weight_decay})
-    if config.name == "rmsprop":
-        return RMSProp(
-            config.lr,
-            alpha=config.alpha,
-            epsilon=config.eps,
-            momentum=config.momentum,
-            parameters=groups,
-            weight_decay=config.weight_decay,
-        )
+    make = MAKERS.get(config.name)
+    if make is None:
+        raise NotImplementedError(f"{__name__} has no optimizer {config.name!r}")
+    return make(config, parameter_groups(model, config))
+
+
+def scale_rates(optimizer: paddle.optimizer.Optimizer, factor: float) -> None:
+    """Multiply the rates of all parameters from now on; the schedule does not show it."""
+    for group in optimizer._param_groups:
+        for parameter in group["params"]:
+            parameter.optimize_attr["learning_rate"] *= factor
+
+
+def _sgd(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
+    return paddle.optimizer.Momentum(
+        config.lr, momentum=config.momentum, use_nesterov=config.nesterov, parameters=groups, weight_decay=config.weight_decay
+    )
+
+
+def _rmsprop(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
+    return RMSProp(
+        config.lr,
+        alpha=config.alpha,
+        epsilon=config.eps,
+        momentum=config.momentum,
+        parameters=groups,
+        weight_decay=config.weight_decay,
+    )
+
+
+def _adam(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
+    return paddle.optimizer.Adam(
+        config.lr, config.beta1, config.beta2, config.eps, parameters=groups, weight_decay=config.weight_decay
+    )
+
+
+def _adamw(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
     return paddle.optimizer.AdamW(
         config.lr,
         beta1=config.beta1,
@@ -152,11 +180,8 @@ def build_optimizer(model: nn.Layer, config: OptimizerConfig) -> paddle.optimize
     )
 
 
-def scale_rates(optimizer: paddle.optimizer.Optimizer, factor: float) -> None:
-    """Multiply the rates of all parameters from now on; the schedule does not show it."""
-    for group in optimizer._param_groups:
-        for parameter in group["params"]:
-            parameter.optimize_attr["learning_rate"] *= factor
+def _adadelta(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
+    return paddle.optimizer.Adadelta(config.lr, config.eps, config.alpha, parameters=groups, weight_decay=config.weight_decay)
 
 
 def _lamb(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
@@ -165,14 +190,18 @@ def _lamb(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optim
     return paddle.optimizer.Lamb(config.lr, config.weight_decay, config.beta1, config.beta2, config.eps, parameters=groups)
 
 
-PLAIN: dict[str, Callable[[OptimizerConfig, dict], paddle.optimizer.Optimizer]] = {
-    "sgd": lambda config, given: paddle.optimizer.Momentum(
-        config.lr, momentum=config.momentum, use_nesterov=config.nesterov, **given
-    ),
-    "adam": lambda config, given: paddle.optimizer.Adam(config.lr, config.beta1, config.beta2, config.eps, **given),
-    "adadelta": lambda config, given: paddle.optimizer.Adadelta(config.lr, config.eps, config.alpha, **given),
-    "lamb": lambda config, given: _lamb(config, given["parameters"]),
-    "lion": lambda config, given: Lion(config.lr, config.beta1, config.beta2, **given),
+def _lion(config: OptimizerConfig, groups: list[dict]) -> paddle.optimizer.Optimizer:
+    return Lion(config.lr, config.beta1, config.beta2, parameters=groups, weight_decay=config.weight_decay)
+
+
+MAKERS: dict[str, Callable[[OptimizerConfig, list[dict]], paddle.optimizer.Optimizer]] = {
+    "sgd": _sgd,
+    "rmsprop": _rmsprop,
+    "adam": _adam,
+    "adamw": _adamw,
+    "adadelta": _adadelta,
+    "lamb": _lamb,
+    "lion": _lion,
 }
 
 

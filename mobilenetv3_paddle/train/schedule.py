@@ -43,8 +43,10 @@ def build_schedule(optimizer: paddle.optimizer.Optimizer, config: ScheduleConfig
         schedule = OneCycleLR(lr, config.total, config.start_div, end_learning_rate=config.lr_min, phase_pct=config.rise)
     elif config.name == "restarts":
         schedule = LambdaDecay(lr, lambda number: _restarted(number, lr, config) / lr)
-    else:
+    elif config.name == "constant":
         schedule = LambdaDecay(lr, lambda _: 1.0)
+    else:
+        raise NotImplementedError(f"{__name__} has no schedule {config.name!r}")
     if config.warmup > 0:
         schedule = LinearWarmup(schedule, config.warmup, start_lr=config.warmup_decay * lr, end_lr=lr)
     optimizer.set_lr_scheduler(schedule)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -77,8 +79,14 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     """The optimizer for a model's trainable parameters.
 
     BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
+
+    Raises:
+        NotImplementedError: ``config.name`` is one of ``OPTIMIZERS``, and missing in this package.
     """
-    optimizer = _optimizer(parameter_groups(model, config), config)
+    make = MAKERS.get(config.name)
+    if make is None:
+        raise NotImplementedError(f"{__name__} has no optimizer {config.name!r}")
+    optimizer = make(config, parameter_groups(model, config))
     optimizer.register_step_pre_hook(_scale_rates)
     optimizer.register_step_post_hook(_share_rates)
     return optimizer
@@ -90,17 +98,43 @@ def scale_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr_factor"] *= factor
 
 
-def _optimizer(groups: list[dict], config: OptimizerConfig) -> torch.optim.Optimizer:
-    if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
-    if config.name == "rmsprop":
-        return torch.optim.RMSprop(groups, lr=config.lr, alpha=config.alpha, eps=config.eps, momentum=config.momentum)
-    if config.name == "adadelta":
-        return torch.optim.Adadelta(groups, lr=config.lr, rho=config.alpha, eps=config.eps)
-    if config.name == "lion":
-        return Lion(groups, lr=config.lr, betas=(config.beta1, config.beta2))
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": Lamb}[config.name]
-    return kind(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+def _sgd(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
+
+
+def _rmsprop(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(groups, lr=config.lr, alpha=config.alpha, eps=config.eps, momentum=config.momentum)
+
+
+def _adam(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+
+
+def _adamw(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+
+
+def _adadelta(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return torch.optim.Adadelta(groups, lr=config.lr, rho=config.alpha, eps=config.eps)
+
+
+def _lamb(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return Lamb(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+
+
+def _lion(config: OptimizerConfig, groups: list[dict]) -> torch.optim.Optimizer:
+    return Lion(groups, lr=config.lr, betas=(config.beta1, config.beta2))
+
+
+MAKERS: dict[str, Callable[[OptimizerConfig, list[dict]], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "rmsprop": _rmsprop,
+    "adam": _adam,
+    "adamw": _adamw,
+    "adadelta": _adadelta,
+    "lamb": _lamb,
+    "lion": _lion,
+}
 
 
 def _scale_rates(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:

@@ -53,8 +53,10 @@ def build_schedule(optimizer: torch.optim.Optimizer, config: ScheduleConfig) -> 
         )
     elif config.name == "restarts":
         schedule = CosineAnnealingWarmRestarts(optimizer, config.restart, config.restart_factor, config.lr_min)
-    else:
+    elif config.name == "constant":
         schedule = LambdaLR(optimizer, lambda _: 1.0)
+    else:
+        raise NotImplementedError(f"{__name__} has no schedule {config.name!r}")
     if config.warmup > 0:
         warmup = LinearLR(optimizer, start_factor=config.warmup_decay, total_iters=config.warmup)
         schedule = SequentialLR(optimizer, [warmup, schedule], milestones=[config.warmup])

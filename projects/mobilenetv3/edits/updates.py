@@ -84,8 +84,8 @@ optimizer(
     "optimizer.rmsprop",
     "optimizer_eps",
     "rmsprop_eps",
-    "epsilon=config.eps,\n            momentum",
-    "epsilon=1e-8,\n            momentum",
+    "epsilon=config.eps,\n        momentum",
+    "epsilon=1e-8,\n        momentum",
 )
 optimizer(
     "optimizer.rmsprop", "lr_in_buffer", "rate_inside_the_velocity", VELOCITY,

@@ -177,6 +177,15 @@ MOVES: dict[str, Callable[[Own, Tensor, float, OptimizerConfig], Tensor]] = {
     "lamb": _lamb,
     "lion": _lion,
 }
+KEPT: dict[str, tuple[str, ...]] = {  # optimizer -> what it remembers of each parameter
+    "sgd": ("momentum",),
+    "rmsprop": ("mean_square", "velocity"),
+    "adam": ("first", "second"),
+    "adamw": ("first", "second"),
+    "adadelta": ("moved", "mean_square"),
+    "lamb": ("first", "second"),
+    "lion": ("momentum",),
+}
 
 
 def scale_rates(optimizer: Optimizer, factor: float) -> None:
@@ -187,16 +196,21 @@ def scale_rates(optimizer: Optimizer, factor: float) -> None:
 
 def accumulators(config: OptimizerConfig) -> tuple[str, ...]:
     """What an optimizer remembers of each parameter after an update."""
-    if config.name in ("sgd", "lion"):
-        return ("momentum",) if config.momentum or config.name == "lion" else ()
-    return {"rmsprop": ("mean_square", "velocity"), "adadelta": ("moved", "mean_square")}.get(config.name, ("first", "second"))
+    if config.name == "sgd" and not config.momentum:
+        return ()
+    return KEPT[config.name]
 
 
 def build_optimizer(model: nn.Cell, config: OptimizerConfig) -> Optimizer:
     """The optimizer for a model's trainable parameters.
 
     BatchNorm's weights and biases, and the biases of other layers, have weight decays of their own where the config says so.
+
+    Raises:
+        NotImplementedError: ``config.name`` is one of ``OPTIMIZERS``, and missing in this package.
     """
+    if config.name not in MOVES:
+        raise NotImplementedError(f"{__name__} has no optimizer {config.name!r}")
     return Optimizer(parameter_groups(model, config), config)
 
 
