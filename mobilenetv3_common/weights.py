@@ -1,4 +1,4 @@
-"""Files of weights, read without running code, and the names and layouts that frameworks give to the same weights.
+"""The names and layouts that frameworks give to the same weights, and files of them (read in ``weights_file``).
 
 The canonical form is torch's. In Paddle BatchNorm's statistics are ``_mean`` and ``_variance``, not ``running_mean`` and
 ``running_var``; the matrices of linear layers are transposed; and there is no counter ``num_batches_tracked``. Conversion is
@@ -7,7 +7,6 @@ strict: equal key sets, equal shapes, nothing skipped.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import pickle
@@ -18,14 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.mindspore_checkpoint import read_ckpt, write_ckpt
-from mobilenetv3_common.safe_pickle import load_arrays
+from mobilenetv3_common.mindspore_checkpoint import write_ckpt
+from mobilenetv3_common.torch_file import torch_for
+from mobilenetv3_common.weights_file import FORMATS, State, read_state
 
-State = dict[str, np.ndarray]
-FORMATS = (".pth", ".pt", ".pdparams", ".ckpt", ".safetensors")
+__all__ = [
+    "CLASSIFIER", "COUNTER", "FORMATS", "MINDSPORE_STATISTICS", "PADDLE_STATISTICS", "TORCH_STATISTICS", "Entry",
+    "State", "as_paddle", "as_torch", "canonical_state", "check_fit", "in_canonical", "is_paddle_state", "is_statistic",
+    "other_classifier", "own_state", "paddle_entries", "read_state", "with_counters", "write_state",
+]  # fmt: skip
+
 COUNTER = "num_batches_tracked"
 CLASSIFIER = "classifier.3"  # MobileNetV3's last layer
 TORCH_STATISTICS = ("running_mean", "running_var")
@@ -238,74 +241,6 @@ def other_classifier(arrays: State, own: State, path: str, reset: bool) -> State
     return {name: own[name] for name in other}
 
 
-def read_state(path: str | os.PathLike) -> State:
-    """Read a weights file; nothing in it is executed.
-
-    ``.pth`` and ``.pt`` go through ``torch.load(weights_only=True)``, ``.safetensors`` through safetensors, ``.ckpt`` through
-    ``mobilenetv3_common.mindspore_checkpoint``, and ``.pdparams`` through ``mobilenetv3_common.safe_pickle`` (``paddle.load`` would
-    run code from a crafted file).
-    Of a training checkpoint the weights are taken: the moving average where it has one.
-
-    Returns:
-        name -> array, in the file's own naming and layout.
-
-    Raises:
-        UserError: the file is missing, damaged, of another kind, or holds something other than named arrays.
-    """
-    path = Path(path)
-    if path.suffix not in FORMATS:
-        raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(FORMATS)}")
-    if not path.is_file():
-        raise UserError(f"no such weights file: {path}")
-    if path.suffix == ".pdparams":
-        with open(path, "rb") as file:
-            content = load_arrays(file, str(path))
-        if isinstance(content, dict):
-            content.pop("StructuredToParameterName@@", None)
-    elif path.suffix == ".ckpt":
-        content = read_ckpt(path)
-    elif path.suffix == ".safetensors":
-        content = read_checkpoint(path).weights() if is_checkpoint(path) else _read_safetensors(path)
-    else:
-        content = _read_torch(path)
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        content = content["model"]  # a training checkpoint of torchvision's reference script
-    if (
-        not isinstance(content, dict)
-        or not content
-        or not all(isinstance(k, str) and isinstance(v, np.ndarray) and v.dtype != object for k, v in content.items())
-    ):
-        raise UserError(f"{path} does not hold a dictionary of named arrays: give a file of weights alone")
-    return dict(content)
-
-
-def _read_safetensors(path: Path) -> State:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-
-
-def _read_torch(path: Path) -> Any:
-    torch = _torch_for(path)
-
-    def as_arrays(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.numpy()
-        return {k: as_arrays(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-    try:
-        return as_arrays(torch.load(path, map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{path} is not read: it is no weights file, or holds more than weights, which could run code") from error
-    except Exception as error:  # torch raises RuntimeError, EOFError, KeyError ... for damaged archives
-        reason = (str(error).splitlines() or ["it ends too early"])[0]
-        raise UserError(f"{path} is damaged: {type(error).__name__}: {reason}") from error
-
-
 def write_state(path: str | os.PathLike, state: State) -> None:
     """Write a weights file of the kind its suffix says, whole or not at all.
 
@@ -328,13 +263,5 @@ def write_state(path: str | os.PathLike, state: State) -> None:
         if path.suffix == ".pdparams":
             pickle.dump(state, file, protocol=4)
         else:
-            torch = _torch_for(path)
+            torch = torch_for(path)
             torch.save({k: torch.tensor(v) for k, v in state.items()}, file)
-
-
-def _torch_for(path: Path) -> Any:
-    """torch, which alone reads and writes its archives; nothing else here needs it."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise UserError(f"{path}: a .pth file needs torch: install it, or convert it once with tools/convert_weights.py") from error

@@ -1,0 +1,147 @@
+"""Pickles of training checkpoints, read without a class of theirs: what is no array or tensor is kept as plain data.
+
+A trainer stores more than weights: its arguments, its configuration, counters of its own classes. Each such object is read into a
+``Left``, which holds what the file says of it; its class is neither imported nor called. A file that asks for something of Python's
+own library other than a type of data (``os.system``, ``eval``) is refused: no trainer writes that.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+# Modules of Python's own library whose objects are data, and names of others; they are read as ``Left`` like everything else, but
+# are no reason to refuse.
+DATA_MODULES = {
+    "argparse", "collections", "dataclasses", "datetime", "decimal", "enum", "fractions", "inspect", "logging", "numbers",
+    "pathlib", "random", "re", "time", "typing", "uuid", "zoneinfo",
+}  # fmt: skip
+DATA = {
+    "_codecs": {"encode"},
+    "builtins": {
+        "bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "getattr", "int", "list", "object", "range", "set",
+        "slice", "str", "tuple", "type",
+    },
+    "copyreg": {"__newobj__", "__newobj_ex__", "_reconstructor"},
+    "functools": {"partial"},
+    "operator": {"attrgetter", "itemgetter"},
+    "types": {"MappingProxyType", "NoneType", "SimpleNamespace"},
+}  # fmt: skip
+
+
+class Left:
+    """An object of a class that is not read: what the file says of it.
+
+    Attributes:
+        title: module and name of its class, or of the function that the file wants to be called.
+        given: what the class would have been called with.
+        state: its attributes, where the file says them.
+        items: its entries, of a dictionary's kind.
+        listed: its elements, of a list's kind.
+    """
+
+    title: ClassVar[str] = ""
+    dump_patches: ClassVar[bool] = False  # old archives hold the source of modules, which torch would compare with this class's
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.given = given
+        self.state: Any = named
+        self.items: dict[Any, Any] = {}
+        self.listed: list[Any] = []
+
+    def __new__(cls, *given: Any, **named: Any) -> Left:
+        made = super().__new__(cls)
+        Left.__init__(made, *given, **named)  # pickle makes most objects without it
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items[key] = value
+
+    def append(self, value: Any) -> None:
+        self.listed.append(value)
+
+    def extend(self, values: Any) -> None:
+        self.listed.extend(values)
+
+    add = append
+
+    def attributes(self) -> Mapping[Any, Any]:
+        """The attributes that the file says, without those of slots."""
+        state = self.state[0] if isinstance(self.state, tuple) and self.state else self.state
+        return state if isinstance(state, Mapping) else {}
+
+
+def left_of(module: str, name: str) -> type[Left]:
+    """The class in the place of a class or function that is not read.
+
+    Raises:
+        pickle.UnpicklingError: it belongs to Python's own library and is no type of data.
+    """
+    module, name = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
+    root = module.partition(".")[0]
+    if root in sys.stdlib_module_names and root not in DATA_MODULES and name not in DATA.get(module, ()):
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which could run code")
+    return type("Left", (Left,), {"title": f"{module}.{name}"})
+
+
+class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python: the one in C allocates what a memo's index names
+    """Reads plain data, what ``known`` resolves, and the rest as ``Left``.
+
+    Attributes:
+        known: (module, name) -> what stands for it; nothing that can run code, whatever it is called with.
+        never_called: of these, what a file may only name.
+    """
+
+    stack: list[Any]
+    append: Callable[[Any], None]
+    never_called: ClassVar[tuple[Any, ...]] = ()
+    known: ClassVar[Mapping[tuple[str, str], Any]] = {("collections", "OrderedDict"): OrderedDict}
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.known[module, name] if (module, name) in self.known else left_of(module, name)
+
+    def load_build(self) -> None:
+        """Attributes are given to ``Left`` alone; torch's versions of modules beside a dictionary's keys are not needed."""
+        state, made = self.stack.pop(), self.stack[-1]
+        if isinstance(made, Left):
+            made.__setstate__(state)
+        elif isinstance(made, type) or not isinstance(made, OrderedDict):
+            raise pickle.UnpicklingError(f"it gives attributes to a {type(made).__name__}")
+
+    def load_reduce(self) -> None:
+        """Call what a name stands for."""
+        given, called = self.stack.pop(), self.stack[-1]
+        self.stack[-1] = self._instance(called, given)
+
+    def load_newobj(self) -> None:
+        """Make an object of a class; with named arguments in ``load_newobj_ex``."""
+        given = self.stack.pop()
+        self.stack[-1] = self._instance(self.stack[-1], given)
+
+    def load_newobj_ex(self) -> None:
+        named, given = self.stack.pop(), self.stack.pop()
+        self.stack[-1] = self._instance(self.stack[-1], given, named)
+
+    def _instantiate(self, klass: Any, args: Any) -> None:  # of the operations OBJ and INST
+        self.append(self._instance(klass, args))
+
+    def _instance(self, called: Any, given: Any, named: Any = None) -> Any:
+        stands = any(called is value for value in self.known.values()) or (isinstance(called, type) and issubclass(called, Left))
+        if not stands or called in self.never_called:
+            raise pickle.UnpicklingError(f"it calls a {type(called).__name__}")
+        return called(*given, **(named or {}))
+
+    dispatch |= {
+        pickle.BUILD[0]: load_build,
+        pickle.REDUCE[0]: load_reduce,
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.NEWOBJ_EX[0]: load_newobj_ex,
+    }

@@ -1,0 +1,300 @@
+"""One reader for files of weights, for every command: whatever trainer wrote them, nothing in them is executed.
+
+What a file is follows from its first bytes, not from its name: safetensors, an archive of torch (also Lightning's ``.ckpt`` and
+``pytorch_model.bin``), a pickle of Paddle, a checkpoint of MindSpore. Of a training checkpoint one set of weights is taken: the
+moving average where it has one, or the weights themselves, as ``take`` says. What was taken and what was left is said in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.inert_pickle import Left
+from mobilenetv3_common.mindspore_checkpoint import read_ckpt
+from mobilenetv3_common.safe_pickle import load_arrays
+from mobilenetv3_common.torch_file import as_array, is_tensor, modules_state, read_torch
+
+State = dict[str, np.ndarray]
+FORMATS = (".pth", ".pt", ".pdparams", ".ckpt", ".safetensors")  # that are written
+READ = (*FORMATS, ".bin", ".tar", ".pdema")  # others that trainers write: HF's .bin, timm's .pth.tar, PaddleClas's .pdema
+TAKE = ("auto", "averaged", "raw")  # what is taken of a training checkpoint; auto is averaged where there is such a set
+
+LEGACY_TORCH = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the number with which torch before 1.6 begins its files
+AVERAGED = re.compile(r"(^|_)(ema|swa|avg|averaged?|shadow)(_|$)")
+NO_WEIGHTS = re.compile(r"optim|sched|scaler|callback|criterion|averaging_state|^(opt|loss|meta|message_hub|rng|random)(_|$)")
+PREFERRED = ("state_dict", "model", "model_state_dict", "current_model_state", "module", "net", "network", "weights", "params")
+DEEPEST = 4  # dictionaries within each other, of which trainers write two or three
+NAMED = 4  # entries of a file that the line names
+SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
+    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool", "C64": "complex64", "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What was read of a file.
+
+    Attributes:
+        state: name -> array, in the file's own layout and naming, without what a trainer puts around a model.
+        kind: ``"averaged"`` or ``"raw"``; None where the file has one set and does not say which.
+        notes: what was taken and left, for people; empty for a file of weights alone.
+        trained_as: the architecture as the trainer calls it, e.g. timm's ``tf_mobilenetv3_small_100``; None where it is not said.
+    """
+
+    state: State
+    kind: str | None = None
+    notes: list[str] = field(default_factory=list)
+    trained_as: str | None = None
+
+
+def read_state(path: str | os.PathLike, take: str = "auto") -> State:
+    """``read_weights`` for who needs the arrays alone; what was taken is said on standard error."""
+    weights = read_weights(path, take)
+    say(path, weights.notes)
+    return weights.state
+
+
+def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
+    """Read a file of weights, or the weights of a training checkpoint.
+
+    Args:
+        path: of one of the kinds ``READ``.
+        take: one of ``TAKE``.
+
+    Returns:
+        Arrays of numpy's types; bfloat16 and float8 as float32, which holds them exactly.
+
+    Raises:
+        UserError: the file is missing, damaged or of another kind, holds no weights or several sets, or a tensor is of a type that
+            is not read. The line names it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the file of weights in it")
+    if path.suffix not in READ:
+        raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(READ)}")
+    if not path.is_file():
+        raise UserError(f"no such weights file: {path}")
+    if path.suffix == ".safetensors" and is_checkpoint(path):
+        checkpoint = read_checkpoint(path)
+        return _of_own_checkpoint(checkpoint.part("model"), checkpoint.part("ema"), path, take)
+    content = _content(path)
+    label, found, kind = _chosen(_sets(content), content, path, take)
+    arrays, odd = _arrays(found, path)
+    state, removed = without_wrappers(arrays)
+    left = [name for name in content if name != label.partition("/")[0]] if label and isinstance(content, Mapping) else []
+    said = [f"took {label}" + (f" ({kind})" if kind else "")] if label else []
+    said += [f"without {' and '.join(removed)} in the names"] if removed else []
+    said += [f"left out {_listed([*left, *odd], content)}"] if left or odd else []
+    return Weights(state, kind, [", ".join(said)] if said else [], _trained_as(content))
+
+
+def say(path: str | os.PathLike, notes: list[str]) -> None:
+    """Tell what was done to a file, each line once, by the first rank alone."""
+    if os.environ.get("RANK", os.environ.get("PADDLE_TRAINER_ID", "0")) != "0":
+        return
+    for note in notes:
+        line = f"note: {path}: {note}"
+        if line not in _said:
+            _said.add(line)
+            print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line), file=sys.stderr)
+
+
+_said: set[str] = set()
+
+
+def _of_own_checkpoint(model: State, average: State, path: Path, take: str) -> Weights:
+    if take == "averaged" and not average:
+        raise UserError(f"{path} holds no moving average: the run had no --ema-decay; take raw")
+    averaged = bool(average) and take != "raw"
+    return Weights(average if averaged else model, "averaged" if averaged else "raw")
+
+
+# --- what a file is --------------------------------------------------------------------------------------------------------
+
+
+def _content(path: Path) -> Any:
+    """What a file holds, tensors as they are."""
+    with open(path, "rb") as file:
+        head = file.read(len(LEGACY_TORCH))
+    if path.suffix == ".safetensors" or (head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size):
+        return _safetensors(path)
+    if head[:4] == b"PK\x03\x04" or head == LEGACY_TORCH:
+        return read_torch(path)
+    if path.suffix in (".pdparams", ".pdema") or head[:1] == b"\x80":
+        return _paddle(path)
+    return read_ckpt(path) if path.suffix == ".ckpt" else read_torch(path)
+
+
+def _safetensors(path: Path) -> State:
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        tensors = deserialize(path.read_bytes())
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
+    return {name: _array(name, tensor, path) for name, tensor in tensors}
+
+
+def _array(name: str, tensor: Mapping[str, Any], path: Path) -> np.ndarray:
+    if tensor["dtype"] not in SAFETENSORS:
+        raise UserError(f"{path}: {name} is of type {tensor['dtype']}, which is not read: save it as float32")
+    return as_known(tensor["data"], SAFETENSORS[tensor["dtype"]]).reshape(tensor["shape"])
+
+
+def as_known(data: Any, kind: str) -> np.ndarray:
+    """The numbers in a buffer, in one of numpy's own types: bfloat16 and float8 as float32, which holds them exactly."""
+    if kind.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return np.frombuffer(data, getattr(ml_dtypes, kind)).astype(np.float32)
+    return np.frombuffer(data, kind).copy()
+
+
+def _paddle(path: Path) -> Any:
+    with open(path, "rb") as file:
+        content = load_arrays(file, str(path))
+    if isinstance(content, dict):
+        content.pop("StructuredToParameterName@@", None)
+    return content
+
+
+# --- which of its tensors --------------------------------------------------------------------------------------------------
+
+
+def _sets(content: Any, label: str = "") -> dict[str, Mapping[str, Any]]:
+    """The sets of named tensors in a file by where they lie: ``""`` for the file itself, ``"model"``, ``"state/model"``."""
+    if isinstance(content, Left):
+        content = modules_state(content) or content.items
+    if not isinstance(content, Mapping) or label.count("/") >= DEEPEST:
+        return {}
+    if _is_state(content):
+        return {label: content}
+    found: dict[str, Mapping[str, Any]] = {}
+    for key, value in content.items():
+        if isinstance(key, str) and not NO_WEIGHTS.search(key):
+            found |= _sets(value, f"{label}/{key}" if label else key)
+    return found
+
+
+def _is_state(content: Mapping[Any, Any]) -> bool:
+    """Whether a dictionary is one of named tensors: some with axes, no dictionaries among them."""
+    values = [_tensor(value) for value in content.values()]
+    inner = any(isinstance(value, Mapping) or (isinstance(value, Left) and modules_state(value)) for value in values)
+    some = any(_unread(value) or (is_tensor(value) and len(value.shape)) for value in values)
+    return some and not inner and all(isinstance(key, str) for key in content)
+
+
+def _unread(value: Any) -> bool:
+    """Whether a value is a tensor or array of a kind that is not read."""
+    return isinstance(value, Left) and value.title.partition(".")[0] in ("torch", "numpy") and not modules_state(value)
+
+
+def _tensor(value: Any) -> Any:
+    """A value of a state; Paddle writes a tensor within a nested dictionary as its name and its array."""
+    named = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    value = value[1] if named and is_tensor(value[1]) else value
+    return None if isinstance(value, np.ndarray) and value.dtype == object else value
+
+
+def _chosen(
+    sets: Mapping[str, Mapping[str, Any]], content: Any, path: Path, take: str
+) -> tuple[str, Mapping[str, Any], str | None]:
+    """Label, tensors and kind of the set that is taken."""
+    if not sets:
+        raise UserError(f"{path} does not hold a dictionary of named arrays: give a file of weights alone")
+    if "" in sets:
+        if take != "auto":
+            raise UserError(
+                f"{path} holds one set of weights and does not say whether it is a moving average: leave the choice out"
+            )
+        return "", sets[""], None
+    averaged = {label for label in sets if AVERAGED.search(label.rpartition("/")[2])}
+    if isinstance(content, Mapping) and {"state_dict", "ema_state_dict", "message_hub"} <= content.keys():
+        averaged ^= {"state_dict", "ema_state_dict"}  # MMEngine exchanges the two when it saves
+    elif isinstance(content, Mapping) and "current_model_state" in content:
+        averaged |= {"state_dict"}  # so does Lightning's callback
+    kinds = {"averaged": [s for s in sets if s in averaged], "raw": [s for s in sets if s not in averaged]}
+    kind = ("averaged" if kinds["averaged"] else "raw") if take == "auto" else take
+    if not kinds[kind]:
+        missing = "no moving average" if kind == "averaged" else "a moving average alone"
+        raise UserError(f"{path} holds {missing}, but {', '.join(sets)}: leave the choice of weights out")
+    labels = sorted(kinds[kind], key=lambda s: PREFERRED.index(s) if s in PREFERRED else len(PREFERRED))
+    if len(labels) > 1 and labels[0] not in PREFERRED:
+        raise UserError(
+            f"{path} holds several sets of weights ({', '.join(labels)}): save the one that is meant in a file of its own"
+        )
+    return labels[0], sets[labels[0]], kind if averaged else None
+
+
+def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
+    """The tensors of a set as arrays, and the names of what is none."""
+    state: State = {}
+    odd = []
+    for name, given in found.items():
+        value = _tensor(given)
+        if is_tensor(value):
+            state[name] = _of_paddle(as_array(value, name, path), name, path)
+        elif _unread(value):
+            raise UserError(f"{path}: {name} is of type {value.title}, which is not read: save it as a dense float32 tensor")
+        else:
+            odd.append(name)
+    return state, odd
+
+
+def _of_paddle(array: np.ndarray, name: str, path: Path) -> np.ndarray:
+    """An array of Paddle's files, which hold the bits of a bfloat16 as uint16, and those of a float8 as int8."""
+    if path.suffix not in (".pdparams", ".pdema"):
+        return array
+    if array.dtype == np.uint16:
+        return as_known(array.tobytes(), "bfloat16").reshape(array.shape)
+    if array.dtype == np.int8:
+        raise UserError(f"{path}: {name} is of type int8 or float8, which Paddle writes alike: save it as float32")
+    return array
+
+
+def without_wrappers(state: State) -> tuple[State, list[str]]:
+    """A state without what data parallelism, compilation and averaging put around a model, and which names those were."""
+    removed = []
+    if any("_orig_mod." in f".{name}" for name in state):  # of torch.compile, which may be anywhere
+        state = {re.sub(r"(^|\.)_orig_mod\.", r"\1", name): array for name, array in state.items()}
+        removed.append("_orig_mod.")
+    while all(name.startswith("module.") for name, array in state.items() if array.ndim):
+        # Beside what is averaged stands the number of updates, a scalar: n_averaged of torch, steps of MMEngine.
+        state = {name.removeprefix("module."): array for name, array in state.items() if name.startswith("module.")}
+        removed += ["module."] if "module." not in removed else []
+    return state, removed
+
+
+def _listed(names: list[Any], content: Any) -> str:
+    """Some of the names, with the class of what is none of Python's own data."""
+
+    def shown(name: Any) -> str:
+        value = content.get(name) if isinstance(content, Mapping) else None
+        return f"{name} ({value.title})" if isinstance(value, Left) else str(name)
+
+    words = sorted(map(shown, names), key=lambda word: not word.endswith(")"))
+    rest = len(words) - NAMED
+    return ", ".join(words[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _trained_as(content: Any) -> str | None:
+    """The architecture's name in timm's and torchvision's checkpoints."""
+    if not isinstance(content, Mapping):
+        return None
+    args = content.get("args")
+    given = [content.get("arch"), args.attributes().get("model") if isinstance(args, Left) else None]
+    return next((name for name in given if isinstance(name, str)), None)
