@@ -11,6 +11,7 @@ from typing import Any
 
 from alignment.links import Link
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.yaml_file import read_yaml
 
 TENSORS = "tensors"  # under which the links between tensors stand
 FLAGS = ("transposed", "added", "channels_last", "columns")
@@ -61,12 +62,7 @@ def read_map(path: str | Path) -> NameMap:
     """
     import yaml
 
-    try:
-        node = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read --names {path}: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"--names {path} is not YAML: {' '.join(str(error).split())}") from error
+    node = read_yaml(path, f"--names {path}")
     if not isinstance(node, yaml.MappingNode) or not node.value:
         raise UserError(f"--names {path} must hold 'port path: reference path' lines")
     names: dict[str, str] = {}

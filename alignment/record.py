@@ -6,24 +6,25 @@ stay in their file until they are asked for, and then come in blocks of a few me
 
 from __future__ import annotations
 
+import functools
 import io
+import lzma
 import math
 import os
-import pickle
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.safe_pickle import ALLOWED
+from mobilenetv3_common.files import atomic_open, refuse_growth
+from mobilenetv3_common.safe_pickle import MOST_AXES, PickledArray, Raw, load_lazily
 
 BLOCK = 1 << 22  # bytes read at a time
-LAZY = 1 << 16  # raw data from this size on stays in the file
 
 
 def save_record(path: str | os.PathLike, arrays: dict[str, np.ndarray]) -> None:
@@ -46,93 +47,51 @@ def load_record(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 @dataclass
 class OnDisk:
-    """An array in a file: its shape, its type, and how to read its elements in order."""
+    """An array in a file: its shape, its type, how to read its elements in order, and what it is called in an error."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     fortran: bool
     open: Callable[[], BinaryIO]
+    what: str = "the array"
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Flat pieces of the array, in its file's order."""
+        """Flat pieces of the array, in its file's order.
+
+        Raises:
+            UserError: the data are damaged, or end too early.
+        """
         left = self.size
-        with self.open() as file:
-            while left > 0:
-                count = min(left, max(1, BLOCK // self.dtype.itemsize))
-                data = file.read(count * self.dtype.itemsize)
-                if len(data) < count * self.dtype.itemsize:
-                    raise UserError("the file ends too early")
-                yield np.frombuffer(data, self.dtype, count)
-                left -= count
+        try:
+            with self.open() as file:
+                while left > 0:
+                    count = min(left, max(1, BLOCK // self.dtype.itemsize))
+                    data = file.read(count * self.dtype.itemsize)
+                    if len(data) < count * self.dtype.itemsize:
+                        raise EOFError("the file ends too early")
+                    yield np.frombuffer(data, self.dtype, count)
+                    left -= count
+        except (*_BROKEN, OSError) as error:
+            raise UserError(f"{self.what} is damaged: {_first_line(error)}") from error
 
     def whole(self) -> np.ndarray:
-        """All of it; only where two arrays lie in different orders."""
-        flat = np.concatenate(list(self.blocks())) if self.size else np.zeros(0, self.dtype)
+        """All of it in memory."""
+        flat, done = np.empty(self.size, self.dtype), 0
+        for block in self.blocks():
+            flat[done : done + block.size] = block
+            done += block.size
         return flat.reshape(self.shape, order="F" if self.fortran else "C")
 
 
-@dataclass(frozen=True)
-class _Raw:
-    """Bytes that were left in the file."""
-
-    offset: int
-    length: int
-
-
-class _LazyArray:
-    """Stands for an array while its pickle is read; numpy's own would copy the data."""
-
-    def __setstate__(self, state: tuple) -> None:
-        _, self.shape, self.dtype, self.fortran, self.raw = state
-
-
-def _reconstruct(subtype: Any, shape: tuple, dtype: Any) -> _LazyArray:
-    return _LazyArray()
-
-
-class _Refused(pickle.UnpicklingError):
-    """The file asks for something that could run code."""
-
-
-class _LazyUnpickler(pickle._Unpickler):  # type: ignore[name-defined]  # the C one cannot leave bytes in the file
-    """Builds arrays, dicts, lists and plain values and nothing else; large raw data stays where it is."""
-
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self.file = file
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in ALLOWED:
-            raise _Refused(f"it asks for {module}.{name}, which could run code")
-        return _reconstruct if name == "_reconstruct" else ALLOWED[module, name]
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("it refers to data outside the file")
-
-    def _bytes(self, width: int) -> None:
-        length = int.from_bytes(self.read(width), "little")  # type: ignore[attr-defined]
-        frame = self._unframer.current_frame  # type: ignore[attr-defined]
-        if length < LAZY or (frame is not None and frame.tell() < len(frame.getbuffer())):
-            self.append(self.read(length))  # type: ignore[attr-defined]
-            return
-        offset = self.file.tell()
-        self.file.seek(length, os.SEEK_CUR)
-        self.append(_Raw(offset, length))  # type: ignore[attr-defined]
-
-    def load_binbytes(self) -> None:
-        self._bytes(4)
-
-    def load_binbytes8(self) -> None:
-        self._bytes(8)
-
-    dispatch[pickle.BINBYTES[0]] = load_binbytes
-    dispatch[pickle.BINBYTES8[0]] = load_binbytes8
+# What reading a member of an archive may raise, beside OSError, where it is damaged.
+_BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, MemoryError)
+_KINDS = "fciubUS"  # of types that can be compared
+_MOST_HEADER = 10_000  # bytes of an array's header, as numpy has it
+_MOST_MEMBERS = 1 << 24  # bytes of an archive's table of members
 
 
 def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
@@ -142,99 +101,133 @@ def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
         path: reprod_log's ``.npy`` layout, or ``.npz``.
 
     Raises:
-        UserError: the file is missing, empty, damaged, of another kind, holds objects, or asks for code to be run.
+        UserError: the file is missing, empty, damaged, of another kind, holds what is no array of numbers or text, asks for code to
+            be run, or grows out of all proportion. Arrays that are damaged within an archive are found when they are read.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"no such record: {path}")
-    size = path.stat().st_size
-    if size == 0:
+    if path.stat().st_size == 0:
         raise UserError(f"{path} is empty")
     with open(path, "rb") as file:
-        if file.read(4) == b"PK\x03\x04":
-            return _open_npz(path)
-        file.seek(0)
-        try:
-            shape, _, dtype = _header(file)
-        except ValueError as error:
-            raise UserError(f"{path} is not a record: {str(error).splitlines()[0]}") from error
-        if not dtype.hasobject:
-            raise UserError(f"{path} holds one array of type {dtype}, not a dictionary of named arrays")
-        if shape not in ((), (1,)):
-            raise UserError(f"{path} holds an object array of shape {shape}, not a dictionary of named arrays")
-        try:
-            content = _LazyUnpickler(file).load()
-        except _Refused as error:
-            raise UserError(f"{path} is not read: {error}") from error
-        except (pickle.UnpicklingError, EOFError, MemoryError) as error:
-            raise UserError(f"{path} is damaged or ends too early: {error}") from error
-        except Exception as error:  # a damaged pickle can raise almost anything
-            raise UserError(f"{path} is damaged: {type(error).__name__}: {error}") from error
-    if isinstance(content, _LazyArray) and hasattr(content, "raw"):
-        content = content.raw[0] if isinstance(content.raw, list) and len(content.raw) == 1 else content
+        found = _open_npz(path, file) if file.read(4) == b"PK\x03\x04" else _open_npy(path, file)
+    for name, array in found.items():
+        if array.dtype.kind not in _KINDS:
+            raise UserError(f"{path}: {name!r} is an array of type {array.dtype}: a record holds numbers and text alone")
+    refuse_growth(path, sum(array.size * array.dtype.itemsize for array in found.values()))
+    return found
+
+
+def _open_npy(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
+    file.seek(0)
+    try:
+        shape, _, dtype = _header(file)
+    except _BROKEN as error:
+        raise UserError(f"{path} is not a record: {_first_line(error)}") from error
+    if not dtype.hasobject:
+        raise UserError(f"{path} holds one array of type {dtype}, not a dictionary of named arrays")
+    if shape not in ((), (1,)):
+        raise UserError(f"{path} holds an object array of shape {shape}, not a dictionary of named arrays")
+    content = load_lazily(file, str(path))
+    if isinstance(content, PickledArray) and isinstance(content.raw, list) and len(content.raw) == 1:
+        content = content.raw[0]
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__.strip('_')}, not a dictionary of named arrays")
-    return {str(name): _array(path, size, name, value) for name, value in content.items()}
+    return {str(name): _array(path, name, value) for name, value in content.items()}
 
 
-def _array(path: Path, size: int, name: Any, value: Any) -> OnDisk:
+def _array(path: Path, name: Any, value: Any) -> OnDisk:
+    what = f"{path}: {name!r}"
     if isinstance(value, np.generic):
-        raw = value.tobytes()
-        return OnDisk((), value.dtype, False, lambda: _in_memory(raw))
-    if not isinstance(name, str) or not isinstance(value, _LazyArray) or not hasattr(value, "raw"):
-        raise UserError(f"{path}: {name!r} is a {type(value).__name__.strip('_')}, not an array of numbers")
-    if value.dtype.hasobject:
-        raise UserError(f"{path}: {name!r} is an array of objects, not of numbers")
-    expected = math.prod(value.shape) * value.dtype.itemsize
-    raw = value.raw.encode("latin1") if isinstance(value.raw, str) else value.raw
-    if isinstance(raw, _Raw):
-        if raw.length != expected or raw.offset + raw.length > size:
-            raise UserError(f"{path} is damaged: {name!r} has not the data of its shape, or the file ends too early")
-        offset = raw.offset
-
-        def opened() -> BinaryIO:
-            file = open(path, "rb")  # noqa: SIM115  (blocks() closes it)
-            file.seek(offset)
-            return file
-
-        return OnDisk(tuple(value.shape), value.dtype, bool(value.fortran), opened)
-    if len(raw) != expected:
-        raise UserError(f"{path} is damaged: {name!r} has not the data of its shape")
-    return OnDisk(tuple(value.shape), value.dtype, bool(value.fortran), lambda: _in_memory(raw))
+        return OnDisk((), value.dtype, False, functools.partial(io.BytesIO, value.tobytes()), what)
+    if not isinstance(name, str) or not isinstance(value, PickledArray) or value.raw is None:
+        raise UserError(f"{what} is a {type(value).__name__.strip('_')}, not an array of numbers")
+    if isinstance(value.raw, list):
+        raise UserError(f"{what} is an array of objects, not of numbers")
+    raw = value.raw
+    opened = functools.partial(_at, path, raw.offset) if isinstance(raw, Raw) else functools.partial(io.BytesIO, raw)
+    return OnDisk(value.shape, value.dtype, value.fortran, opened, what)
 
 
-def _in_memory(raw: bytes) -> BinaryIO:
-    return io.BytesIO(raw)
+def _at(path: Path, offset: int) -> BinaryIO:
+    file = open(path, "rb")  # noqa: SIM115  (blocks() closes it)
+    file.seek(offset)
+    return file
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of an array, as numpy writes them before its data.
+
+    Raises:
+        ValueError: it is no such header, or says what no array can be.
+    """
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
-
-
-def _open_npz(path: Path) -> dict[str, OnDisk]:
-    arrays = {}
+    width = 2 if version == (1, 0) else 4
+    length = file.read(width)
+    if int.from_bytes(length, "little") > _MOST_HEADER:
+        raise ValueError(f"a header of more than {_MOST_HEADER} bytes")
+    whole = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
+    read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+    shape: tuple[int, ...]
     try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                with archive.open(member) as file:
-                    shape, fortran, dtype = _header(file)  # type: ignore[arg-type]
-                name = member.removesuffix(".npy")
-                if dtype.hasobject:
-                    raise UserError(f"{path}: {name!r} is an array of objects, not of numbers")
-                arrays[name] = OnDisk(shape, dtype, fortran, _member(path, member))
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise UserError(
-            f"{path} is damaged or not an .npz of arrays: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from error
+        shape, fortran, dtype = read(whole)
+    except ValueError:
+        raise
+    except Exception as error:  # a Python literal of a stranger's, and a type made of it
+        raise ValueError(f"a damaged header ({type(error).__name__})") from error
+    if len(shape) > MOST_AXES or any(isinstance(n, bool) or not 0 <= n < 1 << 62 for n in shape):
+        raise ValueError(f"an array of shape {shape!s:.60}")
+    if dtype.itemsize == 0 and math.prod(shape) > 0:
+        raise ValueError(f"an array of type {dtype}, which has no bytes")
+    return shape, fortran, dtype
+
+
+def _open_npz(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
+    arrays: dict[str, OnDisk] = {}
+    try:
+        _refuse_long_table(file)
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise UserError(f"{path} holds {name!r} twice: write it again")
+                arrays[name] = _of_member(path, name, archive, member)
+    except (*_BROKEN, OSError) as error:
+        raise UserError(f"{path} is damaged or not an .npz of arrays: {_first_line(error)}") from error
     return arrays
 
 
-def _member(path: Path, member: str) -> Callable[[], BinaryIO]:
-    def opened() -> BinaryIO:
-        file = zipfile.ZipFile(path).open(member)  # noqa: SIM115  # the member keeps its archive open
-        _header(file)  # type: ignore[arg-type]
-        return file  # type: ignore[return-value]
+def _of_member(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> OnDisk:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name!r} is compressed in a way that numpy does not use")
+    with archive.open(member) as file:
+        shape, fortran, dtype = _header(file)  # type: ignore[arg-type]
+        start = file.tell()
+    if dtype.hasobject:
+        raise UserError(f"{path}: {name!r} is an array of objects, not of numbers")
+    if start + math.prod(shape) * dtype.itemsize != member.file_size:
+        raise ValueError(f"{name!r} of shape {shape} has not the data of its shape")
+    return OnDisk(shape, dtype, fortran, functools.partial(_member, path, member.filename, start), f"{path}: {name!r}")
 
-    return opened
+
+def _member(path: Path, member: str, start: int) -> BinaryIO:
+    file = zipfile.ZipFile(path).open(member)  # noqa: SIM115  # the member keeps its archive open
+    file.read(start)
+    return file  # type: ignore[return-value]
+
+
+def _refuse_long_table(file: BinaryIO) -> None:
+    """Refuse an archive of very many members, which zipfile would list in memory; ``ValueError`` where it is one."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - (1 << 16) - 22))
+    tail = file.read()
+    place = tail.rfind(b"PK\x05\x06")
+    table = int.from_bytes(tail[place + 12 : place + 16], "little") if place >= 0 else 0
+    if table == 0xFFFFFFFF and (place := tail.rfind(b"PK\x06\x06")) >= 0:  # the larger number stands before it
+        table = int.from_bytes(tail[place + 40 : place + 48], "little")
+    if table > _MOST_MEMBERS:
+        raise ValueError(f"a table of members of {table} bytes")

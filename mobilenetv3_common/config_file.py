@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.yaml_file import read_yaml, value_of
 
 Config = TypeVar("Config")
 
@@ -80,32 +81,15 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
-LONGEST = 1 << 20  # characters of a recipe; a device has no end
-
-
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
     """The settings of a YAML file, checked against the fields of a dataclass.
 
     Raises:
         UserError: the file cannot be read, a key is unknown, or a value has the wrong type.
     """
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(LONGEST + 1)
-        if len(text) > LONGEST:
-            raise UserError(f"config {path} is longer than {LONGEST} characters: it is no recipe")
-        _refuse_misread(yaml.compose(text, yaml.SafeLoader), f"config {path}")
-        settings = yaml.safe_load(text)
-    except (RecursionError, ValueError, OverflowError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise UserError(f"cannot read config {path}: {error}") from error
-        raise UserError(f"config {path} holds a value that cannot be read: {type(error).__name__}: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read config {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"config {path} is not YAML: {error}") from error
+    node = read_yaml(path, f"config {path}")
+    _refuse_misread(node, f"config {path}")
+    settings = value_of(node, f"config {path}")
     if not isinstance(settings, dict):
         raise UserError(f"config {path} must hold 'key: value' lines")
     known = field_types(kind)

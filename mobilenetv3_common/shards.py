@@ -19,6 +19,8 @@ from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError
 
 BLOCK = 512  # bytes; of which a tar file consists
+LONGEST_NAME = 1 << 16  # bytes of a name or of attributes that have a place of their own
+_IN_MEMORY = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _KEY = re.compile(r"((?:.*/|)[^./]+)\.([^/]*)")  # WebDataset's: what stands before the first dot of the file's name
 
 
@@ -160,13 +162,32 @@ def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, limit: int
     return int(text)
 
 
+def _bounded(size: int) -> type[tarfile.TarInfo]:
+    """Headers that say no more than a shard of ``size`` bytes can have; tarfile itself believes 2 ** 70 bytes, and -512."""
+
+    class Header(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf, encoding, errors):  # type: ignore[no-untyped-def]
+            found = super().frombuf(buf, encoding, errors)
+            if not 0 <= found.size <= size:
+                raise tarfile.ReadError(f"a header that says {found.size:.6g} bytes")
+            if found.type in _IN_MEMORY and found.size > LONGEST_NAME:
+                raise tarfile.ReadError(f"a name or attributes of {found.size} bytes")
+            return found
+
+    return Header
+
+
 def _members(path: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The files of a shard; tarfile alone would take a damaged header in the middle for the end."""
     last, end = "its beginning", 0
     try:
         size = os.stat(path).st_size
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
+        with tarfile.open(path, "r:", tarinfo=_bounded(size)) as tar:
+            while (member := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # a list of all of them is of no use here
+                if not 0 <= member.size <= size:  # its attributes may say another size than its header
+                    raise tarfile.ReadError(f"attributes that say {member.size:.6g} bytes")
                 last, end = member.name, member.offset_data
                 if member.isdir():
                     continue
@@ -183,7 +204,7 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     except tarfile.TarError as error:
         hint = "write or fetch the shard again (it has to be an uncompressed tar file)"
         raise UserError(f"{path}: damaged or cut short after {last} ({error}): {hint}") from error
-    except (EOFError, ValueError) as error:
+    except (EOFError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged after {last} ({error}): write or fetch the shard again") from error
     except OSError as error:
         raise UserError(f"cannot read shard {path}: {error.strerror or error}") from error

@@ -25,14 +25,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from alignment.bench.attempt import about
 from alignment.bench.edited import Attempt, Task, Workshop, make_copy, root_of
 from alignment.bench.mutation import Mutation, drawn, mutations
 from alignment.project import load_project
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.yaml_file import read_yaml, value_of
 
 EQUIVALENT = "equivalent_mutants.yaml"
 FIELDS = {"file", "in", "line", "change", "number", "reason"}
@@ -141,10 +140,7 @@ def equivalents(root: Path, project: Path) -> dict[str, str]:
     file = project.with_name(EQUIVALENT)
     if not file.is_file():
         return {}
-    try:
-        rows = yaml.safe_load(file.read_text(encoding="utf-8")) or []
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+    rows = value_of(read_yaml(file, str(file)), str(file)) or []
     reasons: dict[str, str] = {}
     known: dict[str, set[str]] = {}
     for number, row in enumerate(rows, start=1):

@@ -13,6 +13,7 @@ from typing import Any
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_log import JSON_LINES
+from mobilenetv3_common.yaml_file import read_yaml, value_of
 
 OWN, MEAN, WHOLE = "own", "mean of the epoch so far", "mean of a whole epoch"
 
@@ -206,11 +207,9 @@ def _json_lines(file: Path, lines: list[str]) -> RunLog:
 
 def _settings(folder: Path) -> dict[str, Any]:
     """The effective config beside a log; empty where there is none that can be read."""
-    import yaml
-
     try:
-        told = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        told = value_of(read_yaml(folder / "config.yaml", "the config"), "the config")
+    except UserError:
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -1,0 +1,83 @@
+"""YAML files of anybody's, read in time and memory that are bounded: few lines of aliases may stand for billions of values."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from mobilenetv3_common.errors import UserError
+
+if TYPE_CHECKING:
+    import yaml
+
+LONGEST = 1 << 18  # characters; PyYAML takes up to five seconds for them, and a device has no end
+MOST_VALUES = 50_000  # with every alias written out
+
+
+def read_yaml(path: str | os.PathLike, what: str) -> yaml.Node | None:
+    """The nodes of a YAML file; None where it is empty.
+
+    Args:
+        path: of the file.
+        what: how it is called in an error, as ``config lite.yaml``.
+
+    Raises:
+        UserError: the file cannot be read, is too long, is not YAML, or its aliases stand for too much, or for themselves.
+    """
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST + 1)
+        if len(text) > LONGEST:
+            raise UserError(f"{what} is longer than {LONGEST} characters: it is no file of settings")
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None:
+            _refuse_many(node, what)
+        return node
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {what}: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {what}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
+    except (RecursionError, ValueError, OverflowError) as error:
+        raise UserError(f"{what} holds a value that cannot be read: {type(error).__name__}: {error}") from error
+
+
+def value_of(node: yaml.Node | None, what: str) -> Any:
+    """What a node stands for: dicts, lists and plain values; None for None.
+
+    Args:
+        node: of ``read_yaml``.
+        what: as there.
+
+    Raises:
+        UserError: a value cannot be made, such as a date that there is not.
+    """
+    import yaml
+
+    if node is None:
+        return None
+    try:
+        return yaml.SafeLoader("").construct_document(node)
+    except yaml.YAMLError as error:
+        raise UserError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
+    except (RecursionError, ValueError, OverflowError, AttributeError, TypeError) as error:
+        raise UserError(f"{what} holds a value that cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _refuse_many(node: yaml.Node, what: str) -> None:
+    sizes: dict[int, int] = {}  # by identity: an alias is the very node that it stands for
+
+    def size(one: yaml.Node) -> int:
+        if id(one) not in sizes:
+            sizes[id(one)] = MOST_VALUES + 1  # as long as it is being counted: a value that holds itself never ends
+            inner = one.value if isinstance(one.value, list) else []
+            sizes[id(one)] = 1 + sum(size(part) for item in inner for part in (item if isinstance(item, tuple) else (item,)))
+        return sizes[id(one)]
+
+    if size(node) > MOST_VALUES:
+        raise UserError(
+            f"{what} stands for more than {MOST_VALUES} values, with its aliases (*name) written out: write what is needed"
+        )
