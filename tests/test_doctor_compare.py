@@ -148,14 +148,14 @@ def test_what_is_evaluated_and_written_besides_is_no_difference(trained, tmp_pat
     assert [entry.lr for entry in read_run(more).entries] == [entry.lr for entry in read_run(trained(**averaged)).entries]
 
 
-def test_updates_that_are_counted_from_0_are_judged_by_their_number(tmp_path):
+def test_updates_that_are_counted_from_0_are_judged_by_their_place(tmp_path):
     def log(name, losses):
         lines = [json.dumps({"update": number, "loss": loss, "lr": float("nan")}) for number, loss in enumerate(losses)]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
         return tmp_path / name
 
     one, other = log("a.jsonl", [3.0, 2.0, 1.5, 1.2]), log("b.jsonl", [3.0, 2.2, 1.5, 1.2])
-    assert set(problems(one, other, same_start=True)) == {"compare.first_loss"}
+    assert set(problems(one, other, same_start=True)) == {"compare.second_loss"}
     spoilt = log("c.jsonl", [3.0, 2.0, float("nan"), 1.2])
     assert "compare.finite" in problems(one, one, [spoilt])
 

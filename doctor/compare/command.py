@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from mobilenetv3_common.drawing import Series, chart
@@ -27,7 +28,10 @@ HELP = "compare two runs by their logs, and say where they part"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags."""
-    about = "a folder of tools/train.py, or a log of PaddleClas, timm, torchvision or MindSpore, a CSV file, or JSON lines"
+    about = (
+        "a folder of tools/train.py, a log of PaddleClas, timm, torchvision, MMEngine or MindSpore, trainer_state.json or what "
+        "Trainer printed, a CSV file (Lightning's metrics.csv, timm's summary.csv), or JSON lines"
+    )
     parser.add_argument("first", nargs="?", metavar="RUN_A", help=f"the run that is trusted: {about}")
     parser.add_argument("second", nargs="?", metavar="RUN_B", help="the run in question")
     parser.add_argument(
@@ -74,6 +78,7 @@ def run(flags: argparse.Namespace) -> Examination:
     if not (flags.interval > 0 and flags.patience > 0):
         raise UserError(f"--interval and --patience must be above 0, found {flags.interval:g} and {flags.patience:g}")
     first, *repeats = (read_run(path, flags.pattern) for path in (flags.first, *flags.repeats))
+    _refuse_unlike([first, *repeats])
     notes = []
     if flags.watch:
         found = follow(
@@ -87,11 +92,14 @@ def run(flags: argparse.Namespace) -> Examination:
         notes.append(found[2])
     else:
         subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start)
+        _refuse_unlike([first, subject.second])
         if not subject.comparable:
             raise UserError(f"nothing can be compared: {_range(first)}, and {_range(subject.second)}")
         findings = examine(checks, subject)
     notes.append(verdict(subject))
-    notes += [f"{one.path}: {one.skipped} damaged line(s) left out" for one in (first, subject.second, *repeats) if one.skipped]
+    for one in (first, subject.second, *repeats):
+        notes += [f"{one.path}: {said}" for said in one.notes]
+        notes += [f"{one.path}: {one.skipped} damaged line(s) left out"] if one.skipped else []
     named = f"{flags.first} and {flags.second}"
     return Examination("compare", named, findings, _facts(subject), _sections(subject), notes)
 
@@ -115,6 +123,15 @@ def _from_checkpoint(flags: argparse.Namespace) -> Examination:
     return Examination("compare", str(subject.path), examine(continued_checks, subject), facts, (), notes)
 
 
+def _refuse_unlike(runs: Sequence[RunLog]) -> None:
+    """Raise where one log has lines that were counted, and another one has updates: their numbers do not belong together."""
+    counted = [run for run in runs if run.counted_lines]
+    if counted and len(counted) < len(runs):
+        raise UserError(
+            f"{counted[0].path} has no steps and no end of the run, from which they follow: give its trainer_state.json instead"
+        )
+
+
 def _range(run: RunLog) -> str:
     """What a log has, in a few words."""
     what = "epochs" if run.averaged == WHOLE else "updates"
@@ -129,6 +146,7 @@ def _facts(subject: RunsSubject) -> dict[str, Any]:
             "path": str(log.path),
             "form": log.form,
             "updates": len(log.entries),
+            "notes": list(log.notes),
             "last_update": log.entries[-1].update if log.entries else None,
             "top1": [evaluation.top1 for evaluation in log.evaluations],
         }

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from doctor.compare.logs import MEAN, OWN, WHOLE, Entry, RunLog, epoch_means, whole_epochs
+from doctor.compare.entries import MEAN, OWN, WHOLE, Entry, RunLog, epoch_means, whole_epochs
 
 # A forward pass in float32 differs between frameworks by 2e-6, one in half precision by up to 1e-2 (docs/benchmarks.md).
 SAME_LOSS, SAME_LOSS_HALF = 1e-4, 2e-2
@@ -60,7 +60,7 @@ class RunsSubject:
     @property
     def comparable(self) -> bool:
         """Whether the runs have anything in common: an update with a loss or a rate in both, or an evaluation."""
-        epochs = [{one.epoch for one in run.evaluations} for run in (self.first, self.second)]
+        epochs = [{(one.unit, one.epoch) for one in run.evaluations} for run in (self.first, self.second)]
         return bool(self.losses or self.rates or epochs[0] & epochs[1])
 
     @functools.cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from doctor.compare.logs import Entry
+from doctor.compare.entries import Entry
 from doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
 
 

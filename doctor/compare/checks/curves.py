@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from doctor.compare.logs import MEAN, WHOLE, Entry
+from doctor.compare.entries import MEAN, WHOLE, Entry
 from doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 
@@ -120,20 +120,21 @@ def finite(subject: RunsSubject) -> Outcome:
     fix="a difference beyond chance has a cause: find the first update at which the curves part, above",
 )
 def final_accuracy(subject: RunsSubject) -> Outcome:
-    one = {e.epoch: e for e in subject.first.evaluations}
-    two = {e.epoch: e for e in subject.second.evaluations}
+    one = {(e.unit, e.epoch): e for e in subject.first.evaluations}
+    two = {(e.unit, e.epoch): e for e in subject.second.evaluations}
     common = sorted(one.keys() & two.keys())
     if not common:
         return not_applicable("the logs have no evaluation of the same epoch")
     a, b = one[common[-1]], two[common[-1]]
-    repeated = [e.top1 for run in subject.repeats for e in run.evaluations if e.epoch == common[-1]]
+    place = f"{a.unit} {a.epoch:g}"
+    repeated = [e.top1 for run in subject.repeats for e in run.evaluations if (e.unit, e.epoch) == common[-1]]
     if repeated:
         values = [a.top1, *repeated]
         centre, spread = float(np.mean(values)), float(np.std(values, ddof=1))
         allowed = max(ACCEPTED, 3 * spread * math.sqrt(1 + 1 / len(values)))
         said = f"top-1 {b.top1:.2%} against {centre:.2%} +- {spread:.2%} of {len(values)} runs"
-        return found(said, [f"epoch {common[-1]}"]) if abs(b.top1 - centre) > allowed else nothing(said)
-    said = f"top-1 {a.top1:.2%} and {b.top1:.2%} after epoch {common[-1]}"
+        return found(said, [place]) if abs(b.top1 - centre) > allowed else nothing(said)
+    said = f"top-1 {a.top1:.2%} and {b.top1:.2%} after {place}"
     samples = a.samples or b.samples
     if abs(a.top1 - b.top1) <= ACCEPTED:
         return nothing(said)
@@ -141,7 +142,7 @@ def final_accuracy(subject: RunsSubject) -> Outcome:
         return not_applicable(f"{said}: give --repeats to know what chance makes")
     chance = 3 * math.sqrt(2 * max(a.top1 * (1 - a.top1), b.top1 * (1 - b.top1), 1 / samples) / samples)
     said += f"; {samples} pictures alone make up to {chance:.2%}"
-    return found(said, [f"epoch {common[-1]}"]) if abs(a.top1 - b.top1) > chance else nothing(said)
+    return found(said, [place]) if abs(a.top1 - b.top1) > chance else nothing(said)
 
 
 @check(
