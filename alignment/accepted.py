@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from alignment.localize.finding import Finding
-from alignment.localize.kinds import MODEL_KINDS, Kind
+from alignment.finding import Finding
+from alignment.kinds import MODEL_KINDS, Kind
 from mobilenetv3_common.errors import UserError
 
 UNNAMED = "unknown"  # of a difference that no hypothesis explains

@@ -10,18 +10,21 @@ from pathlib import Path
 
 from alignment import coverage
 from alignment.accepted import UNNAMED, Accept, marked
+from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
+from alignment.comparisons.context import Context
+from alignment.comparisons.data.data import check_pictures
+from alignment.comparisons.every import every_mistake
+from alignment.comparisons.explain import locate
+from alignment.comparisons.model import converted
+from alignment.comparisons.ranks import ranks
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update import updates
 from alignment.coverage import Coverage
+from alignment.finding import Finding, Localization
 from alignment.flags import shown
-from alignment.localize.finding import Finding, Localization
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import locate
-from alignment.localize.stages.every import every_mistake
+from alignment.kinds import Kind
 from alignment.report import picture, results, table
 from alignment.report.table import also
-from alignment.steps import NAMES, STEPS, converted, guarded, lacks, ranks, run_step, updates
-from alignment.steps.context import Context
-from alignment.steps.data import check_pictures
-from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
 

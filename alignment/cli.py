@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alignment.flags import (
-    HEEDED,
     NOT_BENCHED,
     RESULT,
     audit_parser,
-    bench_parser,
     dump_parser,
     parse_steps,
     run_parser,
-    shown,
     weights_parser,
 )
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
 
 if TYPE_CHECKING:
+    from alignment.comparisons.result import StepResult
     from alignment.project import Project
-    from alignment.steps.result import StepResult
     from mobilenetv3_common.train_config import TrainConfig
 
 
@@ -42,25 +40,24 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     parser = run_parser(project, result, prog or "python -m alignment run")
     args = parser.parse_args(argv)
     # The frameworks are imported only now, so that --help and a wrong flag answer at once.
-    from alignment.bench import commands, edited
-    from alignment.bench.fault import faults_of, injected
-    from alignment.bench.ranks import refuse_without_ranks
+    from alignment.comparisons import STEPS
+    from alignment.comparisons.ranks import ranks
+    from alignment.faults import edits_of, faults_of, injected
     from alignment.project import load_ports, load_project
-    from alignment.steps import STEPS, ranks
 
     file, port = project or args.project, "" if project is not None else args.port
     if not port and len(ports := load_ports(file)) > 1:
         return _every_port(args, argv, list(ports))
     known = load_project(file, port)
     if args.inject == "list":
-        faults: dict[str, Any] = {**faults_of(known), **commands.edits_of(known).faults}
+        faults: dict[str, Any] = {**faults_of(known), **edits_of(known).faults}
         if not faults:
             raise UserError(f"{known.name} has no known faults")
         print("\n".join(f"{f.name:32} {f.area:11} step {f.step}  {f.location}" for f in faults.values()))
         return 0
     if args.ranks is None:
-        if args.inject not in commands.edits_of(known).faults:
-            refuse_without_ranks(known, args.inject)
+        if args.inject not in edits_of(known).faults:
+            ranks.refuse_without_ranks(known, args.inject)
         every = sorted(STEPS)
     else:
         ranks.check_count(args.ranks, args.device)
@@ -76,16 +73,16 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
             name = unheeded[0].replace("_", "-")
             raise UserError(f"--{name} does not go with --bench-faults, which breaks the project's first model on its own pictures")
         ensure_writable_dir(args.result_dir)
-        return _faults(known, args.inject, steps, args.padiff, args.result_dir, file, args.ranks)
+        return measures().faults(known, args.inject, steps, args.padiff, args.result_dir, file, args.ranks)
     if args.port_weights and not args.weights:
         raise UserError("--port-weights goes with --weights, the original from which the file was converted")
     recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
     command = [*(prog or "python -m alignment run").split(), *argv]
-    if args.inject in commands.edits_of(known).faults:
+    if args.inject in edits_of(known).faults:
         call = vars(args) | {"project": file, "steps": steps, "every": every, "flags": list(argv), "command": command}
-        return edited.align_copy(call, commands.edits_of(known).faults[args.inject].edits)
+        return measures().align_copy(call, edits_of(known).faults[args.inject].edits)
     with injected(known, args.inject) as broken:
         args.command = command
         return _align(args, steps, every, broken, file, list(argv), recipe)
@@ -110,7 +107,7 @@ def _every_port(args: argparse.Namespace, argv: Sequence[str], ports: Sequence[s
 
 @exit_on_user_error
 def align_edited(call: dict[str, Any]) -> int:
-    """``run`` in an edited copy of a project: see ``alignment.bench.edited.align_copy``."""
+    """``run`` in an edited copy of a project: see ``bench.edited.align_copy``."""
     from alignment.project import load_project
 
     args = argparse.Namespace(**call)
@@ -129,7 +126,7 @@ def _recipe(file: Path, steps: list[int], project: Project) -> TrainConfig:
     Raises:
         UserError: it cannot be read or used, or nothing that is run trains by it.
     """
-    from alignment.steps.recipe import in_small
+    from alignment.comparisons.run.recipe import in_small
     from mobilenetv3_common.config_file import make_config
     from mobilenetv3_common.train_config import TrainConfig
 
@@ -152,9 +149,9 @@ def _align(
     recipe: TrainConfig | None,
 ) -> int:
     from alignment.aligned import Wanted, align
-    from alignment.names import NameMap, read_map
-    from alignment.steps import ranks
-    from alignment.steps.context import Context
+    from alignment.comparisons.context import Context
+    from alignment.comparisons.ranks import ranks
+    from alignment.models.names import NameMap, read_map
 
     names = NameMap() if args.names is None else read_map(args.names)
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
@@ -185,110 +182,32 @@ def _align(
     return align(context, wanted).status
 
 
-def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Raise ``UserError`` where a flag of ``bench`` would go unheeded."""
-    modes = ("false_alarms", "mutants", "source_faults", "rewrites", "functional_faults", "layer_faults", "together")
-    mode = next((mode for mode in modes if getattr(args, mode) not in (None, False)), "faults")
-    for flag, heeding in HEEDED.items():
-        if mode not in heeding and getattr(args, flag) != parser.get_default(flag):
-            others = " or ".join(f"--{other.replace('_', '-')}" for other in heeding)
-            raise UserError(f"--{flag} goes with {others}")
+def measures() -> Any:
+    """The commands of ``bench``, which measures the engine and stands beside it.
+
+    Raises:
+        UserError: it is not there: it is part of a checkout, not of the installed package.
+    """
+    try:
+        return importlib.import_module("bench.cli")
+    except ModuleNotFoundError as error:
+        if error.name != "bench":
+            raise
+        raise UserError("bench/ measures the engine and is part of a checkout of the project: run this command in one") from error
 
 
 @exit_on_user_error
 def bench(argv: Sequence[str]) -> int:
-    """Faults, false alarms, or edits of the source."""
-    parser = bench_parser()
-    args = parser.parse_args(argv)
-    if args.ranks is not None:
-        for flag in ("steps", "padiff", "models", "options", "localize"):
-            if getattr(args, flag):
-                raise UserError(f"--{flag} does not go with --ranks")
-    _refuse_unheeded(parser, args)
-    from alignment.bench import commands
-    from alignment.bench.mutants import Sample
-    from alignment.project import load_project
-    from alignment.steps import STEPS
-    from alignment.steps.ranks import NUMBER as RANKS
-    from alignment.steps.ranks import check_count
-
-    if args.mutants:
-        ensure_writable_dir(args.result_dir)
-        chosen = parse_steps(args.steps, [*sorted(STEPS), RANKS]) if args.steps else []
-        sample = Sample(args.mutants, args.count, args.seed, chosen, args.suite, args.localize)
-        return commands.run_mutants(args.project, sample, args.jobs, args.resume, args.result_dir)
-    if args.layer_faults:
-        from alignment.bench import layer_faults
-
-        ensure_writable_dir(args.result_dir)
-        return layer_faults.run(args.project, args.seeds, args.result_dir, args.padiff)
-    project = load_project(args.project)
-    if args.ranks is not None:
-        from alignment.bench import ranks
-
-        if args.false_alarms:
-            check_count(args.ranks)
-            return ranks.false_alarms(project, args.project, args.ranks, args.seeds)
-    elif args.false_alarms:
-        from alignment.bench import false_alarms
-
-        steps = parse_steps(args.steps or "1,4,5", sorted(STEPS))
-        options = [dict(false_alarms.parse_option(text) for text in args.options)] if args.options else None
-        return false_alarms.run_all(project, args.models, options, args.seeds, steps, args.localize, args.precision or "")
-    if args.precision:
-        from alignment.bench import low_precision
-
-        return low_precision.run_all(project, args.precision, args.inject)
-    ensure_writable_dir(args.result_dir)
-    if args.functional_faults:
-        from alignment.bench import functional
-
-        return functional.run(args.project, project, commands.edits_of(project), args.inject, args.result_dir)
-    steps = parse_steps(args.steps, sorted(STEPS))
-    if args.together is not None:
-        from alignment.bench import together
-
-        return together.run(project, args.layers, args.together, args.count, args.seed, args.result_dir)
-    if args.source_faults:
-        return commands.run_source_faults(args.project, project, args.inject, steps, args.jobs, args.result_dir)
-    if args.rewrites:
-        return commands.run_rewrites(args.project, project, steps, args.jobs)
-    return _faults(project, args.inject, steps, args.padiff, args.result_dir, args.project, args.ranks)
-
-
-def _faults(
-    project: Project, name: str | None, steps: list[int], padiff: Path | None, result_dir: Path, file: Path, count: int | None
-) -> int:
-    """Every fault of these steps, or of ``count`` ranks; exit status 0 where all are detected, 95 % located and 80 % named."""
-    from alignment.bench import faults_found, ranks
-    from alignment.bench.fault import fault_named, faults_of
-    from alignment.steps.ranks import check_count
-
-    if count is not None:
-        check_count(count)
-        return ranks.faults(project, file, count, name, result_dir)
-    ranks.refuse_without_ranks(project, name)
-    every = faults_of(project)
-    known = [fault_named(project, name)] if name else [fault for fault in every.values() if fault.step in steps]
-    if not known:
-        raise UserError(f"{project.name} has no known faults of step(s) {', '.join(map(str, steps))}")
-
-    def progress(number: int, outcome: faults_found.Outcome) -> None:
-        found = outcome.found.line() if outcome.found else "not detected"
-        print(f"{number:3}/{len(known)} {outcome.fault.name}: {found}", flush=True)
-
-    outcomes = faults_found.run_all(project, known, progress, padiff, file)
-    faults_found.write(result_dir / "faults.json", outcomes)
-    print(f"\n{faults_found.table(outcomes)}\nresults: {shown(result_dir / 'faults.json')}")
-    return 0 if faults_found.enough(outcomes) else 1
+    """Faults, false alarms, or edits of the source: an alias of ``python -m bench``."""
+    return int(measures().bench(argv))
 
 
 @exit_on_user_error
 def weights(argv: Sequence[str]) -> int:
     """Write the weights with which a model is aligned to a file."""
     args = weights_parser().parse_args(argv)
+    from alignment.comparisons.context import Context
     from alignment.project import load_project
-    from alignment.steps.context import Context
     from mobilenetv3_common.weights import FORMATS, own_state, write_state
 
     if args.output.suffix not in FORMATS:

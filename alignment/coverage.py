@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.topics import TOPICS
 from alignment.project import PARTS
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
-from alignment.steps.topics import TOPICS
 
 WIDTH = 130  # columns of a line below the verdict
 SPECIAL = ("__init__", "__call__", "__iter__", "__len__", "__getitem__")

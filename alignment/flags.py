@@ -16,17 +16,6 @@ PRECISIONS = ("bfloat16", "float16")
 NOT_BENCHED = (
     "model", "data_path", "weights", "port_weights", "names", "device", "image_backend", "seed", "localize", "config", "precision",
 )  # fmt: skip
-# Flags of bench -> what heeds them.
-HEEDED = {
-    "inject": ("faults", "source_faults", "functional_faults"),
-    "padiff": ("faults", "layer_faults"),
-    **dict.fromkeys(("models", "options"), ("false_alarms",)),
-    "localize": ("false_alarms", "mutants"),
-    "jobs": ("mutants", "source_faults", "rewrites"),
-    "layers": ("together",),
-    **dict.fromkeys(("count", "seed"), ("mutants", "together")),
-    **dict.fromkeys(("resume", "suite"), ("mutants",)),
-}
 
 
 def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> Parser:
@@ -102,75 +91,6 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         metavar="DIR",
         help="with --bench-faults: also run PaDiff from DIR; pip install --no-deps --target DIR padiff==0.2.0 pyyaml puts it there",
     )
-    return p
-
-
-def bench_parser() -> Parser:
-    """The flags of ``bench``."""
-    p = Parser(
-        prog="python -m alignment bench",
-        description="Measure the engine on a project: are its known faults found, does a correct port ever fail, and how much of "
-        "the port's source do the steps examine? Exit status: 0 as it should be, 1 not, 2 the input cannot be used.",
-    )
-    p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
-    what = p.add_mutually_exclusive_group()
-    what.add_argument("--faults", action="store_true", help="inject every known fault in turn (the default)")
-    what.add_argument("--false-alarms", action="store_true", help="run the steps on the correct port with many random weights")
-    what.add_argument(
-        "--mutants", nargs="+", metavar="PACKAGE", help="run the steps on small changes of these packages, modules or files"
-    )
-    what.add_argument("--source-faults", action="store_true", help="run the steps on known faults that are edits of the source")
-    what.add_argument(
-        "--functional-faults",
-        action="store_true",
-        help="mistakes between the layers, as edits of the source: is the line of each found, and does no correct rewrite fail?",
-    )
-    what.add_argument(
-        "--layer-faults",
-        action="store_true",
-        help="wrong settings of single layers, from a file that defines PAIRS, and its correct pairs",
-    )
-    what.add_argument(
-        "--together", type=int, metavar="N", help="plant N known faults of the model at once: does one search find all?"
-    )
-    p.add_argument(
-        "--layers",
-        type=Path,
-        metavar="FILE",
-        help="together: also draw from the wrong settings of single layers in this file, e.g. projects/layers/pairs.py",
-    )
-    what.add_argument("--rewrites", action="store_true", help="run the steps on correct rewrites of the source: none may fail")
-    p.add_argument(
-        "--steps",
-        default=None,
-        metavar="1-6",
-        help="of the faults, false alarms or mutants (default: all; false alarms: 1,4,5; mutants: those that could detect each)",
-    )
-    p.add_argument("--inject", metavar="NAME", help="this fault alone")
-    p.add_argument("--padiff", type=Path, metavar="DIR", help="also run PaDiff on the faults; DIR is where it is installed")
-    p.add_argument("--precision", choices=PRECISIONS, help="steps 1, 4 and 5 in this precision alone")
-    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
-    p.add_argument("--models", nargs="+", metavar="NAME", help="false alarms: of these models (default: all)")
-    p.add_argument(
-        "--options", nargs="+", metavar="KEY=VALUE", help="false alarms: with these options (default: the variants of each model)"
-    )
-    p.add_argument("--seeds", type=int, default=20, help="false alarms, correct pairs: random weights of each (default: 20)")
-    p.add_argument(
-        "--localize",
-        action="store_true",
-        help="false alarms: what does localisation find in the correct port? mutants: locate each that a step kills",
-    )
-    p.add_argument("--ranks", type=int, metavar="N", help="the faults, or false alarms, of training on N processes")
-    p.add_argument("--jobs", type=int, default=2, help="edits of the source: attempts at a time, one thread each (default: 2)")
-    p.add_argument(
-        "--count",
-        type=int,
-        default=100,
-        help="mutants: how many, an equal share of each package; together: groups of faults (default: 100)",
-    )
-    p.add_argument("--seed", type=int, default=0, help="mutants, together: which ones are drawn (default: 0)")
-    p.add_argument("--resume", action="store_true", help="mutants: keep what mutants.jsonl in the result folder has")
-    p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: also run this command on the survivors")
     return p
 
 

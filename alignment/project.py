@@ -282,9 +282,9 @@ class Project:
         cache: makes the folder in which calibrated weights are kept; they are made anew each time where None.
         independent: of step 2, where there is one.
         faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
-        edits: its known mistakes as edits of the source, and right rewrites (``alignment.bench.source_faults.Edits``).
-        train_plan: fields of ``alignment.steps.train.Plan`` that replace its defaults.
-        recipe: fields of step 6's recipe (``alignment.steps.recipe.RECIPE``) that replace its own.
+        edits: its known mistakes as edits of the source, and right rewrites (``alignment.faults.Edits``).
+        train_plan: fields of ``alignment.comparisons.run.train.Plan`` that replace its defaults.
+        recipe: fields of step 6's recipe (``alignment.comparisons.run.recipe.RECIPE``) that replace its own.
     """
 
     name: str
@@ -328,7 +328,7 @@ class Project:
 
 
 class Mistake(Protocol):
-    """A known mistake of a project's port (``alignment.bench.fault.Fault``)."""
+    """A known mistake of a project's port (``alignment.faults.Fault``)."""
 
     @property
     def name(self) -> str: ...

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mobilenetv3_common.drawing import escape, table
 from doctor.findings import Check, Finding, Verdict, checks_of
+from mobilenetv3_common.drawing import escape, table
 
 FAMILIES = (
     "doctor.data.checks", "doctor.check.checks", "doctor.watch.checks", "doctor.compare.checks", "doctor.compare.continued_checks",

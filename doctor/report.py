@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mobilenetv3_common.drawing import STYLE, escape, table
 from alignment.report.environment import machine, versions
 from doctor.findings import SHOWN, Finding, Verdict
+from mobilenetv3_common.drawing import STYLE, escape, table
 from mobilenetv3_common.errors import shown
 from mobilenetv3_common.files import atomic_open
 

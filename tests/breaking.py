@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alignment.bench.fault import injected
-from alignment.localize.stages import locate
-from alignment.steps import guarded
+from alignment.comparisons import guarded
+from alignment.comparisons.explain import locate
+from alignment.faults import injected
 from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.project import PROJECT
 

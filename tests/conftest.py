@@ -24,9 +24,9 @@ if importlib.util.find_spec("mindspore") is not None:
     frameworks.framework("mindspore")  # it cannot be loaded after Paddle
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
-from alignment.calibration import calibrated_state
+from alignment.comparisons.context import Context
+from alignment.models.calibration import calibrated_state
 from alignment.project import Project
-from alignment.steps.context import Context
 from mobilenetv3_common.weights import write_state
 from projects.mobilenetv3.project import PROJECT
 

@@ -11,10 +11,10 @@ import pytest
 import reprod_log
 from PIL import Image
 
-from alignment.calibration import calibrated_state
+from alignment.comparisons import NAMES
 from alignment.flags import parse_steps
+from alignment.models.calibration import calibrated_state
 from alignment.record import load_record
-from alignment.steps import NAMES
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import write_state
 from tests.conftest import LARGE, SMALL, run_command

@@ -9,8 +9,8 @@ from alignment.frameworks._attention import ATTENTION, MASKS, Attention
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
-from alignment.localize.mending import mend
-from alignment.localize.tracing import Network
+from alignment.models.mending import mend
+from alignment.models.tracing import Network
 from tests.conftest import relative_l2
 
 RNG = np.random.default_rng(0)

@@ -13,10 +13,10 @@ import yaml
 from alignment.audit.inputs import chosen_inputs
 from alignment.cli import main
 from alignment.compare import Quantity
+from alignment.comparisons.result import StepResult
 from alignment.frameworks import framework
 from alignment.project import import_file
 from alignment.report import table
-from alignment.steps.result import StepResult
 from tests.conftest import run_command
 
 PADDLE = """

@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from alignment.localize.stages import locate
-from alignment.steps import forward, run_step
-from alignment.steps.context import Context
+from alignment.comparisons import run_step
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.model import forward
 from projects.mobilenetv3.faults.base import with_model
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, found_where_it_is

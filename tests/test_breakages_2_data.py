@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import mobilenetv3_paddle.data.transforms
-from alignment.bench.fault import injected, replaced
-from alignment.steps import data, data_errors
+from alignment.comparisons.data import data
+from alignment.comparisons.data import errors as data_errors
+from alignment.faults import injected, replaced
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from projects.mobilenetv3.project import PROJECT

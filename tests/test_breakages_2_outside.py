@@ -17,9 +17,14 @@ from PIL import Image
 import mobilenetv3_paddle.data.transforms
 import mobilenetv3_ref.data.mixing
 import mobilenetv3_ref.data.transforms
-from alignment.localize.stages import data_outside, draws
-from alignment.steps import data, data_draws, data_pixels, data_plan, data_presets
-from alignment.steps.result import StepResult
+from alignment.comparisons.data import data
+from alignment.comparisons.data import draws as data_draws
+from alignment.comparisons.data import explain_draws as draws
+from alignment.comparisons.data import explain_outside as data_outside
+from alignment.comparisons.data import pixels as data_pixels
+from alignment.comparisons.data import plan as data_plan
+from alignment.comparisons.data import presets as data_presets
+from alignment.comparisons.result import StepResult
 from mobilenetv3_common import image, presets, samples, sampling, train_config
 from tests.breaking import first_finding
 

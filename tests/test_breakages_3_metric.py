@@ -7,8 +7,8 @@ import dataclasses
 import paddle
 import pytest
 
-from alignment.steps import metric
-from alignment.steps.context import Context
+from alignment.comparisons.context import Context
+from alignment.comparisons.metric import metric
 from mobilenetv3_paddle.metric import TopKAccuracy, top_k_correct
 from projects.mobilenetv3.faults.metric import correct_by, earlier, rank_by
 from projects.mobilenetv3.project import PROJECT

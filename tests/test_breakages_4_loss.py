@@ -5,8 +5,9 @@ from __future__ import annotations
 import paddle
 import pytest
 
-from alignment.localize.stages import loss_options
-from alignment.steps import guarded, loss
+from alignment.comparisons import guarded
+from alignment.comparisons.loss import explain_options as loss_options
+from alignment.comparisons.loss import loss
 from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.loss.distillation import divergence
 from projects.mobilenetv3.faults.loss import loss_of

@@ -10,9 +10,9 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment.observe import share_dropout, traced_kinks
-from alignment.steps import backward
-from alignment.steps.context import Context
+from alignment.comparisons.context import Context
+from alignment.comparisons.update import backward
+from alignment.models.observe import share_dropout, traced_kinks
 from projects.mobilenetv3.faults.base import with_model
 from projects.mobilenetv3.faults.models import bfloat16_inside, biased_variance, dropout_missing
 from projects.mobilenetv3.faults.updates import optimizer_with, schedule_with

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
 
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import schedules as schedule_stage
-from alignment.localize.stages import updates
-from alignment.localize.stages.models import reference_gradients
-from alignment.steps import schedules
-from alignment.steps.context import Lane
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Lane
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update import explain as updates
+from alignment.comparisons.update import explain_schedules as schedule_stage
+from alignment.comparisons.update import schedules
+from alignment.comparisons.update.explain import reference_gradients
+from alignment.kinds import Kind
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
 from mobilenetv3_paddle.train import build_optimizer, build_schedule

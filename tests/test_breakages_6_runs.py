@@ -14,12 +14,12 @@ import torch
 
 import mobilenetv3_common.training
 import mobilenetv3_paddle.train.framework as port_framework
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import runs as stages
-from alignment.steps import averages, divergence, evaluation, freezing, fresh, resumption, run_options, runs
-from alignment.steps.context import Context
-from alignment.steps.engine import Ground
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import averages, divergence, evaluation, freezing, fresh, resumption, run_options, runs
+from alignment.comparisons.run import explain_runs as stages
+from alignment.comparisons.run.engine import Ground
+from alignment.kinds import Kind
 from mobilenetv3_common import run as common_run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import is_statistic

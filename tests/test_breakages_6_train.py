@@ -6,11 +6,11 @@ import numpy as np
 import paddle
 import pytest
 
-from alignment.bench.fault import injected
-from alignment.localize.stages import train as train_stages
-from alignment.steps import train
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import explain_train as train_stages
+from alignment.comparisons.run import train
+from alignment.faults import injected
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_paddle.models.dropout import SharedDropout
 from projects.mobilenetv3.faults import FAULTS

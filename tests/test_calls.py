@@ -11,15 +11,15 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment.bench import functional
-from alignment.bench.edited import Edit
 from alignment.cli import main
+from alignment.faults import Edit
 from alignment.frameworks import _calls
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
 from alignment.localize.calls import aligned, equal
 from alignment.project import import_file, load_project
+from bench import functional
 from tests.conftest import ROOT
 
 PROJECT = ROOT / "projects/functional/project.py"

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from alignment.localize.stages import locate
-from alignment.steps import converted
-from alignment.steps.context import Context
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.model import converted
 from mobilenetv3_common.weights import as_paddle, write_state
 from projects.mobilenetv3.project import PROJECT
 from tools.align import main

@@ -8,9 +8,9 @@ import pytest
 
 from alignment import coverage
 from alignment.cli import main
-from alignment.steps.recipe import topics as recipe_topics
-from alignment.steps.result import StepResult
-from alignment.steps.topics import TOPICS
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run.recipe import topics as recipe_topics
+from alignment.comparisons.topics import TOPICS
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import ROOT
 

@@ -160,7 +160,7 @@ def test_another_network_is_not_compared(framework):
 
 @pytest.mark.parametrize(
     ("package", "modules"),
-    [("torch", [initialisation.REFERENCE]), ("scipy", ["alignment.fresh_weights", "alignment.initialisers"])],
+    [("torch", [initialisation.REFERENCE]), ("scipy", ["alignment.comparisons.model.fresh_weights", "alignment.initialisers"])],
     ids=["torch", "scipy"],
 )
 def test_without_what_it_needs_nothing_is_compared(package, modules, monkeypatch):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alignment.calibration import calibrated_state
+from alignment.models.calibration import calibrated_state
 from mobilenetv3_common.weights import with_counters
 from projects.mobilenetv3.project import PROJECT
 from tests.conftest import LITE_DATA, ROOT

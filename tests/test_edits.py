@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from alignment.bench.commands import edits_of
-from alignment.bench.edited import Edit, Task, Workshop, edited
-from alignment.bench.source_faults import Outcome, enough, table
 from alignment.cli import main
-from alignment.steps import STEPS
+from alignment.comparisons import STEPS
+from alignment.faults import Edit, edits_of
+from bench.edited import Task, Workshop, edited
+from bench.source_faults import Outcome, enough, table
 from mobilenetv3_common.errors import UserError
 from projects.mobilenetv3.edits import EDITS
 from projects.mobilenetv3.faults import FAULTS
@@ -109,7 +109,7 @@ def test_a_hint_that_names_another_mistake_is_false():
 
 
 def _failed(finding):
-    from alignment.bench.edited import Attempt
+    from bench.edited import Attempt
 
     return Attempt("failed", 1, 4, finding)
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from alignment.accepted import KINDS, Accept, marked
-from alignment.bench import together
 from alignment.cli import main
+from alignment.finding import Finding
 from alignment.frameworks import framework
 from alignment.frameworks.base import Wanted
-from alignment.localize.finding import Finding
-from alignment.localize.kinds import Kind
-from alignment.localize.mending import mend
-from alignment.localize.tracing import Network
+from alignment.kinds import Kind
+from alignment.models.mending import mend
+from alignment.models.tracing import Network
 from alignment.project import load_project
+from bench import together
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 

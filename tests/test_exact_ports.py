@@ -11,13 +11,13 @@ import torch
 from paddle import nn
 from paddle.nn.functional import hardsigmoid
 
-from alignment import rounding
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import forward
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
-from alignment.localize.stages import models
-from alignment.steps import forward
-from alignment.weights import copy_weights
+from alignment.models import rounding
+from alignment.models.weights import copy_weights
 from mobilenetv3_paddle.models import BatchNorm2D
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
 from projects.mobilenetv3.faults.base import with_model

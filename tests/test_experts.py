@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alignment.frameworks._pieces import Piece
-from alignment.links import Link, forms_of
+from alignment.models.links import Link, forms_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 from tests.conftest import ROOT

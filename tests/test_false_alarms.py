@@ -2,7 +2,7 @@
 
 import pytest
 
-from alignment.bench.false_alarms import context_of, findings, runs
+from bench.false_alarms import context_of, findings, runs
 from projects.mobilenetv3.project import PROJECT
 
 LARGE = pytest.param(("mobilenet_v3_large", 0.35, 100), marks=pytest.mark.slow, id="mobilenet_v3_large")

@@ -7,8 +7,8 @@ import weakref
 import pytest
 
 from alignment.cli import main
+from alignment.comparisons.context import Context, Lane
 from alignment.project import load_project
-from alignment.steps.context import Context, Lane
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/forms"

@@ -8,10 +8,11 @@ import math
 import pytest
 
 from alignment import cli
-from alignment.steps import schedules, train
-from alignment.steps.context import Context, Lane
-from alignment.steps.recipe import RECIPE, REPLACED, in_small, recipe, rounded, topics
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import train
+from alignment.comparisons.run.recipe import RECIPE, REPLACED, in_small, recipe, rounded, topics
+from alignment.comparisons.update import schedules
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig

@@ -11,17 +11,17 @@ import pytest
 import torch
 from paddle import nn
 
+from alignment.comparisons.loss import explain as loss_stage
+from alignment.comparisons.loss.loss import cases
+from alignment.comparisons.metric import explain as metric_stage
+from alignment.comparisons.metric.metric import KS, made_up_cases, oracle
+from alignment.comparisons.update.backward import ADAMW, RMSPROP, SGD
 from alignment.formulas import cross_entropy
+from alignment.kinds import Kind
 from alignment.localize import localize
-from alignment.localize.hints import optimizers, pictures
-from alignment.localize.hints.arrays import bfloat16, explains, float16
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import loss as loss_stage
-from alignment.localize.stages import metric as metric_stage
-from alignment.steps.backward import ADAMW, RMSPROP, SGD
-from alignment.steps.loss import cases
-from alignment.steps.metric import KS, made_up_cases, oracle
-from alignment.weights import copy_to_paddle
+from alignment.localize.hypotheses import optimizers, pictures
+from alignment.localize.hypotheses.arrays import bfloat16, explains, float16
+from alignment.models.weights import copy_to_paddle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
 

@@ -10,16 +10,17 @@ from tests.conftest import ROOT, run_command
 
 PRODUCT = ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref")
 FRAMEWORKS = {"torch", "torchvision", "paddle", "mindspore"}
-PROOF = {"alignment", "doctor", "projects"}
+PROOF = {"alignment", "bench", "doctor", "projects"}
 FORBIDDEN = {
     "mobilenetv3_common": FRAMEWORKS | PROOF | {"mobilenetv3_paddle", "mobilenetv3_ref"},
     "mobilenetv3_paddle": {"torch", "torchvision", "mobilenetv3_ref"} | PROOF,
     "mobilenetv3_ref": {"paddle", "mobilenetv3_paddle"} | PROOF,
-    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "doctor", "projects", "tools", "tests"},
+    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "doctor", "projects", "tools", "tests"},
+    "bench": {"mobilenetv3_paddle", "mobilenetv3_ref", "doctor", "projects", "tools", "tests"},
     # It stands beside the engine and may use it; a run's framework package it imports by the name in the config, and a framework
     # in the framework's own file alone.
-    "doctor": {"mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tools", "tests"},
-    "projects": {"doctor", "tools", "tests"},
+    "doctor": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "projects", "tools", "tests"},
+    "projects": {"bench", "doctor", "tools", "tests"},
 }
 # The commands that are about the proof, or examine a run, and their folder; every other tool is part of the product.
 PROVING_TOOLS = {"align.py", "benchmark.py", "benchmarks", "convert_weights.py", "doctor.py", "resnet50.py"}
@@ -78,7 +79,7 @@ def circle(edges):
 
 
 def import_graph():
-    files = source_files(*PRODUCT, "alignment", "doctor", "projects", "tools", "scripts")
+    files = source_files(*PRODUCT, "alignment", "bench", "doctor", "projects", "tools", "scripts")
     return {path: {f for f in map(file_of, imports(path)) if f not in (None, path)} for path in files}
 
 
@@ -90,9 +91,41 @@ def test_no_files_import_one_another_in_a_circle():
 
 def test_a_circle_would_be_found():
     graph = import_graph()
-    base, weights = ROOT / "alignment/frameworks/base.py", ROOT / "alignment/weights.py"
+    base, weights = ROOT / "alignment/frameworks/base.py", ROOT / "alignment/models/weights.py"
     assert base in graph[weights]
     assert set(circle({**graph, base: {*graph[base], weights}})) >= {base, weights}
+
+
+def rooms(graph, folder):
+    """What stands directly in a folder, files and folders alike, and which of them each imports."""
+
+    def room(path):
+        return path.relative_to(folder).parts[0]
+
+    found = {}
+    for path, others in graph.items():
+        if path.is_relative_to(folder):
+            inside = {room(other) for other in others if other.is_relative_to(folder)}
+            found.setdefault(room(path), set()).update(inside - {room(path)})
+    return found
+
+
+def folders(graph):
+    return sorted({ROOT} | {parent for path in graph for parent in path.parents if parent.is_relative_to(ROOT)})
+
+
+def test_no_folders_import_one_another_in_a_circle():
+    """Neither does any folder import a file beside it that imports the folder, however deep in it."""
+    graph = import_graph()
+    assert len(folders(graph)) > 30
+    assert {str(folder.relative_to(ROOT)): found for folder in folders(graph) if (found := circle(rooms(graph, folder)))} == {}
+
+
+def test_a_circle_of_folders_would_be_found():
+    """Two files of the engine that import nothing of one another make a circle of their folders."""
+    graph = import_graph()
+    low, high = ROOT / "alignment/models/links.py", ROOT / "alignment/localize/source.py"
+    assert circle(rooms({**graph, low: {*graph[low], high}}, ROOT / "alignment")) != []
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)

@@ -13,6 +13,10 @@ import torch
 from paddle import nn
 
 from alignment import tolerance
+from alignment.comparisons.context import Context, moved_by_one_ulp
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import initialisation
+from alignment.comparisons.result import StepResult
 from alignment.frameworks import framework
 from alignment.initialisers import (
     CUT_STD,
@@ -27,11 +31,7 @@ from alignment.initialisers import (
     ks_distance,
     shape_of,
 )
-from alignment.localize.stages import models
 from alignment.project import ModelSpec, Project
-from alignment.steps import initialisation
-from alignment.steps.context import Context, moved_by_one_ulp
-from alignment.steps.result import StepResult
 from mobilenetv3_paddle.models import mobilenetv3
 from projects.mobilenetv3.project import PROJECT
 

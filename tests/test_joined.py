@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from alignment.cli import main
-from alignment.links import Link, forms_of
+from alignment.models.links import Link, forms_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 from tests.conftest import ROOT

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from alignment.bench.faults_found import Bench
-from alignment.steps import data
+from alignment.comparisons.data import data
+from bench.faults_found import Bench
 from projects.mobilenetv3.project import PROJECT
 from tests.large_data import make_data
 from tools.align import main

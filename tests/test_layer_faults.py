@@ -2,9 +2,9 @@
 
 import pytest
 
-from alignment.bench.layer_faults import PLACE, finding, pairs_of, plain
-from alignment.bench.padiff import place
 from alignment.cli import main
+from bench.layer_faults import PLACE, finding, pairs_of, plain
+from bench.padiff import place
 from tests.conftest import ROOT
 
 PAIRS = pairs_of(ROOT / "projects/layers/pairs.py")

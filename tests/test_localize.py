@@ -8,9 +8,9 @@ import pytest
 import torch
 from paddle import nn
 
+from alignment.comparisons.explain import STAGES, locate
 from alignment.localize import localize, match_modules
-from alignment.localize.stages import STAGES, locate
-from alignment.weights import copy_to_paddle
+from alignment.models.weights import copy_to_paddle
 from mobilenetv3_common.errors import UserError
 
 INPUTS = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)

@@ -10,18 +10,20 @@ import paddle
 import pytest
 import torch
 
-from alignment.bench import low_precision as bench
-from alignment.bench.false_alarms import context_of, runs
-from alignment.bench.fault import injected
+from alignment.comparisons import guarded
+from alignment.comparisons.context import Context
+from alignment.comparisons.model import forward
+from alignment.comparisons.precision import explain as precision
+from alignment.comparisons.precision import low_precision, mixed_precision
+from alignment.comparisons.result import StepResult
+from alignment.faults import injected
 from alignment.frameworks._low import Low, kind_of, narrowed, rounded_at_random
 from alignment.frameworks.base import Wanted
 from alignment.frameworks.paddle import MIXED_PRECISION, Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize.search import search
-from alignment.localize.stages import models, precision
-from alignment.steps import forward, guarded, low_precision, mixed_precision
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
+from bench import low_precision as bench
+from bench.false_alarms import context_of, runs
 from mobilenetv3_paddle import train
 from mobilenetv3_paddle.models import BatchNorm2D
 from projects.mobilenetv3.faults.base import with_model
@@ -156,7 +158,7 @@ def test_no_false_alarm_in_bfloat16(seed, width):
 
 def test_nothing_is_located_in_a_sound_port(small_state):
     assert (
-        models.in_low_precision(Context(PROJECT, given_state=small_state, options={"width_mult": 0.5}, precision="bfloat16"))
+        precision.in_low_precision(Context(PROJECT, given_state=small_state, options={"width_mult": 0.5}, precision="bfloat16"))
         is None
     )
 
@@ -210,7 +212,7 @@ def test_an_overflow_is_named_with_its_layer(small_state):
     broken = Context(with_model(PROJECT, square), given_state=small_state, options={"width_mult": 0.5}, precision="float16")
     result = guarded(1, lambda: low_precision.add(broken, StepResult(1, "forward"), cases(broken)))
     assert result.failed
-    first = models.in_low_precision(broken)
+    first = precision.in_low_precision(broken)
     assert (first.location, first.kind) == ("features.3", "overflow"), first.line()
 
 

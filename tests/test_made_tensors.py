@@ -11,7 +11,7 @@ from alignment.frameworks.base import Wanted
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import Kind, localize
-from alignment.weights import copy_weights, entries_of
+from alignment.models.weights import copy_weights, entries_of
 from tests.conftest import relative_l2
 
 TOKENS = np.random.default_rng(0).standard_normal((3, 7, 6)).astype(np.float32)

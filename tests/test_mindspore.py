@@ -18,9 +18,9 @@ import pytest
 
 from alignment.audit.named import named_object
 from alignment.cli import main
+from alignment.comparisons.update.schedules import GROUPS, expected_rates, whole_schedules
 from alignment.frameworks import advice_on, framework
 from alignment.frameworks.base import Wanted
-from alignment.steps.schedules import GROUPS, expected_rates, whole_schedules
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
@@ -531,9 +531,9 @@ def test_a_number_that_is_not_finite_is_found_behind_relu(spoilt):
 @pytest.mark.weekly
 def test_a_run_that_diverges_stops_in_mindspore_as_in_torch(tmp_path, monkeypatch):
     """What step 6 compares; and a guard that looks at logits and gradients alone does not pass."""
-    from alignment.steps.context import Context
-    from alignment.steps.divergence import stopped, wrong_stops
-    from alignment.steps.engine import Ground
+    from alignment.comparisons.context import Context
+    from alignment.comparisons.run.divergence import stopped, wrong_stops
+    from alignment.comparisons.run.engine import Ground
     from projects.resnet50.in_mindspore.train import guard
     from tests.pairs.mindspore_project import PROJECT
 
@@ -735,10 +735,10 @@ def test_both_ports_pass_in_one_table(tmp_path, capsys):
 @pytest.mark.parametrize("port", ["mindspore", "paddle"])
 def test_a_hundred_updates_stay_inside_the_references_envelope(port, tmp_path):
     """Step 6's curves and final accuracies on digits in CIFAR-10's layout: two epochs of three seeds."""
+    from alignment.comparisons.context import Context
+    from alignment.comparisons.result import StepResult
+    from alignment.comparisons.run import train
     from alignment.project import load_project
-    from alignment.steps import train
-    from alignment.steps.context import Context
-    from alignment.steps.result import StepResult
 
     digits_as_cifar(tmp_path, 160, 200)
     context, plan = Context(load_project(THREE, port)), train.Plan(iterations=100, draws=5, seeds=3, epochs=2)

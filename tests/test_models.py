@@ -5,10 +5,10 @@ import paddle
 import pytest
 import torch
 
-from alignment.calibration import calibrated_state
+from alignment.comparisons.context import Context
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
-from alignment.steps.context import Context
+from alignment.models.calibration import calibrated_state
 from mobilenetv3_common import train_config
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D
 from mobilenetv3_ref.models import MODELS as REF_MODELS

@@ -8,10 +8,10 @@ import json
 import pytest
 import yaml
 
-from alignment.bench.mutants import EQUIVALENT, Log, Mutant, Sample, chosen_of, equivalents, scores, sources_of, steps_for, table
-from alignment.bench.mutants_page import render
-from alignment.bench.mutation import OPERATORS, drawn, mutations
 from alignment.cli import main
+from bench.mutants import EQUIVALENT, Log, Mutant, Sample, chosen_of, equivalents, scores, sources_of, steps_for, table
+from bench.mutants_page import render
+from bench.mutation import OPERATORS, drawn, mutations
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 

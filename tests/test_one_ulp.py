@@ -10,9 +10,9 @@ import pytest
 
 from alignment.cli import main
 from alignment.compare import Quantity
-from alignment.steps.backward import SGD, History, Iteration, Run, judge_tensors
-from alignment.steps.one_ulp import ULP_DRAWS, farthest, just_missed
-from alignment.steps.result import StepResult
+from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, just_missed
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update.backward import SGD, History, Iteration, Run, judge_tensors
 
 # A recurrent network in its chaotic range: a difference grows by about a half with every step.
 SOURCE = """

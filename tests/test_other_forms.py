@@ -14,7 +14,7 @@ import pytest
 from alignment.cli import main
 from alignment.frameworks import framework, framework_of
 from alignment.localize import localize
-from alignment.localize.matching import matched
+from alignment.models.matching import matched
 from alignment.project import import_file
 from tests.conftest import ROOT
 

@@ -12,7 +12,7 @@ import pytest
 from alignment.audit.inputs import as_arguments
 from alignment.cli import main
 from alignment.frameworks.base import Keywords, leaves, mapped
-from alignment.outputs import in_order, order_of
+from alignment.models.outputs import in_order, order_of
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "tests/outputs"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from alignment.steps.context import Draws
+from alignment.comparisons.context import Draws
 from tests.conftest import ROOT
 from tests.sound_pairs import PAIRS, audited, audited_with
 

@@ -10,14 +10,15 @@ import pytest
 import torch
 import yaml
 
-from alignment.bench.layer_faults import LayerPair, finding
 from alignment.cli import main
+from alignment.faults import LayerPair
 from alignment.frameworks import framework, framework_of
-from alignment.links import Link, forms_of
 from alignment.localize import localize
-from alignment.localize.matching import matched
-from alignment.localize.values import Trial
+from alignment.models.links import Link, forms_of
+from alignment.models.matching import matched
+from alignment.models.values import Trial
 from alignment.project import import_file
+from bench.layer_faults import finding
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, read_state, write_state
 from tests.conftest import ROOT

@@ -11,8 +11,14 @@ import pytest
 from paddle import nn
 from PIL import Image
 
-from alignment.localize.stages import batches, data, locate, loss, mixing, models, updates
-from alignment.steps.result import StepResult
+from alignment.comparisons.data import explain as data
+from alignment.comparisons.data import explain_batches as batches
+from alignment.comparisons.data import explain_mixing as mixing
+from alignment.comparisons.explain import locate
+from alignment.comparisons.loss import explain as loss
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update import explain as updates
 from mobilenetv3_paddle.data import ImageDataset, eval_transform, mix_batch, train_transform
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from mobilenetv3_paddle.train import accumulate_gradients, apply_update

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from alignment.bench.fault import fault_named
-from alignment.calibration import calibrated_state
 from alignment.cli import main
-from alignment.localize.stages import locate
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.model import forward
+from alignment.faults import fault_named
+from alignment.models.calibration import calibrated_state
 from alignment.project import load_project
-from alignment.steps import forward
-from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT, run_command
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from alignment import cli
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import locate
-from alignment.ranks import hints
-from alignment.ranks.expected import Update, summed
-from alignment.ranks.judge import differences, of_tensors, on_ranks
-from alignment.ranks.plan import Case
-from alignment.steps.context import Context
-from alignment.steps.ranks import Trial, lacks_ranks
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.ranks import hints
+from alignment.comparisons.ranks.expected import Update, summed
+from alignment.comparisons.ranks.judge import differences, of_tensors, on_ranks
+from alignment.comparisons.ranks.plan import Case
+from alignment.comparisons.ranks.ranks import Trial, lacks_ranks
+from alignment.kinds import Kind
 from mobilenetv3_common.train_config import TrainConfig
 from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.project import PROJECT

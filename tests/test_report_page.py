@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from alignment.compare import Quantity
+from alignment.comparisons.result import StepResult
 from alignment.report.page import _details
-from alignment.steps.result import StepResult
 from tests.browser import PHONE, browser, contrast, opened, tab_stops
 from tools.align import main
 

@@ -6,10 +6,10 @@ import torch
 from torchvision.transforms import autoaugment
 
 from alignment import tolerance
+from alignment.comparisons.context import Context
+from alignment.comparisons.data import draws as data_draws
+from alignment.comparisons.result import StepResult
 from alignment.distributions import as_stated, gap, same_shares, same_values
-from alignment.steps import data_draws
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
 from mobilenetv3_common import sampling
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import TrainPreset

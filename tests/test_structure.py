@@ -16,13 +16,16 @@ import torch
 from paddle import nn
 
 from alignment.cli import main as engine
+from alignment.comparisons import guarded
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import forward
+from alignment.comparisons.update import backward
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize, match_modules
-from alignment.localize.stages import locate, models
-from alignment.steps import backward, forward, guarded
-from alignment.steps.context import Context
-from alignment.weights import load_file
+from alignment.models.weights import load_file
 from mobilenetv3_common.weights import as_paddle, write_state
 from mobilenetv3_ref.models import MODELS
 from projects.mobilenetv3.project import PROJECT

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from alignment.compare import Quantity
+from alignment.comparisons.result import StepResult
 from alignment.report.table import table
-from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, coloured, paint, verdict
 
@@ -155,7 +155,7 @@ def test_a_mistyped_flag_is_met_with_the_nearest(name, arguments, near, capsys):
 
 
 def test_the_nearest_fault_may_be_an_edit_of_the_source():
-    from alignment.bench.fault import fault_named
+    from alignment.faults import fault_named
     from projects.mobilenetv3.project import PROJECT
 
     edits = sorted(set(PROJECT.edits().faults) - set(PROJECT.faults()))

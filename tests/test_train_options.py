@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mobilenetv3_ref.train as theirs
-from alignment.steps import train as step6
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import train as step6
 from mobilenetv3_common.checkpoint import LATEST, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
@@ -20,7 +20,7 @@ from mobilenetv3_common.training import save
 from projects.mobilenetv3.project import PROJECT
 from tests.test_train_loop import BUILDERS, CONFIG
 
-# Numbers that float32 holds; see alignment.steps.recipe.
+# Numbers that float32 holds; see alignment.comparisons.run.recipe.
 RECIPES = {
     **{name: {"optimizer": name} for name in OPTIMIZERS},
     "nesterov": {"optimizer": "sgd", "nesterov": True},

@@ -9,11 +9,11 @@ import pytest
 from paddle import nn
 
 import mobilenetv3_ref.models
-from alignment.localize.kinds import Kind
-from alignment.localize.stages import models
-from alignment.steps import variants
-from alignment.steps.context import Context, Weights
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context, Weights
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import variants
+from alignment.comparisons.result import StepResult
+from alignment.kinds import Kind
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.models import mobilenetv3
 from projects.mobilenetv3.project import PROJECT

@@ -12,10 +12,10 @@ import paddle
 import pytest
 import torch
 
-from alignment.calibration import calibrated_state
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
-from alignment.weights import copy_weights, load_file
+from alignment.models.calibration import calibrated_state
+from alignment.models.weights import copy_weights, load_file
 from mobilenetv3_common import published as published_weights
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.published import fetch_published

@@ -21,8 +21,8 @@ AT_MOST = {"fault": 1, "model": 5, "optimizer": 5}
 # The new optimizer's run of step 5 alone, three updates.
 STEP_5 = """
 from dataclasses import replace
-from alignment.steps import backward
-from alignment.steps.context import Context
+from alignment.comparisons import backward
+from alignment.comparisons.context import Context
 from projects.mobilenetv3.project import PROJECT
 
 runs = [replace(run, iterations=3) for run in backward.RUNS if run.name.startswith("adagrad")]

@@ -15,10 +15,10 @@ from alignment.aligned import Aligned, Wanted, align
 from alignment.audit import markdown
 from alignment.audit.inputs import numbered
 from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
+from alignment.comparisons.context import Context
 from alignment.flags import shown
-from alignment.names import NameMap, read_map
+from alignment.models.names import NameMap, read_map
 from alignment.report.environment import commit, machine
-from alignment.steps.context import Context
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 

@@ -12,9 +12,9 @@ from alignment.audit.inputs import chosen_inputs
 from alignment.audit.pair import Maker
 from alignment.frameworks import framework_of, load_first
 from alignment.frameworks.base import Framework, Module, Piece
-from alignment.localize.matching import Matched, matched
-from alignment.names import NameMap, check_names, read_map
-from alignment.weights import ANY_FRAMEWORK
+from alignment.models.matching import Matched, matched
+from alignment.models.names import NameMap, check_names, read_map
+from alignment.models.weights import ANY_FRAMEWORK
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import FORMATS, Entry, canonical_state, own_state, read_state, write_state
 

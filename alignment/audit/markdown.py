@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from alignment import tolerance
 from alignment.aligned import Aligned
+from alignment.comparisons.context import Context
 from alignment.report import table
 from alignment.report.environment import versions
-from alignment.steps.context import Context
 
 SHOWN = 10  # rows that failed
 

@@ -16,9 +16,9 @@ from alignment.audit.inputs import Inputs, chosen_inputs, tried
 from alignment.audit.named import named_object
 from alignment.frameworks import building, framework_of, load_first
 from alignment.frameworks.base import Framework, Module
-from alignment.links import covered
-from alignment.localize.matching import Matched
-from alignment.names import NameMap
+from alignment.models.links import covered
+from alignment.models.matching import Matched
+from alignment.models.names import NameMap
 from alignment.project import ModelSpec, Project, Side
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError

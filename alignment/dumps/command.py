@@ -20,7 +20,7 @@ from alignment.dumps import judge, make
 from alignment.dumps.store import Reader, read
 from alignment.flags import shown
 from alignment.frameworks import framework_of
-from alignment.names import NameMap, read_map
+from alignment.models.names import NameMap, read_map
 from alignment.report import results, table
 from alignment.report.environment import machine, versions
 from mobilenetv3_common.errors import UserError

@@ -11,24 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from alignment.comparisons.context import Context, Weights
+from alignment.comparisons.explain import quantity_finding
+from alignment.comparisons.model import forward
+from alignment.comparisons.model.dropouts import judge_profiles
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update import backward
 from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
 from alignment.dumps.recorded import Recorded, RecordedModule, model_of
 from alignment.dumps.store import Reader
+from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Call, leaves
+from alignment.kinds import Kind
 from alignment.localize import compare_states
 from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities, largest_of
-from alignment.localize.finding import Finding, Localization
-from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching, matched
 from alignment.localize.search import search
-from alignment.localize.stages import quantity_finding
 from alignment.localize.structure import structure_finding
-from alignment.localize.tracing import Answer, Cotangents, Limits, Network, carrying
+from alignment.models.matching import Matching, matched
+from alignment.models.tracing import Answer, Cotangents, Limits, Network, carrying
 from alignment.project import ModelSpec, Project, Side
-from alignment.steps import backward, forward
-from alignment.steps.context import Context, Weights
-from alignment.steps.dropouts import judge_profiles
-from alignment.steps.result import StepResult
 from mobilenetv3_common.errors import UserError
 
 NOT_HELD = "a dump does not hold this"
@@ -271,7 +272,7 @@ class RecordedPair(Pair):
 
 
 def located(dumps: Dumps, results: Sequence[StepResult], training: bool) -> Localization:
-    """The first mistake behind the first step that failed, as ``alignment.localize.stages.locate`` finds it."""
+    """The first mistake behind the first step that failed, as ``alignment.comparisons.explain.locate`` finds it."""
     start = time.perf_counter()
     failed = next((result for result in results if result.failed), None)
     outcome = Localization(notes=dumps.context.notes())

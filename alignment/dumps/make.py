@@ -17,21 +17,22 @@ from alignment import tolerance
 from alignment.audit.inputs import Inputs, numbered
 from alignment.audit.pair import Maker, digest
 from alignment.compare import distance, norm, relative, without_masked
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.model import forward
+from alignment.comparisons.model.dropouts import dropout_profile_of
+from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest
+from alignment.comparisons.update import backward
 from alignment.dumps.recorded import Recorded, model_of, structure
 from alignment.dumps.store import NotHeld, Reader, Writer
 from alignment.frameworks.base import Call, Framework, Module, leaves, mapped
 from alignment.localize.blame import Pair, backward_quantities, forward_quantities, one_ulp_call
-from alignment.localize.matching import matched, order_of_use
 from alignment.localize.search import random_cotangents
-from alignment.localize.tracing import Answer, Network, training_mode
-from alignment.names import check_names
+from alignment.models.matching import matched, order_of_use
+from alignment.models.names import check_names
+from alignment.models.rounding import BETTER, SUMMATION
+from alignment.models.tracing import Answer, Network, training_mode
 from alignment.project import ModelSpec, Project, Side
 from alignment.raised import place_of, words_of
-from alignment.rounding import BETTER, SUMMATION
-from alignment.steps import backward, forward
-from alignment.steps.context import Context, Lane
-from alignment.steps.dropouts import dropout_profile_of
-from alignment.steps.one_ulp import ULP_DRAWS, farthest
 from mobilenetv3_common.errors import UserError
 
 REFERENCE_LANES = ("reference32", "ulp32", "reference64")
@@ -310,7 +311,7 @@ def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[
 
 
 def _roundings(context: Context, dump: Reader) -> dict[str, dict[bool, bool]]:
-    """Of eps in the port's normalisations, so that each agrees with the reference's: see ``alignment.rounding``."""
+    """Of eps in the port's normalisations, so that each agrees with the reference's: see ``alignment.models.rounding``."""
     framework = context.port.framework
     context.__dict__["roundings"] = {"port": {}, "reference": {}}
     network = context.build("port", exact=True)

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from alignment import rounding, tolerance
+from alignment import tolerance
+from alignment.finding import Finding, LayerRow, Localization
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module
+from alignment.kinds import Kind
 from alignment.localize.blame import Pair
-from alignment.localize.finding import Finding, LayerRow, Localization
-from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching, match_modules, matched, order_of_use
 from alignment.localize.search import (
     locate_in_models,
     random_cotangents,
@@ -30,9 +29,11 @@ from alignment.localize.search import (
     weights_findings,
 )
 from alignment.localize.structure import structure_finding
-from alignment.localize.tracing import Network
-from alignment.observe import share_dropout
-from alignment.weights import copy_weights, renamed
+from alignment.models import rounding
+from alignment.models.matching import Matching, match_modules, matched, order_of_use
+from alignment.models.observe import share_dropout
+from alignment.models.tracing import Network
+from alignment.models.weights import copy_weights, renamed
 from mobilenetv3_common.weights import State, in_canonical
 
 __all__ = ["Finding", "Kind", "LayerRow", "Localization", "Pair", "compare_states", "localize", "match_modules", "states_compared"]
@@ -53,8 +54,8 @@ def localize(
 
     Copies of both run in exact mode: float64, with the float32 constants of known kernels taken out
     (``alignment.frameworks``), so a right port agrees to 1e-13 and there is no threshold to tune; eps may
-    be rounded or not (``alignment.rounding``). Looked at in this order: the structure, the weights, the forward pass with the
-    statistics it leaves behind, the backward pass from random gradients of the outputs. The models given are left as they are.
+    be rounded or not (``alignment.models.rounding``). Looked at in this order: the structure, the weights, the forward pass with
+    the statistics it leaves behind, the backward pass from random gradients of the outputs. The models given are left as they are.
 
     Args:
         port: a model of any framework of ``alignment/frameworks``, holding its weights.

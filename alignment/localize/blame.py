@@ -16,11 +16,11 @@ import numpy as np
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
-from alignment.links import plain
-from alignment.localize.conventions import Slot
-from alignment.localize.matching import Matching
-from alignment.localize.mending import is_part, mend
-from alignment.localize.tracing import Answer, Network, apart, carrying
+from alignment.models.conventions import Slot
+from alignment.models.links import plain
+from alignment.models.matching import Matching
+from alignment.models.mending import is_part, mend
+from alignment.models.tracing import Answer, Network, apart, carrying
 
 GRADIENT_OF = "gradient of "
 Named = dict[str, "np.ndarray | None"]

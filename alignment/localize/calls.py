@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment.frameworks.base import Operation, Trace
-from alignment.links import plain
-from alignment.localize.conventions import Order, turned
+from alignment.models.conventions import Order, turned
+from alignment.models.links import plain
 
 RTOL = 1e-8  # of each element, in float64: the operations of a right port agree to 1e-13, hand-written norms to 1e-10
 ATOL = 1e-10  # times the median magnitude of an array

@@ -15,9 +15,9 @@ import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves
-from alignment.links import plain
 from alignment.localize.blame import Pair
-from alignment.localize.conventions import same_numbers
+from alignment.models.conventions import same_numbers
+from alignment.models.links import plain
 
 MOST = 12  # suspects that are tried one by one
 PASSES = 24  # of one call

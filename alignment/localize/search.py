@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import distance, norm, relative, without_masked
+from alignment.finding import Finding, LayerRow, Localization
 from alignment.frameworks._calls import Operation
 from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
+from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.calls import aligned
-from alignment.localize.conventions import learned, same_numbers
-from alignment.localize.finding import Finding, LayerRow, Localization
 from alignment.localize.form import of_another_form
-from alignment.localize.hints import hint
-from alignment.localize.hints.arrays import close
-from alignment.localize.hints.calls import Mistake, mistakes
-from alignment.localize.hints.weights import weight_hint
-from alignment.localize.kinds import Kind
-from alignment.localize.matching import Unmatched
+from alignment.localize.hypotheses import hint
+from alignment.localize.hypotheses.arrays import close
+from alignment.localize.hypotheses.calls import Mistake, mistakes
+from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
-from alignment.localize.tracing import Cotangents, Network, training_mode
+from alignment.models.conventions import learned, same_numbers
+from alignment.models.matching import Unmatched
+from alignment.models.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
 
 MOST_STEPS = 4  # behind a layer, in which its effect must be made up for

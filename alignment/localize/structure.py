@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from alignment.finding import Finding, Hint
 from alignment.frameworks.base import Layer, Module, Piece
-from alignment.localize.finding import Finding, Hint
-from alignment.localize.kinds import Kind
-from alignment.localize.matching import Matching, Sides, Unmatched
+from alignment.kinds import Kind
+from alignment.models.matching import Matching, Sides, Unmatched
 
 Shapes = dict[str, tuple[int, ...]]
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}  # rows of a recurrent layer's matrices for each of its hidden numbers

@@ -10,13 +10,13 @@ from typing import Any
 
 from alignment import tolerance
 from alignment.compare import Quantity
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import Curves, StepResult
 from alignment.coverage import Coverage
-from alignment.localize.finding import LayerRow, Localization
-from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
+from alignment.finding import LayerRow, Localization
 from alignment.report.picture import failures, panels
 from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
-from alignment.steps.context import Context
-from alignment.steps.result import Curves, StepResult
+from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
 
 SHOWN = 300  # rows of a step; alignment.json has all
 NOTE = "Zero apart from rounding in float64, so a relative difference has no meaning; their absolute size was compared"

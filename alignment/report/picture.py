@@ -10,8 +10,8 @@ from typing import Any
 
 from alignment import tolerance
 from alignment.compare import Quantity
-from alignment.steps.context import Context
-from alignment.steps.result import Curves, StepResult
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import Curves, StepResult
 from mobilenetv3_common.files import atomic_open
 
 # Step, title, the beginnings of names of which the first that is there is drawn, and the ends that a name must have.

@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
 from alignment.coverage import Coverage
-from alignment.localize.finding import Localization
+from alignment.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
 from alignment.report.environment import commit, machine, versions
 from alignment.report.table import passed, verdict
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
 from mobilenetv3_common.files import atomic_open
 
 RECORD_NAMES = {"backward": "losses"}  # the guide calls step 5's record by its content

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from alignment import tolerance
 from alignment.compare import Quantity
-from alignment.localize.finding import Finding, Localization
-from alignment.steps.context import Context
-from alignment.steps.result import StepResult
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.finding import Finding, Localization
 from mobilenetv3_common.terminal import verdict as verdict_word
 
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")

@@ -10,7 +10,7 @@ import mobilenetv3_ref  # noqa: F401  # lets PyPI's torchvision be imported besi
 import torchvision  # isort: skip
 
 from alignment.localize import localize
-from alignment.weights import copy_weights
+from alignment.models.weights import copy_weights
 
 torch.manual_seed(0)
 reference = torchvision.models.resnet18(num_classes=10)

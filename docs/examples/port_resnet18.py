@@ -17,8 +17,8 @@ from PIL import Image
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
+from alignment.models.weights import copy_weights
 from alignment.record import save_record
-from alignment.weights import copy_weights
 from mobilenetv3_common.train_config import OptimizerConfig
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from mobilenetv3_paddle.models import BatchNorm2D

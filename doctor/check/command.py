@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mobilenetv3_common.drawing import Series, chart, escape, table
 from doctor import items
 from doctor.check import checks
 from doctor.check.bundle import write_bundle
@@ -22,6 +21,7 @@ from doctor.report import Examination, Section
 from mobilenetv3_common.checkpoint import CONFIG, OTHER_CONFIG
 from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
+from mobilenetv3_common.drawing import Series, chart, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.train_config import TrainConfig

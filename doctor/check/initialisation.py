@@ -13,7 +13,7 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
 
 if TYPE_CHECKING:
-    from alignment.fresh_weights import Verdict
+    from alignment.comparisons.model.fresh_weights import Verdict
 
 REFERENCE = "mobilenetv3_ref.train.framework"  # torch's, whose networks are torchvision's
 MOST_SEEDS = 4  # each takes up to a third of a second
@@ -56,7 +56,7 @@ def compare_initialisation(
     if config.pretrained:
         return Initialisation("the run begins with weights from a file")
     try:
-        from alignment.fresh_weights import compare  # here, since the other sub-commands do without scipy
+        from alignment.comparisons.model.fresh_weights import compare  # here, since the other sub-commands do without scipy
 
         reference = cast(Framework, importlib.import_module(REFERENCE))
     except ImportError as error:

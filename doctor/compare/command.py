@@ -12,7 +12,6 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from mobilenetv3_common.drawing import Series, chart
 from doctor.compare import checks, continued_checks
 from doctor.compare.continued import continued
 from doctor.compare.follow import follow
@@ -21,6 +20,7 @@ from doctor.compare.subject import RunsSubject, relative
 from doctor.compare.verdict import verdict
 from doctor.findings import examine
 from doctor.report import Examination, Section
+from mobilenetv3_common.drawing import Series, chart
 from mobilenetv3_common.errors import UserError
 
 HELP = "compare two runs by their logs, and say where they part"

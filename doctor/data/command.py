@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from mobilenetv3_common.drawing import Series, chart, escape, table
 from doctor.data import checks, manifest, near
 from doctor.data.checks.values import channel_statistics
 from doctor.data.scan import scan
@@ -24,6 +23,7 @@ from doctor.data.subset import write_subset
 from doctor.findings import examine
 from doctor.report import Examination, Section
 from mobilenetv3_common.config_file import make_config
+from mobilenetv3_common.drawing import Series, chart, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 

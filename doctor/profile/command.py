@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mobilenetv3_common.drawing import escape, table
 from doctor.findings import examine
 from doctor.profile import checks
 from doctor.profile.advice import advice
@@ -22,6 +21,7 @@ from doctor.profile.subject import PHASES, TRACED, Profile, measure
 from doctor.report import Examination, Section
 from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
+from mobilenetv3_common.drawing import escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.framework import Builder, Framework

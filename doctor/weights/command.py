@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-from mobilenetv3_common.drawing import Series, chart, escape, number, table
 from doctor.findings import examine
 from doctor.report import Examination, Section
 from doctor.weights import checks
 from doctor.weights.subject import Tensor, WeightsSubject, load_pair
+from mobilenetv3_common.drawing import Series, chart, escape, number, table
 
 HELP = "compare two states of one model, tensor by tensor"
 

@@ -1,6 +1,6 @@
 """Mistakes between the layers, each in one line of the port, and rewrites of it that compute the same."""
 
-from alignment.bench.source_faults import Edits
+from alignment.faults import Edits
 
 EDITS = Edits()
 

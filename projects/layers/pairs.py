@@ -11,8 +11,8 @@ import paddle.nn as P
 import torch
 import torch.nn as T
 
-from alignment.bench.layer_faults import LayerPair
-from alignment.localize.kinds import Kind as K
+from alignment.faults import LayerPair
+from alignment.kinds import Kind as K
 
 SHAPES = {"signal": (4, 3, 15), "picture": (4, 3, 13, 11), "volume": (3, 3, 9, 8, 7), "tokens": (4, 7, 6), "numbers": (4, 20)}
 NUMBERS = 10

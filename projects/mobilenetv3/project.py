@@ -19,7 +19,7 @@ import mobilenetv3_ref.loss
 import mobilenetv3_ref.metric
 import mobilenetv3_ref.models
 import mobilenetv3_ref.train
-from alignment.bench.source_faults import Edits
+from alignment.faults import Edits
 from alignment.frameworks.base import Framework, Module
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch

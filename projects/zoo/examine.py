@@ -8,8 +8,8 @@ from typing import Any
 
 from alignment.aligned import Aligned, Wanted, align
 from alignment.audit.pair import Maker, pair_of
+from alignment.comparisons.context import Context
 from alignment.report.table import exact_difference
-from alignment.steps.context import Context
 from projects.zoo.backbones import Backbone
 from projects.zoo.differences import DIFFERENCES
 from projects.zoo.pairs import Pair

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
-from alignment.calibration import calibrated_state
+from alignment.models.calibration import calibrated_state
 from doctor.check import checks
 from doctor.check.subject import observe
 from doctor.findings import examine

@@ -17,7 +17,7 @@ def mobilenetv3() -> Any:
 
 def calibrated(folder: Path, model: str) -> str:
     """A file of random weights with calibrated statistics."""
-    from alignment.calibration import calibrated_state
+    from alignment.models.calibration import calibrated_state
     from mobilenetv3_common.weights import write_state
 
     path = str(folder / "calibrated.safetensors")

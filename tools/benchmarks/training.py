@@ -75,8 +75,8 @@ def train(folder: Path, args: Any) -> dict[str, list[float]]:
 
 def align(folder: Path, args: Any) -> dict[str, list[float]]:
     """Seconds of each alignment step."""
-    from alignment.steps import NAMES, run_step
-    from alignment.steps.context import Context
+    from alignment.comparisons import NAMES, run_step
+    from alignment.comparisons.context import Context
 
     context = Context(mobilenetv3(), args.model)
 

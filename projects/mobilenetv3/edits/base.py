@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alignment.bench.source_faults import Edits
+from alignment.faults import Edits
 
 EDITS = Edits()
 fault, rewrite = EDITS.fault, EDITS.rewrite

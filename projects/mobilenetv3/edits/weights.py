@@ -9,7 +9,7 @@ fault(
 
 SPEC = "def spec(model: str) -> ModelSpec:"
 LOADING = """def load(model, state):
-    from alignment.weights import load_renamed
+    from alignment.models.weights import load_renamed
 
     state = {{name: array.copy() for name, array in state.items()}}
 {body}    load_renamed(PROJECT.port.framework, model, state)

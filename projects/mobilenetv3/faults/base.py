@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from alignment.bench.fault import Faults
-from alignment.localize.kinds import Kind
+from alignment.faults import Faults
+from alignment.kinds import Kind
+from alignment.models.weights import load_renamed
 from alignment.project import ModelSpec, Project
-from alignment.weights import load_renamed
 from mobilenetv3_common.weights import State
 
 FAULTS = Faults()

@@ -11,7 +11,7 @@ from PIL import Image
 
 import mobilenetv3_common.preprocess
 import mobilenetv3_paddle.data.transforms
-from alignment.bench.fault import replaced
+from alignment.faults import replaced
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 
 from .base import Kind, fault

@@ -16,7 +16,7 @@ import paddle
 import paddle.distributed as dist
 from paddle import nn
 
-from alignment.bench.fault import replaced
+from alignment.faults import replaced
 from alignment.project import Project
 from mobilenetv3_common import evaluation
 from mobilenetv3_common.image import decode_image

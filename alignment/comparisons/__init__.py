@@ -1,0 +1,62 @@
+"""The steps of the reproduction guide, each run on both sides and judged."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+
+from alignment.comparisons.context import Context
+from alignment.comparisons.data import data
+from alignment.comparisons.loss import loss
+from alignment.comparisons.metric import metric
+from alignment.comparisons.model import forward
+from alignment.comparisons.precision import low_precision
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import train
+from alignment.comparisons.update import backward
+from alignment.raised import place_of
+
+STEPS: dict[int, Callable[[Context], StepResult]] = {
+    1: forward.run,
+    2: data.run,
+    3: metric.run,
+    4: loss.run,
+    5: backward.run,
+    6: train.run,
+}
+NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
+PARTS: dict[int, str] = {2: "data", 3: "metric", 4: "loss"}  # what a step cannot do without
+
+
+def run_step(number: int, context: Context) -> StepResult:
+    """Run one step and time it; a step whose part the project lacks is not run, and says so."""
+    start = time.perf_counter()
+    lacking = lacks(number, context)
+    if lacking:
+        return StepResult(number, NAMES[number], not_run=lacking)
+    result = guarded(number, lambda: STEPS[number](context))
+    if context.precision and not result.failed:
+        result = guarded(number, lambda: low_precision.add(context, result))
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def lacks(number: int, context: Context) -> str:
+    """Why a step cannot run on a project at all; ``""`` where it can."""
+    project = context.project
+    if number == 6:
+        return project.lacks_runs() or project.lacks("data") or project.lacks("loss")
+    if number in PARTS:
+        return project.lacks(PARTS[number])
+    return ""
+
+
+def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
+    """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
+    try:
+        return step()
+    except Exception as error:
+        place = place_of(error)
+        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
+        return StepResult(number, NAMES[number], problems=[problem], evidence={"traceback": traceback.format_exc()})

@@ -1,0 +1,1 @@
+"""Step 2: decoded pictures, preprocessing, augmentation, the order of samples, and batches."""

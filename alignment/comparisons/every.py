@@ -1,0 +1,251 @@
+"""Every mistake of a model, not the first alone: what is found is put right in memory, and the search goes on behind it.
+
+In each place that is to blame the reference's module takes the port's place (``alignment.models.mending``). Where a hypothesis
+explained the difference to rounding (``Finding.confirmed``), that undoes the very mistake. Elsewhere the reference's own
+module stands in for a part that is not understood, and a second mistake inside its forward would not be seen: ``remarks`` says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+
+from alignment.comparisons.context import Context
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.precision import low_precision
+from alignment.finding import Finding, Localization
+from alignment.frameworks.base import Module
+from alignment.kinds import NOT_EXPLAINED, Kind
+from alignment.localize import Pair, states_compared, tied_by_mistake
+from alignment.localize.search import findings, random_cotangents
+from alignment.localize.source import source_line
+from alignment.localize.structure import structure_findings
+from alignment.models.matching import order_of_use
+from alignment.raised import place_of, words_of
+
+NUMBERS = str.maketrans("", "", "0123456789.")
+
+
+class Search:
+    """The search of one pair of models.
+
+    Args:
+        context: the two sides.
+
+    Attributes:
+        context: the same; of the port whose weights fit in part where its structure or weights are wrong.
+        found: the mistakes so far.
+        mended: modules that compute what the reference's compute, from now on.
+        known: names of parameters and statistics that are known to go wrong.
+        remarks: how far the search came, for people.
+        unmendable: modules to blame whose place the reference's cannot take: nothing is said of what surrounds them.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.found: list[Finding] = []
+        self.mended: list[str] = []
+        self.known: set[str] = set()
+        self.remarks: list[str] = []
+        self.unmendable: set[str] = set()
+
+    def run(self) -> None:
+        """All stages, in the order of ``alignment.comparisons.explain.MODEL``."""
+        if not self._built():
+            return
+        training = () if self.context.unshared_randomness else (True,)
+        for mode in (False, *training):
+            self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
+        self._by_layers()
+        if not self.unmendable:
+            self._other_precisions(training)
+        self._fresh_weights()
+
+    def _other_precisions(self, training: tuple[bool, ...]) -> None:
+        """What float64 does not have; what is wrong there and stays so would be called wrong in float32 alone."""
+        for mode in (False, *training):
+            self._pair(lambda mode=mode: models.pair(self.context, mode, "32"), ", in float32 alone", backward=False)  # type: ignore[misc]
+        if self.context.precision and not low_precision.lacks(self.context):
+            for mode in (False, *training):
+                make = lambda mode=mode: low_precision.pair(self.context, mode)  # noqa: E731
+                self._pair(make, f", in {self.context.precision}")  # type: ignore[arg-type]
+
+    def corrected(self, found: list[Finding]) -> Context:
+        """The two sides with findings put right in memory, as far as a module or the weights can be."""
+        context = copy.copy(self.context)
+        places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
+        context.mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
+        context.known_fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
+        return context
+
+    def _built(self) -> bool:
+        """Structure and weights; returns whether the port can be built."""
+        context = self.context
+        try:
+            port, matching = context.fresh("port"), context.matched.matching
+        except Exception as error:  # whatever the port raises
+            place = place_of(error) or context.model
+            self.found.append(Finding("structure", place, Kind.RAISES, "the model cannot be built", words_of(error)))
+            return False
+        reference = context.build("reference")
+        used = lambda: order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))  # noqa: E731
+        structure = structure_findings(port, reference, matching, context.frameworks, used, context.spec.last_layer)
+        weights: list[Finding] = []
+        try:
+            loaded = context.build("port")
+        except Exception as error:
+            if not structure:
+                words = "the weights do not load"
+                weights = [Finding("weights", place_of(error) or "load", Kind.RAISES, words, words_of(error))]
+            elif (loaded := context.loaded_in_part()) is not None:
+                weights = states_compared(loaded, reference, matching, context.frameworks)
+        else:
+            weights = states_compared(loaded, reference, matching, context.frameworks)
+        self.found += structure + weights
+        if self.found:
+            self.context = copy.copy(context)
+            self.context.fitting = True
+            self.context.__dict__.pop("roundings", None)
+        for finding in structure:
+            self._mend(self._nearest(finding.location))
+        for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
+            self.known.add(name)
+            self._mend(self._nearest(name))
+        return True
+
+    def _nearest(self, place: str) -> str:
+        """The module that both sides have at a place, or above it."""
+        while place and place not in self.context.matched.matching.paths:
+            place = place.rpartition(".")[0]
+        return place
+
+    def _mend(self, path: str) -> None:
+        if path not in self.mended:
+            self.mended.append(path)
+            self.context = copy.copy(self.context)
+            self.context.mended = tuple(self.mended)
+
+    def _pair(self, make, remark: str, backward: bool = True) -> None:  # type: ignore[no-untyped-def]
+        """The modules' own mistakes in one mode and precision."""
+        try:
+            pair: Pair = make()
+            pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), set(self.unmendable)
+            if backward:
+                pair.cotangents = random_cotangents(pair)
+            for finding in findings(pair):
+                finding.measured += remark
+                self._add(finding)
+        except Exception as error:  # the port may raise anything where it is not mended
+            if place := place_of(error):
+                self._add(Finding("forward", place, Kind.RAISES, "the port cannot run", words_of(error)))
+            else:
+                self.remarks.append(f"the search ended early: {words_of(error)}")
+            return
+        for path in [path for path in pair.mended if path not in self.mended]:
+            self._mend(path)
+        self.known |= pair.known
+        for path in sorted(pair.unmendable - self.unmendable):
+            self.unmendable.add(path)
+            self.remarks.append(f"{path}: the reference's module cannot take its place, so nothing is said of what surrounds it")
+
+    def _add(self, finding: Finding) -> None:
+        same = [one for one in self.found if finding.location in one.places]
+        if any(one.kind is finding.kind or one.stage == "structure" for one in same):
+            return  # said before it was loaded
+        finding.confirmed = finding.kind not in NOT_EXPLAINED
+        self.found.append(finding)
+
+    def _by_layers(self) -> None:
+        """What layers show by themselves, beside what is computed with them."""
+        for finding in itertools.chain(models.dropouts(self.context), models.paddings(self.context)):
+            if not any(finding.location in one.places for one in self.found):
+                self._add(finding)
+
+    def _fresh_weights(self) -> None:
+        try:
+            self.found += models.fresh_mistakes(self.context)
+        except Exception:  # the port cannot be built, which has been said
+            return
+
+
+def every_mistake(context: Context) -> tuple[Localization, Search]:
+    """All mistakes of the model, those of one kind that read alike as one.
+
+    Args:
+        context: the two sides.
+
+    Returns:
+        What was found, and the search, whose context has the mistakes put right.
+    """
+    start = time.perf_counter()
+    search = Search(context)
+    search.run()
+    model = _fresh_port(context)
+    for finding in search.found:
+        finding.source = finding.source or _line(context, model, finding)
+    outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
+    outcome.first = outcome.every[0] if outcome.every else None
+    outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
+    outcome.seconds = time.perf_counter() - start
+    return outcome, search
+
+
+def grouped(found: list[Finding]) -> list[Finding]:
+    """Findings of the same stage and kind as one with several places.
+
+    Where a mistake is confirmed, its words have to be the same but for numbers; else the line of the source.
+    """
+    together: dict[tuple, Finding] = {}
+    for finding in found:
+        words = finding.hint.translate(NUMBERS)
+        sure = finding.confirmed or finding.stage == "initialisation"
+        key = finding.stage, finding.kind, words if sure else finding.source or finding.location
+        if key in together:
+            together[key].also += finding.places
+        else:
+            together[key] = finding
+    return list(together.values())
+
+
+def _hidden(found: list[Finding]) -> list[str]:
+    """What may still be wrong behind findings that no hypothesis explains."""
+    places = [f.location for f in found if f.stage in ("forward", "backward", "structure") and not f.confirmed]
+    if not places:
+        return []
+    return [
+        f"{', '.join(places)}: the reference's own part replaced the port's in memory; a further mistake in its forward shows "
+        "only after this one is corrected"
+    ]
+
+
+def _fresh_port(context: Context) -> Module | None:
+    """The port as it is built, its modules known by its own paths; None where it cannot be."""
+    try:
+        return context.spec.port(**{**context.spec.options, **context.options})
+    except Exception:  # the finding says where
+        return None
+
+
+def _line(context: Context, model: Module | None, finding: Finding) -> str:
+    """``file.py:12`` of the port, as far as it is known; ``""`` where it is not.
+
+    For a layer it is where the class above it assigns it; for a module that has others inside, its own forward.
+    """
+    if model is None or finding.stage not in ("structure", "weights", "forward", "backward") or ":" in finding.location:
+        return ""
+    matching, framework = context.matched.matching, context.port.framework
+    place = finding.location
+    if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
+        place = ""
+    while place and place not in matching.paths:
+        place = place.rpartition(".")[0]
+    own = matching.paths.get(place, place)
+    above = _unshown(context, own)
+    return source_line(framework, model, above, made=finding.stage in ("structure", "weights"))
+
+
+def _unshown(context: Context, path: str) -> str:
+    """A path of the port as it was built, where the engine knows it by another."""
+    back = {new: old for old, new in context.matched.shown.items()}
+    return back.get(path, path)

@@ -1,0 +1,152 @@
+"""From a failed step to the place of the mistake: each step's stages are looked at in the order in which data flows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from alignment.comparisons.context import Context
+from alignment.comparisons.data import (
+    explain as data,
+)
+from alignment.comparisons.data import (
+    explain_batches as batches,
+)
+from alignment.comparisons.data import (
+    explain_draws as draws,
+)
+from alignment.comparisons.data import (
+    explain_mixing as mixing,
+)
+from alignment.comparisons.data import (
+    explain_outside as data_outside,
+)
+from alignment.comparisons.loss import explain as loss
+from alignment.comparisons.loss import explain_options as loss_options
+from alignment.comparisons.metric import explain as metric
+from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import explain_converted as converted
+from alignment.comparisons.precision import explain as precision
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.run import explain_runs as runs
+from alignment.comparisons.run import explain_train as train
+from alignment.comparisons.update import explain as updates
+from alignment.comparisons.update import explain_schedules as schedules
+from alignment.comparisons.update.backward import lacks_updates
+from alignment.finding import Finding, Localization
+from alignment.kinds import Kind
+from alignment.raised import place_of, words_of
+
+Look = Callable[[Context], Finding | None]
+
+MODEL: tuple[Look, ...] = (
+    models.built,
+    models.forward_and_backward,
+    models.in_training,
+    models.dropout,
+    models.in_float32,
+    precision.in_low_precision,
+)
+STAGES: dict[int, tuple[Look, ...]] = {
+    0: (models.built, converted.finding),
+    1: (*MODEL, models.padding, models.on_other_inputs, models.with_other_options, models.fresh_weights),
+    2: (
+        data.decoding,
+        data.evaluation,
+        data.training,
+        batches.samples,
+        batches.order,
+        batches.ranks,
+        mixing.mixed,
+        data_outside.published,
+        data_outside.with_opencv,
+        data_outside.independent,
+        data_outside.plan,
+        draws.drawn,
+    ),
+    3: (models.built, metric.right_answers, metric.counting),
+    4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, loss_options.options, precision.in_low_precision),
+    5: (
+        models.built,
+        models.forward_and_backward,
+        models.in_training,
+        loss.values,
+        loss.in_float32,
+        updates.accumulation,
+        schedules.schedule,
+        updates.optimizers,
+        models.in_float32,
+        precision.in_low_precision,
+        precision.mixed,
+    ),
+    6: (
+        models.built,
+        train.configuration,
+        train.batches,
+        train.schedule,
+        train.updates,
+        train.in_float32,
+        runs.moving_average,
+        runs.divergence,
+        runs.freezing,
+        runs.long_run,
+        runs.resumption,
+        runs.evaluation,
+        runs.fresh,
+        runs.options,
+    ),
+}
+
+
+def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
+    """What to look at for a failed step of a project.
+
+    Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
+    looked at in training mode. A step that finds the place by itself has no stages.
+    """
+    looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES.get(result.step, ())
+    if models.in_training in looks and context.unshared_randomness:
+        return tuple(look for look in looks if look is not models.in_training)
+    return looks
+
+
+def locate(context: Context, results: Sequence[StepResult], always: bool = False, with_table: bool = True) -> Localization:
+    """Find the first mistake behind the first step that failed.
+
+    Args:
+        context: the two sides.
+        results: of the steps that were run.
+        always: make the table over all modules where every step passed, too.
+        with_table: make it where a module is to blame.
+    """
+    start = time.perf_counter()
+    outcome = Localization(notes=context.notes())
+    failed = next((result for result in results if result.failed), None)
+    if failed is not None:
+        broken: Finding | None = None
+        outcome.first = failed.place
+        for look in () if failed.place else stages_of(context, failed):
+            try:
+                outcome.first = look(context)
+            except Exception as error:  # the port may raise anything; a later stage may still name the place
+                place = place_of(error) or look.__name__
+                broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
+            if outcome.first is not None:
+                break
+        outcome.first = outcome.first or broken or quantity_finding(failed)
+    if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
+        outcome.layers = models.layers(context)
+    outcome.seconds = time.perf_counter() - start
+    return outcome
+
+
+def quantity_finding(result: StepResult) -> Finding:
+    """Where no stage finds a mistake of its own: the first quantity that failed."""
+    for quantity in result.quantities:
+        if not quantity.passed:
+            return Finding(_stage(result), quantity.name, measured=quantity.reason)
+    return Finding(_stage(result), "evidence", measured=result.problems[0] if result.problems else "nothing was compared")
+
+
+def _stage(result: StepResult):  # type: ignore[no-untyped-def]  # a step's name is a stage's
+    return result.name

@@ -1,0 +1,1 @@
+"""Step 4: the loss function and its options."""

@@ -1,0 +1,201 @@
+"""Step 4, loss: hard, smoothed and soft labels, ignored samples, extreme logits; values and gradients.
+
+Class weights and distillation are compared where both sides' loss parts have them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from alignment.compare import Lanes, judge_measured
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.model.forward import LANES
+from alignment.comparisons.result import StepResult
+from alignment.frameworks.base import Framework, Wanted
+from alignment.project import Side
+
+
+@dataclass(frozen=True)
+class Case:
+    """Logits (N, classes), labels, and the arguments of the loss: class weights, and a teacher's logits to distil from.
+
+    With ``by_default`` the distillation's temperature and share are left out.
+    """
+
+    name: str
+    logits: np.ndarray
+    labels: np.ndarray
+    smoothing: float = 0.0
+    ignore_index: int = -100
+    weight: np.ndarray | None = None
+    teacher: np.ndarray | None = None
+    by_default: bool = False
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of the loss, those left out that are the default: a port's own defaults are compared too."""
+        if self.ignore_index != -100:
+            return self.smoothing, self.ignore_index
+        return (self.smoothing,) if self.smoothing else ()
+
+
+def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+    """Made from the logits of real pictures (float32) and their labels."""
+    classes = logits.shape[1]
+    rng = np.random.default_rng([seed, 4])
+    one_hot = np.eye(classes, dtype=np.float32)[labels]
+    mixed = (0.7 * one_hot + 0.3 * np.roll(one_hot, 1, axis=0)).astype(np.float32)
+    spread = rng.dirichlet(np.ones(classes), len(labels)).astype(np.float32)
+    some_ignored = np.where(np.arange(len(labels)) % 3 == 0, -100, labels)
+    last_ignored = np.where(np.arange(len(labels)) % 4 == 0, classes - 1, labels)
+    levels = 3000.0 * (np.arange(len(labels)) % 3)[:, None]  # of each sample: a maximum over the batch is far above most
+    wrong = np.zeros_like(logits)
+    wrong[np.arange(len(labels)), (labels + 1) % classes] = 500.0
+    return [
+        Case("hard", logits, labels),
+        Case("smoothed", logits, labels, smoothing=0.1),
+        Case("smoothed_more", logits, labels, smoothing=0.25),  # a loss may know one smoothing alone
+        Case("soft", logits, mixed),
+        Case("soft_dirichlet", logits, spread),
+        Case("soft_smoothed", logits, mixed, smoothing=0.1),
+        Case("ignored", logits, some_ignored),
+        Case("ignored_smoothed", logits, some_ignored, smoothing=0.1),
+        Case("ignored_last_class", logits, last_ignored, ignore_index=classes - 1),
+        Case("gap500", wrong + logits, labels),
+        Case("gap500_smoothed", wrong + logits, labels, smoothing=0.1),
+        Case("gap10000", (wrong * 20 + logits).astype(np.float32), mixed),
+        Case("offset", (logits + 3000).astype(np.float32), labels, smoothing=0.1),
+        Case("levels", (logits + levels).astype(np.float32), labels),
+        Case("single", logits[:1], (labels[:1] + 1) % classes),
+    ]
+
+
+TEMPERATURE, ALPHA = 3.0, 0.375  # of distillation
+
+
+def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+    """The kinds of labels with a weight for each class, of which the largest is some twenty times the least."""
+    weight = np.exp(np.random.default_rng([seed, 6]).uniform(-1.5, 1.5, logits.shape[1]))
+    plain = {case.name: case for case in cases(logits, labels, seed)}
+    names = ("hard", "smoothed", "soft", "soft_smoothed", "ignored", "ignored_smoothed", "single")
+    return [replace(plain[name], name=f"weighted_{name}", weight=weight) for name in names]
+
+
+def distilled_cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Case]:
+    """Hard and soft labels with a teacher whose logits are the pictures' in another order."""
+    seed = context.seed
+    plain = {case.name: case for case in cases(logits, labels, seed)}
+    teacher = np.roll(logits, 1, axis=1)
+    made = [replace(plain[name], name=f"distilled_{name}", teacher=teacher) for name in ("hard", "soft_smoothed", "levels")]
+    losses = [getattr(side.loss, "DistillationLoss", None) for side in context.sides.values()]
+    if all({"temperature", "alpha"} <= _defaults(loss) for loss in losses):
+        made.append(replace(made[0], name="distilled_by_default", by_default=True))
+    return made
+
+
+def takes_weights(context: Context) -> bool:
+    """Whether both sides' losses have class weights."""
+    return all("weight" in _parameters(side.loss.CrossEntropyLoss) for side in context.sides.values() if side.loss is not None)
+
+
+def distils(context: Context) -> bool:
+    """Whether both sides have a distillation loss."""
+    return all(getattr(side.loss, "DistillationLoss", None) is not None for side in context.sides.values())
+
+
+def _parameters(made: Any) -> set[str]:
+    try:
+        return set(inspect.signature(made).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def _defaults(made: Any) -> set[str]:
+    """Names of the parameters that have a default."""
+    try:
+        return {name for name, one in inspect.signature(made).parameters.items() if one.default is not inspect.Parameter.empty}
+    except (TypeError, ValueError):
+        return set()
+
+
+def run(context: Context) -> StepResult:
+    """Compare each case's loss and its gradient by the logits, then the loss of the whole model."""
+    result = StepResult(4, "loss")
+    inputs, labels = context.samples(8)
+    logits = {name: Lane(context, name, share_dropout=False).outputs(inputs)[0] for name in LANES}
+    sides = {name: context.port if name.startswith("port") else context.reference for name in LANES}
+    model_runs = {name: value_and_gradient(sides[name], Case("model", logits[name], labels)) for name in LANES}
+    _judge(result, "model", model_runs, gradient=False)
+    values = {}
+    real = logits["reference32"]
+    if not context.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
+        real = np.random.default_rng([context.seed, 5]).standard_normal(real.shape).astype(np.float32)
+    compared = cases(real, labels, context.seed)
+    if takes_weights(context):
+        compared += weighted_cases(real, labels, context.seed)
+        result.cover("class weights")
+    if distils(context):
+        compared += distilled_cases(context, real, labels)
+        result.cover("distillation")
+    for case in compared:
+        runs = {name: value_and_gradient(sides[name], _in_precision(case, name)) for name in LANES}
+        _judge(result, case.name, runs, gradient=True)
+        values[case.name] = float(runs["reference32"][0])
+    result.require("hard_loss", round(values["hard"], 4), values["hard"] > 0.01, "above 0.01")
+    result.require("extreme_loss", round(values["gap500"], 2), values["gap500"] > 400, "above 400")
+    smoothing = abs(values["smoothed"] - values["hard"])
+    result.require("smoothing_changes_loss_by", round(smoothing, 4), smoothing > 1e-4, "above 1e-4")
+    ignoring = abs(values["ignored"] - values["hard"])
+    result.require("ignoring_changes_loss_by", round(ignoring, 4), ignoring > 1e-4, "above 1e-4")
+    for option, name in (("weighting", "weighted_hard"), ("distilling", "distilled_hard")):
+        if name in values:
+            change = abs(values[name] - values["hard"])
+            result.require(f"{option}_changes_loss_by", round(change, 4), change > 1e-4, "above 1e-4")
+    return result
+
+
+def value_and_gradient(
+    side: Side, case: Case, framework: Framework | None = None, defaults: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loss, shape (), and its gradient by the logits.
+
+    Args:
+        side: whose loss.
+        case: logits, labels and arguments.
+        framework: the side's, where it shall compute otherwise.
+        defaults: leave the arguments out that are the default.
+    """
+    assert side.loss is not None
+    framework = framework or side.framework
+    more: dict[str, Any] = {} if case.weight is None else {"weight": case.weight.tolist()}
+    criterion = side.loss.CrossEntropyLoss(*(case.arguments if defaults else (case.smoothing, case.ignore_index)), **more)
+    labels = framework.tensor(case.labels)
+    if case.teacher is not None:
+        part: Any = side.loss
+        given = () if case.by_default else (TEMPERATURE, ALPHA)
+        criterion = part.DistillationLoss(criterion, lambda pictures: pictures, *given)
+        criterion.look(framework.tensor(case.teacher))
+    made = framework.vjp(lambda logits: criterion(logits, labels), (case.logits,), None, Wanted())
+    gradient = made.inputs[0]
+    return made.outputs[0], np.zeros_like(case.logits) if gradient is None else gradient
+
+
+def _in_precision(case: Case, lane: str) -> Case:
+    dtype = np.float64 if lane.endswith("64") else np.float32
+    logits = case.logits.astype(dtype)
+    if lane.startswith("ulp"):
+        logits = np.nextafter(logits, np.where(np.random.default_rng(4).random(logits.shape) < 0.5, -np.inf, np.inf).astype(dtype))
+    labels = case.labels.astype(dtype) if case.labels.dtype.kind == "f" else case.labels
+    return replace(case, logits=logits, labels=labels, teacher=None if case.teacher is None else case.teacher.astype(dtype))
+
+
+def _judge(result: StepResult, name: str, runs: dict[str, tuple[np.ndarray, np.ndarray]], gradient: bool) -> None:
+    loss = Lanes(**{lane: run[0] for lane, run in runs.items()})
+    result.quantities.append(judge_measured(f"{name}.loss", loss))
+    result.record(f"{name}.loss", loss.port32, loss.reference32)
+    if gradient:
+        result.quantities.append(judge_measured(f"{name}.gradient", Lanes(**{lane: run[1] for lane, run in runs.items()})))

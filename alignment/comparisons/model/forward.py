@@ -1,0 +1,229 @@
+"""Step 1, model structure: logits and every block's output, in evaluation and training mode; variants; initialisation."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import IN_EXACT_MODE, Lanes, Quantity, judge_equal, judge_measured
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.model import initialisation, variants
+from alignment.comparisons.model.dropouts import dropout_profile
+from alignment.comparisons.model.embeddings import padding_rows
+from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed
+from alignment.comparisons.result import StepResult
+from alignment.frameworks.base import Framework, Module, leaves
+from alignment.models.observe import traced_outputs
+from alignment.project import ModelSpec
+
+LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
+Trace = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One forward pass: its name, the inputs (samples are their first axis) and the mode."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    training: bool
+
+    def __len__(self) -> int:
+        return len(leaves(self.inputs, np.ndarray)[0])
+
+
+def cases(context: Context) -> list[Case]:
+    """Photographs, where there are some, and fake data; several batch sizes, unless rows are no samples; both modes."""
+    fake = [
+        Case("eval.fake.b2", context.fake_inputs(2), False),
+        Case("train.fake.b4", context.fake_inputs(4), True),
+    ]
+    if context.spec.whole_inputs:
+        return [Case("eval.given", context.fake_inputs(1), False), Case("train.given", context.fake_inputs(1), True)]
+    if not context.has_pictures:
+        return [Case("eval.fake.b1", context.fake_inputs(1), False), Case("eval.fake.b8", context.fake_inputs(8), False), *fake]
+    photos = context.samples(16)[0][0]
+    return [
+        Case("eval.photos.b1", (photos[:1],), False),
+        Case("eval.photos.b3", (photos[1:4],), False),
+        Case("eval.photos.b16", (photos,), False),
+        fake[0],
+        Case("train.photos.b8", (photos[::2],), True),
+        fake[1],
+    ]
+
+
+def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
+    """Compare every case (or the chosen ones); in training mode the running statistics that the pass leaves behind too.
+
+    Without a choice of cases the variants of the model and its fresh weights are compared, too, where nothing has failed yet.
+    """
+    result = StepResult(1, "forward")
+    lanes = [Lane(context, name) for name in LANES]
+    blocks = block_names(context.spec, context.reference.framework, context.build("reference"))
+    elsewhere = lying_elsewhere(context, blocks)
+    if elsewhere:
+        result.evidence["blocks_without_counterpart"] = len(elsewhere)
+    result.not_run = context.unshared_randomness
+    wanted = cases(context) if chosen is None else chosen
+    context.progress.expect(len(wanted))
+    for case in wanted:
+        context.progress.done()
+        if case.training and result.not_run:
+            continue
+        runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
+        moved = functools.partial(farthest, _changed(context, case, blocks), runs["reference64"])
+        judge_case(context, result, case, runs, blocks, elsewhere, moved)
+    result.quantities += [*dropout_profile(context), *padding_rows(context)]
+    if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
+        variants.judge_on_other_inputs(context, result)
+        variants.judge(context, result)
+        initialisation.judge(context, result)
+    return result
+
+
+def _changed(context: Context, case: Case, blocks: list[str]) -> Iterator[Trace]:
+    """The reference's pass in exact mode with one-ulp changes, once for every draw; each is made when it is asked for."""
+    for draw in ULP_DRAWS:
+        yield forward(Lane(context, draw), case, blocks)
+
+
+def judge_case(
+    context: Context,
+    result: StepResult,
+    case: Case,
+    runs: Mapping[str, Trace],
+    blocks: list[str],
+    elsewhere: set[str],
+    moved: Callable[[list[str]], Mapping[str, float]],
+) -> None:
+    """Compare one case as all lanes computed it.
+
+    Args:
+        context, result: of the step.
+        case: that was run.
+        runs: by lane, what ``forward`` gave.
+        blocks: whose outputs are compared.
+        elsewhere: those of them that the port has no module for.
+        moved: how far (L2) one-ulp changes move values of the reference; it is asked only where some have just missed their bound.
+    """
+    result.cover("training mode" if case.training else "evaluation mode")
+    called = {role: {name for name in blocks if name in runs[f"{role}32"]} for role in context.sides}
+    if context.spec.blocks is not None:
+        missing = [name for name in blocks if name not in called["reference"]]
+        result.require("blocks", len(called["reference"]), not missing, f"all {len(blocks)} that the project names")
+        left_out = elsewhere
+    else:  # either side may call a function in place of a layer, and leave a layer uncalled
+        left_out = elsewhere | (called["port"] ^ called["reference"])
+        result.evidence["blocks"] = len(called["port"] & called["reference"])
+    uneven = called_unevenly(runs["port32"], runs["reference32"])
+    if uneven:  # one ReLU for all on one side, one for each place on the other: the parts around them are compared
+        result.evidence["blocks_called_another_number_of_times"] = len(uneven)
+    every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
+    names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
+    rows = {}
+    for name in names:
+        values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
+        floating = values.reference32 is None or values.reference32.dtype.kind == "f"
+        judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
+        rows[name] = judge(f"{case.name}.{name}", values)
+    narrow = [name for name, row in rows.items() if just_missed(row)]
+    for name, far in moved(narrow).items():
+        rows[name] = judge_again(rows[name], Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}), far)
+    # Of blocks that the project names, a port may compute some by functions; where it calls one, that has to be right.
+    free = blocks if context.spec.blocks is None else sorted(called["reference"] - called["port"])
+    if other := of_another_form(rows, free):
+        result.evidence["blocks_of_another_form"] = len(other)
+        names = [name for name in names if name not in other]
+    for name in names:
+        values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
+        result.quantities.append(rows[name])
+        if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
+            result.record(f"{case.name}.{name}", values.port32, values.reference32)
+    if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
+        _spread(context, result, runs["reference32"]["logits"])
+
+
+def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
+    """Logits that are all alike would agree whatever is wrong."""
+    calibrated = context.weights.calibrated and context.has_pictures and context.spec.last_layer is not None
+    if logits.ndim == 0 or logits.dtype.kind != "f":
+        return  # one number of a whole batch: there is nothing between the samples
+    low, high = tolerance.LOGITS_STD if calibrated else tolerance.GIVEN_LOGITS_STD
+    between = tolerance.LOGITS_STD_BETWEEN if calibrated else tolerance.GIVEN_LOGITS_STD_BETWEEN
+    finite = np.ma.masked_invalid(logits)  # what is masked with infinity says nothing
+    spread, apart = (float(np.ma.filled(found, np.nan)) for found in (finite.std(), finite.std(axis=0).mean()))
+    result.require("logits_std", round(spread, 4), low <= spread <= high, f"{low:g} to {high:g}")
+    result.require("logits_std_between_pictures", round(apart, 4), apart > between, f"above {between:g}")
+
+
+def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[str]:
+    """Every block and layer whose output is compared, in forward order, as the reference names them."""
+    if spec.blocks is not None:
+        return spec.blocks(framework, network)
+    names: list[str] = []
+    for name, child in framework.children(network):
+        inside = framework.children(child)
+        numbered = inside and all(part.isdigit() for part, _ in inside)
+        names += [f"{name}.{part}" for part, _ in inside] if numbered else [name]
+    return names
+
+
+def called_unevenly(ours: Trace, theirs: Trace) -> set[str]:
+    """Modules that both sides call, but not equally often: which call is which, nobody can tell."""
+    counts = [Counter(name.partition("#")[0] for name in trace) for trace in (ours, theirs)]
+    return {name for name in counts[0].keys() & counts[1].keys() if counts[0][name] != counts[1][name]}
+
+
+def of_another_form(rows: Mapping[str, Quantity], blocks: list[str]) -> set[str]:
+    """Modules that give other values than the reference's of their names, or none, where the models' outputs are all right.
+
+    The same operations then stand in other modules: an activation inside a normalisation, and behind it in the reference. What
+    differs in float32 alone counts as ever: rounding that is too coarse inside may not show at the end. A statistic that is wrong
+    has a row of its own.
+    """
+    inside = {name for name in rows if name.partition("#")[0] in blocks}
+    outputs = [row for name, row in rows.items() if name == "logits" or name.startswith("output")]
+    if not all(row.passed and _is_exact(row) for row in outputs):  # what passes by a wider bound may hide what is wrong inside
+        return set()
+    return {name for name in inside if not rows[name].passed and not _in_float32_alone(rows[name])}
+
+
+def _is_exact(row: Quantity) -> bool:
+    return row.float64_diff is None or row.float64_diff <= tolerance.EXACT_RTOL
+
+
+def _in_float32_alone(row: Quantity) -> bool:
+    return row.float64_diff is not None and IN_EXACT_MODE not in row.reason
+
+
+def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
+    """Blocks of the reference that a port with other nesting has no module for, or has behind another one."""
+    moved = {other.path for other in context.matched.matching.unmatched if other.kind == "moved"}
+    if not context.matched.shown:
+        return set()
+    return {name for name in blocks if name not in context.matched.matching.paths or name in moved}
+
+
+def forward(lane: Lane, case: Case, blocks: list[str]) -> Trace:
+    """One pass; returns block outputs (those of a second call as ``name#2``), ``logits`` (further outputs are ``output2``, ...)
+    and, in training mode, the running statistics after it."""
+    framework, network = lane.framework, lane.network
+    lane.train_mode(case.training)
+    trace: Trace = {}
+    with traced_outputs(framework, network, blocks, trace):
+        outputs = lane.outputs(case.inputs)
+    for number, output in enumerate(outputs):
+        trace["logits" if number == 0 else f"output{number + 1}"] = output
+    if case.training:
+        buffers = {entry.canonical for entry in framework.entries(network) if entry.role == "buffer"}
+        state = framework.state(network)
+        trace.update({name: array for name, array in state.items() if name in buffers and array.dtype.kind == "f"})
+        lane.reset()
+    return trace

@@ -1,0 +1,79 @@
+"""Fresh weights: is every tensor of the port drawn from the distribution that the reference draws it from?
+
+Constants that no training changes (index tables, anchors, masks, frozen encodings of positions) are compared for every model: the
+reference's weights overwrite them, so the other steps cannot see that the port's constructor makes them otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from alignment.compare import Group, Quantity
+from alignment.comparisons.context import Context
+from alignment.comparisons.model.fresh_weights import Side, Verdict, compare, compare_constants
+from alignment.comparisons.result import StepResult
+from alignment.models.weights import renamed
+from mobilenetv3_common.weights import State
+
+
+def wanted(context: Context) -> bool:
+    """Whether fresh weights are compared: where the project says so, else where it makes whole runs that begin with them."""
+    project, asked = context.project, context.spec.initialisation
+    return asked if asked is not None else not (project.lacks_runs() or project.lacks("data") or project.lacks("loss"))
+
+
+def judge(context: Context, result: StepResult) -> None:
+    """Add a row for all tensors together, and one for each that differs: of constants, and where asked for, of fresh weights."""
+    constants = constants_of(context)
+    result.quantities += _rows(context, "constants", constants)
+    if not wanted(context):
+        return
+    verdicts, seeds = verdicts_of(context)
+    if not verdicts:
+        return
+    drawn = sum(verdict.random for verdict in verdicts)
+    result.evidence["initialisation"] = f"{drawn} random and {len(verdicts) - drawn} constant tensors, {seeds} seeds"
+    result.quantities += _rows(context, "initialisation", verdicts)
+    result.cover("initialisation")
+
+
+def _rows(context: Context, name: str, verdicts: Sequence[Verdict]) -> list[Quantity]:
+    rows = Group(name)
+    for verdict in verdicts:
+        row, known = Quantity(f"{name}.{verdict.name}", list(verdict.shape)), verdict.name in context.known_fresh
+        rows.add(row.fail(f"{verdict.words} ({verdict.measured})") if verdict.words and not known else row)
+    return list(rows.rows()) if verdicts else []
+
+
+def constants_of(context: Context) -> list[Verdict]:
+    """Tensors that the reference's constructor fills alike for every seed and no training changes, statistics left out.
+
+    Only those that the port has in the same shape: others are missing, or no part of its weights, and nothing overwrites them.
+
+    Raises:
+        Exception: what the port raises when it is built.
+    """
+    return compare_constants(*_sides(context), context.constants) if context.constants else []
+
+
+def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
+    """Every tensor but the constants that both sides have in one shape, in the reference's order, and the number of seeds.
+
+    Raises:
+        Exception: what the port raises when it is built.
+    """
+    return compare(*_sides(context), left=context.constants)
+
+
+def _sides(context: Context) -> tuple[Side, Side]:
+    names = context.matched.matching.renaming()
+    return lambda seeds: _states(context, "port", names, seeds), lambda seeds: _states(context, "reference", {}, seeds)
+
+
+def _states(context: Context, role: str, names: Mapping[str, str], seeds: Iterable[int]) -> Iterator[State]:
+    """The fresh weights of one side for each seed, under the reference's names."""
+    framework = context.sides[role].framework
+    for seed in seeds:
+        framework.seed(seed)
+        described = framework.described(context.fresh(role))
+        yield {renamed(entry, names): entry.to_canonical(framework.array(tensor)) for entry, tensor in described}

@@ -1,0 +1,293 @@
+"""Automatic mixed precision as a training step uses it: what is cast, loss scaling, skipped updates, master weights.
+
+The port's own ``Precision``, ``accumulate_gradients`` and ``apply_update`` are called as its training loop calls them. On a CPU the
+frameworks are made to do what they do on a GPU (``Framework.mixed_precision_here``), so the logic around the kernels is compared
+wherever the engine runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from alignment.compare import Group, Quantity, judge_equal, norm
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update.backward import LABEL_SMOOTHING, lacks_updates
+from alignment.frameworks._low import BITS, Low, kind_of, narrowed
+from alignment.low_precision import judge
+from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
+from mobilenetv3_common.weights import State
+
+DRAWS = ("reference16", "ulp16", "ulp16#1")
+LANES = ("port16", *DRAWS, "reference64")
+BATCH = 4
+# Its updates are multiples of the gradients, so that a factor between two sides is the factor of their gradients.
+PLAIN = OptimizerConfig("sgd", momentum=0.0, weight_decay=0.0)
+# With so large an eps it does the same; Paddle's momentum has no kernel for half-precision weights on a CPU.
+LARGE = 2.0**16
+MASTERS = OptimizerConfig("rmsprop", momentum=0.0, alpha=0.5, eps=LARGE, weight_decay=0.0)
+FED = 2.0**-8  # share of the weights that is fed as gradient: small enough for a scaled float16
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A few updates in mixed precision.
+
+    Attributes:
+        name: of the rows.
+        level: ``"O1"`` or ``"O2"``.
+        optimizer: of all lanes; its learning rate is set when it is fitted to a network.
+        fed: the gradients are not computed: a share of the weights is given in their place, and each update moves each weight by a
+            quarter of the spacing of its digits at most.
+        updates: how many, all on the same batch.
+        clip: share of the gradients' norm to which they are clipped; 0 for no clipping.
+        infinite: number of the update one of whose gradients is made infinite; -1 for none.
+        growing: begin where one good update lets the scale grow.
+    """
+
+    name: str
+    level: str = "O1"
+    optimizer: OptimizerConfig = PLAIN
+    fed: bool = False
+    updates: int = 1
+    clip: float = 0.0
+    infinite: int = -1
+    growing: bool = False
+
+
+SCALING = (
+    Experiment("scaling"),
+    Experiment("clipping", clip=0.5),
+    Experiment("skipping", updates=3, infinite=1),
+    Experiment("growth", updates=2, growing=True),
+)
+PLAIN_UPDATES = (Experiment("updates", updates=2), Experiment("clipping", clip=0.5))
+MASTER = Experiment("master_weights", level="O2", optimizer=MASTERS, fed=True, updates=16)
+SCALE = 2.0**8
+MOVES = 2.0**-12  # share of the weights' norm by which one update of the others moves them
+
+
+@dataclass
+class Trace:
+    """What one lane shows of an experiment.
+
+    Attributes:
+        change: of every trained weight, start to end.
+        moved: whether any weight moved, for each update.
+        scalers: the loss scaler's state, in the engine's words: as it was made, then after each update.
+    """
+
+    change: State = field(default_factory=dict)
+    moved: list[bool] = field(default_factory=list)
+    scalers: list[dict[str, float]] = field(default_factory=list)
+
+
+def lacks(context: Context) -> str:
+    """Why a project's mixed precision is not compared; ``""`` where it is."""
+    lacking = lacks_updates(context)
+    if lacking:
+        return lacking
+    without = [role for role, side in context.sides.items() if not hasattr(side.train, "Precision")]
+    return f"the train part of the {' and the '.join(without)} has no Precision" if without else ""
+
+
+def experiments(context: Context) -> tuple[Experiment, ...]:
+    """Loss scaling is for float16, whose gradients would underflow."""
+    return (*(SCALING if context.precision == "float16" else PLAIN_UPDATES), MASTER)
+
+
+def add(context: Context, result: StepResult) -> None:
+    """Compare and add the rows to step 5's result."""
+    lacking = lacks(context)
+    if lacking:
+        result.not_run = "; ".join(filter(None, [result.not_run, f"automatic mixed precision: {lacking}"]))
+        return
+    title = f"{context.precision}.precision"
+    result.extend(lists(context, f"{title}.autocast"))
+    for experiment in experiments(context):
+        traces = run(context, experiment)
+        result.extend(judge_experiment(experiment, f"{title}.{experiment.name}", traces, context.precision))
+    result.cover("automatic mixed precision")
+
+
+# --- what is cast ----------------------------------------------------------------------------------------------------------
+
+
+def kinds_of_layers(lane: Lane, own: bool) -> dict[str, str]:
+    """The types in which layers give their outputs inside autocast at O1, by path.
+
+    Args:
+        lane: of either side.
+        own: inside the autocast of the side's own ``Precision``; otherwise inside the framework's, with its own lists.
+    """
+    context, framework = lane.context, lane.side.framework
+    paths = {p: m for p, m in framework.modules(lane.network).items() if p and not framework.children(m)}
+    inputs = context.samples(2, small=True)[0]
+    train: Any = lane.side.train
+    with framework.mixed_precision_here():
+        guard = train.Precision("O1", context.precision, "gpu").autocast() if own else framework.autocast(Low(context.precision))
+        with guard:
+            calls = framework.call(lane.network, inputs, watched=paths).calls
+    return {path: kind_of(call.output) for path, call in calls.items() if isinstance(call.output, np.ndarray)}
+
+
+def lists(context: Context, title: str) -> list[Quantity]:
+    """The type of each layer's output inside the port's autocast: the framework's own choice, or the reference's."""
+    port, reference = Lane(context, "port32", False), Lane(context, "reference32", False)
+    found, stock = (kinds_of_layers(port, own) for own in (True, False))
+    theirs = kinds_of_layers(reference, own=True)
+    group = Group(title)
+    for path, kind in found.items():
+        allowed = dict.fromkeys([stock.get(path, kind), *([theirs[path]] if path in theirs else [])])
+        row = judge_equal(f"{title}: {path}", np.array([kind]), np.array([kind if kind in allowed else next(iter(allowed))]))
+        group.add(row if row.passed else row.fail(f"computed in {kind}, expected {' or '.join(allowed)}"))
+    return list(group.rows())
+
+
+# --- updates ---------------------------------------------------------------------------------------------------------------
+
+
+def run(context: Context, experiment: Experiment, lanes: tuple[str, ...] = LANES) -> dict[str, Trace]:
+    """Make an experiment on the lanes; the reference's float64 lane computes without mixed precision what has to come out."""
+    fitted, data, clip = fitting(context, experiment)
+    return {name: trace(Lane(context, name), fitted, data, clip) for name in lanes}
+
+
+def fitting(context: Context, experiment: Experiment) -> tuple[Experiment, tuple, float | None]:
+    """The experiment with a learning rate for the network's gradients, its data, and the norm to clip to."""
+    data, lane = context.samples(BATCH, small=True), Lane(context, "reference64")
+    with lane.framework.precision(lane.dtype):
+        _accumulate(lane, data, None)
+    size = norm(joined_all(lane.framework.gradients(lane.network)))
+    optimizer = experiment.optimizer
+    if experiment.fed:
+        optimizer = replace(optimizer, lr=LARGE / FED * 2.0 ** -(BITS[context.precision] + 2))
+    elif 0 < size < np.inf:
+        rate = MOVES * norm(joined_all(_trained(lane))) / size
+        optimizer = replace(optimizer, lr=2.0 ** round(math.log2(rate)))
+    return replace(experiment, optimizer=optimizer), data, experiment.clip * size or None
+
+
+def joined_all(state: State) -> np.ndarray:
+    """All arrays as one, in their order."""
+    return np.concatenate([array.ravel() for array in state.values()] or [np.zeros(1)])
+
+
+def _accumulate(lane: Lane, data: tuple, precision: Any) -> None:
+    """Gradients of two micro-batches of the lane's side."""
+    (inputs, labels), framework, side = data, lane.framework, lane.side
+    assert side.train is not None and side.loss is not None
+    (images,) = lane.inputs(inputs)
+    half = len(labels) // 2
+    batches = [(framework.tensor(images[part]), framework.tensor(labels[part])) for part in (slice(half), slice(half, None))]
+    more = {} if precision is None else {"precision": precision}
+    side.train.accumulate_gradients(lane.network, side.loss.CrossEntropyLoss(LABEL_SMOOTHING), batches, **more)
+
+
+def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False) -> Trace:
+    """Make an experiment on one lane, in evaluation mode, so that no statistics move.
+
+    Args:
+        lane: of either side.
+        experiment: fitted.
+        data: inputs and labels.
+        clip: the gradients' norm; None for no clipping.
+        lossy: keep the weights in low precision between the updates, as a port without master weights does.
+    """
+    framework, side, network = lane.framework, lane.side, lane.network
+    train: Any = side.train
+    lane.reset()
+    lane.train_mode(False)
+    framework.clear_gradients(network)
+    found = Trace()
+    with framework.mixed_precision_here(), framework.precision(lane.dtype):
+        optimizer = train.build_optimizer(network, experiment.optimizer.in_float32())
+        train.build_schedule(optimizer, ScheduleConfig("constant"))
+        precision = None if lane.exact else train.Precision(experiment.level, lane.context.precision, "gpu")
+        if precision is not None:
+            precision.prepare(network, optimizer)
+            if precision.scales:
+                found.scalers.append(_in_words(framework.scaler, precision.state()))
+                _set(framework.scaler, precision, experiment.growing)
+        if lossy:
+            _round(lane)
+        before = start = _trained(lane)
+        for number in range(experiment.updates):
+            if not experiment.fed or number == 0:  # a loss scaler begins with the first loss
+                _accumulate(lane, data, precision)
+            if experiment.fed:
+                framework.clear_gradients(network)
+                scale = _in_words(framework.scaler, precision.state()).get("scale", 1.0) if precision is not None else 1.0
+                framework.add_gradients(network, {name: FED * scale * lane.context.weights.state[name] for name in start})
+            if number == experiment.infinite:
+                if precision is None:
+                    framework.clear_gradients(network)
+                    found.moved.append(False)
+                    continue
+                first = next(iter(framework.gradients(network).items()))
+                framework.add_gradients(network, {first[0]: np.full_like(np.asarray(first[1], np.float32), np.inf)})
+            train.apply_update(network, optimizer, clip, **({} if precision is None else {"precision": precision}))
+            if lossy:
+                _round(lane)
+            now = _trained(lane)
+            found.moved.append(any(not np.array_equal(now[name], before[name]) for name in now))
+            before = now
+            if precision is not None and precision.scales:
+                found.scalers.append(_in_words(framework.scaler, precision.state()))
+        found.change = {name: np.subtract(array, start[name], dtype=np.float64) for name, array in before.items()}
+    return found
+
+
+def _round(lane: Lane) -> None:
+    """Put the matrices and kernels of a lane into its context's precision, and back into its own."""
+    dtype, state = lane.context.precision, lane.framework.state(lane.network)
+    rounded = {
+        name: narrowed(array, dtype) if array.ndim > 1 and array.dtype.kind == "f" else array for name, array in state.items()
+    }
+    lane.framework.load(lane.network, rounded)
+
+
+def _trained(lane: Lane) -> State:
+    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter" and lane.framework.trainable(t)]
+    return {entry.canonical: np.asarray(entry.to_canonical(lane.framework.array(tensor))) for entry, tensor in described}
+
+
+def _in_words(names: Mapping[str, str], state: Mapping[str, Any]) -> dict[str, float]:
+    return {word: float(np.asarray(state[own]).reshape(-1)[0]) for word, own in names.items() if own in state}
+
+
+def _set(names: Mapping[str, str], precision: Any, growing: bool) -> None:
+    """Give a scaler a scale at which nothing overflows, and put it where it lacks one good update to grow."""
+    state = dict(precision.state())
+    if not {*names.values()} <= {*state}:
+        return
+    state[names["scale"]] = SCALE
+    if growing:
+        state[names["count"]] = type(state[names["count"]])(state[names["interval"]] - 1)
+    precision.load(state)
+
+
+def judge_experiment(experiment: Experiment, title: str, traces: Mapping[str, Trace], dtype: str) -> Iterator[Quantity]:
+    """Rows of one experiment: the change of all weights together, which updates moved them, and the loss scaler."""
+    port, reference, truth = traces["port16"], traces["reference16"], traces["reference64"]
+    yield judge_equal(f"{title}.moved", np.array(port.moved), np.array(truth.moved))
+    changes = {name: joined(one.change, truth.change) for name, one in traces.items()}
+    if experiment.level == "O2":  # the others are float32 in any case
+        halved = [name for name, array in truth.change.items() if array.ndim > 1]
+        changes = {name: joined(one.change, {n: truth.change[n] for n in halved}) for name, one in traces.items()}
+    yield judge(f"{title}.change", changes["port16"], [changes[name] for name in DRAWS], changes["reference64"], dtype)
+    for word in reference.scalers[0] if reference.scalers else ():
+        mine, theirs = ([state[word] for state in one.scalers if word in state] for one in (port, reference))
+        yield judge_equal(f"{title}.scaler.{word}", np.array(mine) if mine else None, np.array(theirs))
+
+
+def joined(change: State, like: State) -> np.ndarray | None:
+    """The changes of all weights as one array, in another's order; None where they are not of the same weights."""
+    if not change.keys() >= like.keys():
+        return None
+    return joined_all({name: change[name] for name in like}).astype(np.float32)

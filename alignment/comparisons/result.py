@@ -1,0 +1,90 @@
+"""What a step returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from alignment.compare import Quantity
+from alignment.finding import Finding
+
+ROLES = ("port", "reference")
+Curves = dict[str, dict[str, np.ndarray]]
+
+
+@dataclass
+class StepResult:
+    """The outcome of one step.
+
+    Attributes:
+        step: its number in the guide.
+        name: ``"forward"``, ``"data"``, ``"metric"``, ``"loss"``, ``"backward"``, ``"train"`` or ``"ranks"``.
+        quantities: one row a comparison, in the order of computation: the first that fails is the first to diverge.
+        evidence: what shows that there was something to compare.
+        problems: evidence that is missing; any makes the step fail.
+        not_run: why the step, or a part of it, was not run; it then proves nothing of that.
+        records: arrays of the port and of the reference for the two record files.
+        curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
+        place: the first mistake, of a step that finds it by itself.
+        seconds: wall time.
+        covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
+    """
+
+    step: int
+    name: str
+    quantities: list[Quantity] = field(default_factory=list)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    not_run: str = ""
+    records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
+    curves: Curves = field(default_factory=dict)
+    place: Finding | None = None
+    seconds: float = 0.0
+    covers: list[str] = field(default_factory=list)
+
+    @property
+    def ran(self) -> bool:
+        """Whether anything was compared, or tried to."""
+        return bool(self.quantities or self.problems) or not self.not_run
+
+    @property
+    def differs(self) -> bool:
+        """Whether something has failed so far; a step may not have compared everything yet."""
+        return bool(self.problems) or not all(q.passed for q in self.quantities)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the step was run and found a difference, or had nothing real to compare."""
+        return self.ran and not self.passed
+
+    @property
+    def passed(self) -> bool:
+        """Whether the step was run and everything agreed; a step that was not run has not passed."""
+        return bool(self.quantities) and not self.differs
+
+    @property
+    def verdict(self) -> str:
+        """``"passed"``, ``"FAILED"`` or ``"not run"``."""
+        return ("passed" if self.passed else "FAILED") if self.ran else "not run"
+
+    def require(self, name: str, value: Any, holds: bool, expected: str) -> None:
+        """Note a piece of evidence; the step fails where it does not hold."""
+        self.evidence[name] = value
+        if not holds:
+            self.problems.append(f"{name} is {value}, expected {expected}: there was nothing real to compare")
+
+    def cover(self, *topics: str) -> None:
+        """Note what was really compared, each topic once; to be called beside the comparison."""
+        self.covers += [topic for topic in topics if topic not in self.covers]
+
+    def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None) -> None:
+        """Keep one array of each side for the records."""
+        for role, array in zip(ROLES, (port, reference), strict=True):
+            if array is not None:
+                self.records[role][name] = array
+
+    def extend(self, rows: Iterable[Quantity]) -> None:
+        self.quantities.extend(rows)

@@ -1,0 +1,1 @@
+"""Step 5: gradients, optimizers, learning rate schedules, and whole updates."""

@@ -1,0 +1,131 @@
+"""What localisation says: the place, the mistake it looks like, and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from alignment.kinds import Kind
+
+Stage = Literal[
+    "structure",
+    "weights",
+    "forward",
+    "backward",
+    "update",
+    "schedule",
+    "data",
+    "metric",
+    "loss",
+    "train",
+    "initialisation",
+    "ranks",
+]
+Hint = tuple[Kind, str]
+NO_HINT: Hint = (Kind.UNKNOWN, "")
+
+
+@dataclass
+class LayerRow:
+    """One module in the table over all modules.
+
+    Attributes:
+        name: module path in the reference, ``""`` for the whole model.
+        kind: class of the reference's module.
+        phase: ``"forward"`` (its output) or ``"backward"`` (the gradient of its output).
+        difference: relative L2 between the two sides as each ran through the whole model.
+        cosine: of the two tensors.
+        max_abs: largest absolute difference.
+        floor: relative L2 that one-ulp changes of everything cause in the reference.
+        own: relative L2 of the port's module fed with the reference's own input; None where that was not tried.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    difference: float
+    cosine: float
+    max_abs: float
+    floor: float
+    own: float | None = None
+
+
+@dataclass
+class Finding:
+    """The first place where the port diverges by its own mistake.
+
+    Attributes:
+        stage: which stage of the search found it.
+        location: module path, parameter, transform or function.
+        kind: what the mistake looks like.
+        hint: the same in words, with what was measured.
+        measured: the size of the difference in words.
+        source: the line of the port to change, ``package/file.py:31``; ``""`` where it is not known.
+        also: further places of the same mistake.
+        confirmed: whether the mistake, put into the reference, gives what the port gives; the reference's part is then the fix.
+        accepted: whether the difference was known beforehand.
+    """
+
+    stage: Stage
+    location: str
+    kind: Kind = Kind.UNKNOWN
+    hint: str = ""
+    measured: str = ""
+    source: str = ""
+    also: list[str] = field(default_factory=list)
+    confirmed: bool = False
+    accepted: bool = False
+
+    @property
+    def places(self) -> list[str]:
+        """Every place of the mistake."""
+        return [self.location, *self.also]
+
+    def line(self) -> str:
+        """One line for a person."""
+        likely = self.hint or "no known mistake matches"
+        return f"{self.stage}: {self.location}: {likely} ({self.measured})"
+
+
+@dataclass
+class Localization:
+    """The outcome: the first finding, or None, the table over all modules, and what is called or nested otherwise in the port.
+
+    Where the search went on behind the first finding, ``every`` has all of them, and ``remarks`` says how far it came.
+    """
+
+    first: Finding | None = None
+    layers: list[LayerRow] = field(default_factory=list)
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    every: list[Finding] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def verdict(self) -> str:
+        """The finding in one line, or that there is none."""
+        if self.first is not None:
+            return self.first.line()
+        compared = len({row.name for row in self.layers})
+        return f"no divergence: {compared} modules agree" if compared else "no divergence"
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of ``localization`` in alignment.json."""
+        return {
+            "first": vars(self.first) if self.first else None,
+            "every": [vars(finding) for finding in self.every],
+            "remarks": self.remarks,
+            "seconds": round(self.seconds, 2),
+            "layers": [vars(row) for row in self.layers],
+        }
+
+    def table(self, only: str | None = None) -> str:
+        """The layers as text, one line each, in the order of computation."""
+        lines = [f"{'':8}  {'module':34} {'kind':24} {'rel. L2':>9} {'cosine':>10} {'max':>9} {'floor':>9} {'own':>9}"]
+        for row in self.layers:
+            if only in (None, row.phase):
+                own = "-" if row.own is None else f"{row.own:.1e}"
+                lines.append(
+                    f"{row.phase:8}  {row.name or '(model)':34} {row.kind:24} {row.difference:9.1e} {row.cosine:10.7f} "
+                    f"{row.max_abs:9.1e} {row.floor:9.1e} {own:>9}"
+                )
+        return "\n".join(lines)

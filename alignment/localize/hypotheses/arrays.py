@@ -1,0 +1,114 @@
+"""What two arrays have to do with each other, and the rule that every hint has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from alignment.compare import distance, norm, relative
+from alignment.finding import Hint
+from alignment.kinds import Kind
+
+CLOSE = 1e-6  # relative L2 at which a hypothesis counts as met; kernels' float32 constants stay below it
+UNEXPLAINED = 0.05  # share of the port's difference from the reference that a hypothesis may leave over
+
+
+def close(a: np.ndarray | None, b: np.ndarray | None, rtol: float = CLOSE) -> bool:
+    """Whether two arrays are finite and equal to rounding, relative to the larger norm."""
+    if a is None or b is None or a.shape != b.shape or a.size == 0:
+        return False
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return False
+    return float(np.linalg.norm(a - b)) <= rtol * max(float(np.linalg.norm(b)), float(np.linalg.norm(a)), 1e-300)
+
+
+def explains(
+    made: np.ndarray | None,
+    ours: np.ndarray | None,
+    right: np.ndarray | None,
+    rtol: float = CLOSE,
+    unexplained: float = UNEXPLAINED,
+) -> bool:
+    """Whether a hypothesis gives what the port gives where the right module does not: the rule for every hint.
+
+    Values that are not finite agree with nothing. A hypothesis whose result lies as near to the reference's as to the port's
+    explains nothing, however small all three differences are.
+
+    Args:
+        made: what the reference gives with the mistake in it; None where the mistake cannot be made.
+        ours: what the port gives.
+        right: what the reference gives.
+        rtol: relative L2 within which ``made`` must be ``ours``.
+        unexplained: share of the distance between ``ours`` and ``right`` that ``made`` may lie from ``ours``.
+    """
+    if made is None or ours is None or not close(ours, made, rtol):
+        return False
+    if right is None or right.shape != ours.shape or not np.isfinite(right).all():
+        return True
+    gap = distance(ours, right)
+    return gap > 0 and distance(ours, made) <= unexplained * gap
+
+
+def common_factor(a: np.ndarray, b: np.ndarray) -> float | None:
+    """The number that a is b times, where there is one."""
+    a, b = np.asarray(a, np.float64).ravel(), np.asarray(b, np.float64).ravel()
+    if a.shape != b.shape or not b.any() or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return None
+    ratio = float(a @ b / (b @ b))
+    return ratio if ratio != 0 and close(a, ratio * b, CLOSE) else None
+
+
+def factor_hint(a: np.ndarray, b: np.ndarray) -> float | None:
+    """The number that a is b times, where that explains their difference."""
+    ratio = common_factor(a, b)
+    if ratio is None or abs(ratio - 1) <= CLOSE:
+        return None
+    return ratio if explains(ratio * np.asarray(b, np.float64), a, b) else None
+
+
+def array_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
+    """Scale, permutation, single wrong elements, rounding to half precision; both arrays are finite and of one shape."""
+    ratio = factor_hint(out, expected)
+    if ratio is not None:
+        yield Kind.SCALED, f"every value times {ratio:.6g}"
+    for axis in range(1, out.ndim):
+        same_values = out.shape[axis] > 1 and close(np.sort(out, axis=axis), np.sort(expected, axis=axis), 1e-9)
+        if same_values and not close(out, expected, 1e-9):
+            yield Kind.PERMUTED, f"the right values in another order along axis {axis}"
+    different = ~np.isclose(out, expected, rtol=1e-9, atol=1e-12 * float(np.abs(expected).max(initial=0)))
+    where = [tuple(map(int, place)) for place in zip(*np.nonzero(different), strict=True)]
+    columns = {place[-1] for place in where} if out.ndim > 1 else set()
+    if 0 < len(where) <= max(1, out.size // 100):
+        yield Kind.FEW_ELEMENTS, f"{len(where)} of {out.size} values differ, first at {where[0]}"
+    if len(columns) == 1 and out.shape[-1] > 8:
+        yield Kind.FEW_ELEMENTS, f"only index {columns.pop()} of the last axis differs"
+    yield from half_hint(out, expected)
+
+
+def bfloat16(array: np.ndarray) -> np.ndarray:
+    """Rounded to bfloat16, half to even, as float32."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def float16(array: np.ndarray) -> np.ndarray:
+    """Rounded to float16, as float32."""
+    with np.errstate(over="ignore"):
+        return np.asarray(array, np.float32).astype(np.float16).astype(np.float32)
+
+
+HALVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"bfloat16": bfloat16, "float16": float16}
+
+
+def half_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
+    """Which half precision the values were rounded to, or were computed in: they are then all numbers of that type."""
+    error = relative(distance(out, expected), norm(expected))
+    if not 1e-5 < error < 3e-2:
+        return
+    for name, rounded in HALVES.items():
+        whole = [np.array_equal(rounded(array), np.asarray(array, np.float32)) for array in (out, expected)]
+        if np.unique(out).size > 8 and whole == [True, False]:
+            how = "rounded to" if close(out, rounded(expected), 3e-4 if name == "bfloat16" else 3e-5) else "computed in"
+            yield Kind.HALF_PRECISION, f"{how} {name}: relative L2 {error:.1e}"

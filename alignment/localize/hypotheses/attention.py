@@ -1,0 +1,119 @@
+"""Mistakes of attention: another scale or mask in the layer itself, or another mask that a module gives to the layers inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from alignment.finding import Hint
+from alignment.frameworks._attention import ATTENTION, INPUTS, MASKS, added
+from alignment.frameworks.base import Attended
+from alignment.kinds import Kind
+from alignment.localize.blame import Subject
+from alignment.localize.hypotheses.arrays import explains
+from alignment.models.tracing import Network
+
+NEVER = -1e4  # a score that is so much smaller counts for nothing
+
+
+def attention(s: Subject) -> Iterator[Hint]:
+    """Another scale or mask in an attention layer; another mask that a module gives to one inside it."""
+    if s.phase != "forward" or s.pair.truth is not None:
+        return
+    if s.call.attended is not None and s.call.attended.kind == ATTENTION:
+        yield from _scale(s, s.call.attended)
+        yield from _own_mask(s, s.call.attended)
+    yield from _given_masks(s)
+
+
+def _made(s: Subject, call: Attended) -> np.ndarray | None:
+    answer = s.pair.reference.answer(s.path, replace(s.call, attended=call))
+    return answer.outputs[0] if answer.outputs else None
+
+
+def _explains(s: Subject, made: np.ndarray | None) -> bool:
+    return made is not None and s.output is not None and s.expected is not None and explains(made, s.output, s.expected)
+
+
+def _scale(s: Subject, call: Attended) -> Iterator[Hint]:
+    """Scores that are divided by another number than the root of a head's width.
+
+    The projections of a stock layer are linear, so a factor of the scores is one of its query's weights: those are scaled.
+    """
+    network = s.pair.reference
+    layer = network.framework.attention(network.modules[s.path])
+    if layer is None:
+        return
+    width = call.inputs[0].shape[-1]
+    head = width // layer.heads
+    divisors = {"nothing": 1.0, f"{head}, the width of a head": head, f"the root of {width}, the whole width": math.sqrt(width)}
+    for words, divisor in {**divisors, f"{width}, the whole width": width}.items():
+        outputs = network.answer_set(s.path, s.call, {"score_factor": math.sqrt(head) / divisor}).outputs
+        if divisor**2 != head and _explains(s, outputs[0] if outputs else None):
+            yield Kind.ATTENTION_SCALE, f"the scores are divided by {words}, expected the root of {head}, the width of a head"
+
+
+def _own_mask(s: Subject, call: Attended) -> Iterator[Hint]:
+    mask = call.masks[0]
+    queries, keys = call.inputs[0].shape[1], call.inputs[1].shape[1]
+    causal = np.tril(np.ones((queries, keys), bool))
+    options: list[tuple[str, np.ndarray | None]] = [("it ignores the mask", None)]
+    if mask is None:
+        options = [("it masks what comes later, expected no mask", causal)]
+    elif mask.dtype.kind == "b":
+        options.append(("it takes true in a mask for the contrary: what is masked is attended to", ~mask))
+    for words, other in options:
+        if _explains(s, _made(s, replace(call, masks=(other,)))):
+            yield Kind.MASK, words
+
+
+def _given_masks(s: Subject) -> Iterator[Hint]:
+    """The masks that the port's module gives to attention layers inside it, held against the reference's."""
+    pair = s.pair
+    inside = [
+        key for key in pair.reference.children(s.path, pair.called)
+        if key in pair.calls and pair.calls[key].attended is not None and key in pair.port.modules
+    ]  # fmt: skip
+    calls = _calls_inside(pair.port, s, inside) if inside else {}
+    for key in inside:
+        mine, right = calls.get(key), pair.calls[key].attended
+        if mine is None or right is None or mine.kind != right.kind:
+            continue
+        for name, ours, theirs in zip(MASKS[right.kind], mine.masks, right.masks, strict=True):
+            if words := _other_mask(ours, theirs, right, name):
+                yield Kind.MASK, f"the {name} that {key} is given: {words}"
+
+
+def _calls_inside(network: Network, s: Subject, inside: list[str]) -> dict[str, Attended | None]:
+    """By path: the first call of each of the port's modules."""
+    framework, modules = network.framework, {path: network.modules[path] for path in inside}
+    try:
+        calls = framework.call(network.modules[s.path], *network.given(s.path, s.call), modules).calls
+    except Exception:  # a port may raise anything; that is said elsewhere
+        return {}
+    finally:
+        network.put_back(s.path)
+    return {path: framework.attended(modules[path], calls[path].args, calls[path].kwargs) for path in inside if path in calls}
+
+
+def _other_mask(ours: np.ndarray | None, theirs: np.ndarray | None, call: Attended, name: str) -> str:
+    """How two masks differ; empty where they do not."""
+    sizes = dict(zip(INPUTS[call.kind], (one.shape[1] for one in call.inputs), strict=True))
+    keys = sizes.get("key", sizes.get("memory", sizes.get("src", 0)) if name == "memory_mask" else 0)
+    shape = np.broadcast_shapes(*(mask.shape for mask in (ours, theirs) if mask is not None), (1, max(keys, 1)))
+    a, b = (np.zeros(shape) if mask is None else np.broadcast_to(added(mask, np.float64), shape) for mask in (ours, theirs))
+    masked, expected = a < NEVER, b < NEVER
+    if np.array_equal(masked, expected):
+        kept = ~expected
+        return "" if np.allclose(a[kept], b[kept], rtol=1e-9, atol=1e-12) else "it adds other numbers to the scores"
+    share = f"{int(masked.sum())} of {masked.size} places are masked, expected {int(expected.sum())}"
+    if ours is None or theirs is None:
+        return f"none, expected one ({share})" if ours is None else f"one, expected none ({share})"
+    if np.array_equal(masked, ~expected):
+        return f"the contrary of the expected one ({share}): true in a mask of truth values means attend in Paddle, masked in torch"
+    if shape[-1] == shape[-2] and np.array_equal(masked, expected.swapaxes(-1, -2)):
+        return f"the expected one transposed: keys for queries ({share})"
+    return f"{share}; {int((masked != expected).sum())} differ"

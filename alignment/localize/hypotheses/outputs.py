@@ -1,0 +1,87 @@
+"""Mistakes of modules that return several tensors: one that is detached, or wrong in a known way, and two that are exchanged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from alignment.compare import distance, norm
+from alignment.finding import Hint
+from alignment.kinds import Kind
+from alignment.localize.blame import Subject, backward_quantities
+from alignment.localize.hypotheses.arrays import CLOSE, array_hint, close
+from alignment.models.outputs import names_of
+from alignment.models.tracing import Answer
+
+MOST = 16  # outputs of one module that are looked at one by one
+
+
+def detached_outputs(s: Subject) -> Iterator[Hint]:
+    """Outputs from which no gradient flows back in the port alone, while those of the others are right."""
+    cotangents = list(s.pair.cotangents or ()) if s.path == "" else list(s.call.gradients)
+    given = [number for number, cotangent in enumerate(cotangents) if cotangent is not None]
+    if not 2 <= len(given) <= MOST:
+        return
+
+    def answers(chosen: list[int]) -> tuple[Answer, Answer]:
+        only = [cotangent if number in chosen else None for number, cotangent in enumerate(cotangents)]
+        return s.pair.port.answer(s.path, s.call, only), s.pair.reference.answer(s.path, s.call, only)
+
+    cut = [number for number in given if _cut(*answers([number]))]
+    if not cut or cut == given:
+        return
+    ours, theirs = (backward_quantities(answer) for answer in answers([number for number in given if number not in cut]))
+    scale = max((norm(array) for array in theirs.values() if array is not None), default=0.0)
+    if all(_equal(ours.get(name), array, scale) for name, array in theirs.items()):
+        yield Kind.DETACHED, f"no gradient flows back from {_names(s, cut)} in the port: detached, or computed without a graph"
+
+
+def _cut(ours: Answer, theirs: Answer) -> bool:
+    """Whether a gradient reaches something in the reference alone."""
+    reached = [any(a is not None and a.any() for a in backward_quantities(answer).values()) for answer in (ours, theirs)]
+    return not ours.error and not theirs.error and not reached[0] and reached[1]
+
+
+def _equal(ours: np.ndarray | None, right: np.ndarray | None, scale: float) -> bool:
+    """Whether two gradients agree to rounding; those of a softmax's keys are zero but for it, so the largest one counts."""
+    if ours is None or right is None:
+        return not any(array is not None and array.any() for array in (ours, right))
+    return ours.shape == right.shape and distance(ours, right) <= CLOSE * scale
+
+
+def exchanged(s: Subject) -> Iterator[Hint]:
+    """Two outputs in each other's place."""
+    ours, right = s.blame.ours.outputs, s.blame.theirs.outputs
+    if len(ours) != len(right) or len(ours) > MOST:
+        return
+    wrong = [number for number, (a, b) in enumerate(zip(ours, right, strict=True)) if not close(a, b)]
+    for one, other in itertools.combinations(wrong, 2):
+        if len(wrong) == 2 and close(ours[one], right[other]) and close(ours[other], right[one]):
+            yield Kind.PERMUTED, f"{_names(s, wrong)} are exchanged"
+
+
+def another_output(s: Subject) -> Iterator[Hint]:
+    """The first output is right, and another one changed in a known way."""
+    number = s.blame.what.removeprefix("output ")
+    if not number.isdecimal() or not 2 <= int(number) <= min(len(s.blame.ours.outputs), len(s.blame.theirs.outputs)):
+        return
+    place = int(number) - 1
+    ours, theirs = (replace(answer, outputs=[answer.outputs[place]]) for answer in (s.blame.ours, s.blame.theirs))
+    out, right = ours.outputs[0], theirs.outputs[0]
+    name = _names(s, [place])
+    if out.shape != right.shape:
+        yield Kind.SHAPE, f"{name} has shape {out.shape}, expected {right.shape}"
+    elif out.dtype.kind == right.dtype.kind == "f":
+        yield from ((kind, f"{name}: {words}") for kind, words in array_hint(out, right))
+    else:
+        yield Kind.UNKNOWN, f"{int((out != right).sum())} of {out.size} values of {name} are others"
+
+
+def _names(s: Subject, numbers: list[int]) -> str:
+    """``output 2 (aux)``"""
+    known = names_of(s.call.output)
+    shown = [f"output {n + 1}{f' ({known[n]})' if n < len(known) and known[n] else ''}" for n in numbers]
+    return " and ".join(shown)

@@ -1,0 +1,624 @@
+"""Which module of the port is which module of the reference, also where one is missing, extra, moved, renamed or nested otherwise.
+
+Children of matched parents are paired by name, and by an alignment of the two sequences where names differ or are numbers, so
+that one missing layer does not shift all that follow it. Where that leaves weights over although both sides have the same
+layers in the same order of use, the layers are paired in that order, whatever they lie in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from alignment.frameworks import framework_of
+from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
+from alignment.models import values
+from alignment.models.conventions import Convention
+from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
+from alignment.models.pairing import Part, joined, paired, part_of
+from alignment.models.sequence import Sequencer
+from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
+from alignment.models.weights import translated
+from mobilenetv3_common.weights import Entry, is_statistic
+
+UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
+Sides = tuple[Framework, Framework]
+Tied = tuple[Sequence[str], Sequence[str]]
+CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A module that only one side has, or that stands elsewhere.
+
+    Attributes:
+        kind: ``"missing"`` (in the port), ``"extra"`` (in the port), ``"replaced"`` (by another one of the port) or ``"moved"``
+            (among its siblings; it is paired all the same).
+        path: in the reference; of an extra one, the reference's path of its parent and its own name.
+        module: its class, for people.
+        parameters: how many numbers its parameters hold, or those of what replaces it.
+        own: path in the port of an extra one, of what replaces one, and of one that has moved.
+        instead: class of what replaces it.
+        follows: of an extra one, the path in the reference of the module before it; its parent's where there is none.
+        alters: whether one that has moved has weights of other shapes there.
+    """
+
+    kind: UnmatchedKind
+    path: str
+    module: str
+    parameters: int
+    own: str = ""
+    instead: str = ""
+    follows: str = ""
+    alters: bool = False
+
+
+@dataclass
+class Matching:
+    """Reference path -> port path for every module that both have, and those that only one has.
+
+    Attributes:
+        paths: as said.
+        unmatched: in the order of definition.
+        notes: what is called or nested otherwise in the port, and paired all the same.
+        bare: modules that are compared without the layers that they carry on one side alone, as the search has found out.
+        form: modules that differ in form alone, likewise: what surrounds them makes up for it.
+        conventions: by path, how the port's modules are called that the reference's are called otherwise, likewise.
+    """
+
+    paths: dict[str, str] = field(default_factory=dict)
+    unmatched: list[Unmatched] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bare: set[str] = field(default_factory=set)
+    form: set[str] = field(default_factory=set)
+    conventions: dict[str, Convention] = field(default_factory=dict)
+
+    def renaming(self) -> dict[str, str]:
+        """Port path -> reference path."""
+        return {own: other for other, own in self.paths.items()}
+
+
+@dataclass
+class Matched:
+    """A matching that holds while the engine knows the port's modules by the reference's paths.
+
+    Attributes:
+        matching: by these paths.
+        shown: own path of each module of the port -> the path by which the engine knows it (``call_modules``); empty where
+            these are the same, or where the two models do not fit.
+        links: tensors that the sides hold otherwise.
+        forms: pieces in which the engine knows the tensors of the port and of the reference (``call_tensors``).
+        paired: own paths of modules of the port -> paths in the reference, for those that are called or nested otherwise.
+        tied: second names of tensors of the port and of the reference, by which the engine does not know them: the other side may
+            call a function with the first in place of a layer.
+    """
+
+    matching: Matching
+    shown: dict[str, str]
+    links: list[Link] = field(default_factory=list)
+    forms: tuple[Forms, Forms] = field(default_factory=lambda: ({}, {}))
+    paired: dict[str, str] = field(default_factory=dict)
+    tied: Tied = ((), ())
+
+    def name(self, model: Module, number: int) -> None:
+        """Let the engine know a model of the port (0) or of the reference (1) by the paths and in the pieces of this matching."""
+        if self.tied[number]:
+            _leave_out(framework_of(model), model, self.tied[number])
+        if number == 0 and self.shown:
+            call_modules(model, self.shown)
+        if self.forms[number]:
+            call_tensors(model, self.forms[number])
+
+
+def matched(
+    port: Module,
+    reference: Module,
+    names: Mapping[str, str],
+    sides: Sides,
+    inputs: Callable[[], tuple],
+    links: Sequence[Link] = (),
+    linked: bool = True,
+) -> Matched:
+    """Match two fresh models, and choose how to call the port's modules and both sides' tensors.
+
+    Args:
+        port, reference: the models, which are run in evaluation mode where names differ.
+        names: port path -> reference path, for modules or whole prefixes.
+        sides: frameworks of the port and of the reference.
+        inputs: makes arrays to run them on.
+        links: between tensors that a person wrote.
+        linked: whether further links are looked for, and pairs confirmed by values, for which both models must be there.
+
+    Raises:
+        UserError: a link of these does not hold.
+    """
+    models, unknown = (port, reference), _constants((port, reference), sides)
+    _hide(models, sides, unknown)
+    matching, found, fits = _match(models, dict(names), sides, inputs, list(links), linked)
+    second = _second_names(sides[0], port), _second_names(sides[1], reference)
+    tied: Tied = ((), ())
+    if not fits and any(second):
+        left = lacking(matching, found, sides[0].entries(port), sides[1].entries(reference))
+        more = unknown[0] | {name: [] for name in second[0]}, unknown[1] | {name: [] for name in second[1]}
+        _hide(models, sides, more, second)
+        other = _match(models, dict(names), sides, inputs, list(links), linked)
+        if lacking(other[0], other[1], sides[0].entries(port), sides[1].entries(reference)) < left:
+            (matching, found, fits), unknown, tied = other, more, second
+        else:
+            _hide(models, sides, unknown)
+    entries = sides[0].entries(port), sides[1].entries(reference)
+    matching.unmatched = [one for one in matching.unmatched if not _is_elsewhere(one, matching, found, entries)]
+    made = forms_of(found, *entries)
+    forms = made[0] | unknown[0], made[1] | unknown[1]
+    back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
+    paired = {own: path for own, path in back.items() if own != path}
+    if not fits:
+        return Matched(matching, {}, found, forms, paired, tied)
+    shown = {}
+    for own in sides[0].modules(port, every_path=True):
+        path = translated(own, back)
+        shown[own] = path if own in back or path not in paths else f"({own})"
+    if all(own == path for own, path in shown.items()):
+        return Matched(matching, {}, found, forms, paired, tied)
+    unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
+    known = Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes)
+    return Matched(known, shown, found, forms, paired, tied)
+
+
+def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], entries: tuple[list[Entry], list[Entry]]) -> bool:
+    """Whether a module that one side alone has holds nothing but tensors that the other side holds elsewhere."""
+    if one.kind not in ("missing", "extra"):
+        return False
+    number, path = (1, one.path) if one.kind == "missing" else (0, one.own)
+    paired = set(matching.paths) if number else set(matching.paths.values())
+    held = [entry.canonical for entry in entries[number] if f"{entry.canonical}.".startswith(f"{path}.")]
+    known = covered(links)[number]
+    return bool(held) and all(name in known or name.rpartition(".")[0] in paired for name in held)
+
+
+def _second_names(framework: Framework, model: Module) -> tuple[str, ...]:
+    """Own names under which parameters go that another name has already: a head tied to the embedding, one module at two paths."""
+    found, seen = [], set()
+    for entry, tensor in framework.described(model):
+        if id(tensor) in seen and entry.role == "parameter":
+            found.append(entry.own)
+        seen.add(id(tensor))
+    return tuple(found)
+
+
+def _hide(models: tuple[Module, Module], sides: Sides, unknown: tuple[Forms, Forms], tied: Tied = ((), ())) -> None:
+    """From now on the engine does not know these tensors of the two models."""
+    for number, model in enumerate(models):
+        call_tensors(model, unknown[number])
+        _leave_out(sides[number], model, tied[number])
+
+
+def _leave_out(framework: Framework, model: Module, names: Sequence[str]) -> None:
+    """The modules that hold tensors under these names do not know them either; one at two paths holds them under its first."""
+    for path, module in framework.modules(model).items():
+        leave_out(module, [name for name in framework.own_tensors(module) if path and f"{path}.{name}" in names])
+
+
+def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:
+    """Buffers that one side alone keeps, under their own names: index tables, masks, numbers of positions.
+
+    They are no weights, so nothing is loaded into them; a wrong one shows in what is computed with it. The other side has no tensor
+    of their shape besides those that this side's parameters stand for.
+    """
+    kinds: list[Counter[tuple]] = [Counter(), Counter()]
+    parameters: list[Counter[tuple]] = [Counter(), Counter()]
+    kept: list[dict[str, tuple]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        for entry, tensor in side.described(model):
+            kind = plain(entry.shape), entry.role == "buffer" and side.array(tensor).dtype.kind != "f"
+            kinds[number][kind] += 1
+            parameters[number][kind] += entry.role == "parameter"
+            if entry.role == "buffer" and not is_statistic(entry.canonical):
+                kept[number][entry.own] = kind
+
+    def alone(number: int) -> Forms:
+        return {own: [] for own, kind in kept[number].items() if kinds[1 - number][kind] <= parameters[number][kind]}
+
+    return alone(0), alone(1)
+
+
+def _match(
+    models: tuple[Module, Module], names: dict[str, str], sides: Sides, inputs: Callable[[], tuple], links: list[Link], linked: bool
+) -> tuple[Matching, list[Link], bool]:
+    """The matching by own paths, the links, and whether every tensor has its counterpart then."""
+    entries = sides[0].entries(models[0]), sides[1].entries(models[1])
+    forms_of(links, *entries)  # what a person wrote holds, or is refused
+    uses: tuple[Use, Use] | None = None
+
+    def used() -> tuple[Use, Use]:
+        nonlocal uses
+        if uses is None:
+            arrays = inputs()
+            uses = use_of(sides[0], models[0], arrays), use_of(sides[1], models[1], arrays)
+        return uses
+
+    def ranks(number: int) -> dict[str, int]:
+        return {path: place for place, path in enumerate(used()[number].order)}
+
+    matching = Matching({"": ""})
+    _Matcher(*sides, names, matching, ranks).children(*models, "", "")
+    left = lacking(matching, links, *entries)
+    if not left:
+        layers = {e.canonical.rpartition(".")[0] for e in entries[1]}
+        guessed = any(own != path and own not in names for path, own in matching.paths.items() if path in layers)
+        numbered = all(path.rpartition(".")[2].isdigit() for path, own in matching.paths.items() if own != path)
+        if linked and guessed and not numbered:
+            matching, _ = _confirmed(models, matching, links, names, links, sides, inputs())
+        return matching, links, True
+    other = _by_path(*models, names, sides)
+    if not lacking(other, links, *entries):
+        return other, links, True
+    if not lacking(other, links, *entries, shapes=False):  # every name is there: what differs is no name
+        shaped = _otherwise_shaped(models, matching, links, sides, entries) if linked else None
+        if shaped is None:
+            return matching, links, False
+        if any(link.transposed for link in shaped):
+            matching, shaped = _confirmed(models, matching, shaped, names, links, sides, inputs())
+        return matching, shaped, True
+    other, found = _by_layers(models, names, sides, used(), links)
+    lacks = lacking(other, found, *entries)
+    if lacks:
+        again, more = _by_layers(models, names, sides, used(), links, branches=True)
+        if (fewer := lacking(again, more, *entries)) < lacks:
+            other, found, lacks = again, more, fewer
+    same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
+    if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not linked):
+        return matching, links, False
+    if not lacks and linked:
+        other, found = _confirmed(models, other, found, names, links, sides, inputs())
+    if linked:
+        _pair_by_tensors(models, sides, other, found, inputs())
+        _pair_wrapped(models, other, found, sides, inputs())
+    return other, found, not lacks
+
+
+def _otherwise_shaped(
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, entries: tuple[list[Entry], list[Entry]]
+) -> list[Link] | None:
+    """Links between tensors of one name that hold the same numbers in another shape.
+
+    A linear layer stands for a convolution by 1 x 1, or for a class of somebody's own that holds its matrix transposed; then the
+    square ones of such classes may lie either way. None where a tensor is of another size.
+    """
+    names, (ours, theirs) = matching.renaming(), covered(links)
+    known, found = {e.canonical: e for e in entries[1] if e.canonical not in theirs}, list(links)
+    modules = [side.modules(model, every_path=True) for side, model in zip(sides, models, strict=True)]
+    square: list[Link] = []
+    for entry in (one for one in entries[0] if one.canonical not in ours):
+        other = known.pop(translated(entry.canonical, names), None)
+        if other is None:
+            return None
+        link = Link((entry.canonical,), (other.canonical,))
+        paths = entry.canonical.rpartition(".")[0], other.canonical.rpartition(".")[0]
+        known_to = [side.knows(inside[path]) for side, inside, path in zip(sides, modules, paths, strict=True)]
+        either_way = not all(known_to) and len(entry.shape) == len(other.shape) == 2
+        if entry.shape == other.shape:
+            square += [link] if either_way and entry.shape[0] == entry.shape[1] else []
+        elif plain(entry.shape) == plain(other.shape) or same_kernels(entry.shape, other.shape):
+            found.append(link)
+        elif either_way and lies_turned(entry, other):
+            found.append(replace(link, transposed=True))
+        else:
+            return None
+    if known:
+        return None
+    return found + (square if any(link.transposed for link in found) else [])
+
+
+def _confirmed(
+    models: tuple[Module, Module],
+    matching: Matching,
+    links: list[Link],
+    names: Mapping[str, str],
+    fixed: list[Link],
+    sides: Sides,
+    inputs: tuple,
+) -> tuple[Matching, list[Link]]:
+    """The matching and the links under which the two models give the same from random weights, where there are such."""
+    modules = sides[1].modules(models[1])
+    parents = {path for path, module in modules.items() if sides[1].children(module) and not sides[1].own_tensors(module)}
+    layers = {other: own for other, own in matching.paths.items() if other not in parents}
+    paired = {"", *matching.paths}
+    found = values.confirmed(models, layers, matching.paths, links, (names, fixed), sides, inputs)
+    if found.paths != layers:
+        matching.paths = {"": ""} | found.paths
+        _pair_containers(*models, sides, matching, found.links)
+        if not found.agrees:  # a container that only a pass cut short has paired may compute something else besides
+            matching.paths = {path: own for path, own in matching.paths.items() if path not in parents or path in paired}
+        other = next(other for other, own in found.paths.items() if own != layers[other])
+        matching.notes = [
+            "layers of the same shapes were told apart by what they are given and give, with random weights, "
+            f"first {other}, called {found.paths[other]} in the port"
+        ]
+    holding = {entry.canonical.rpartition(".")[0] for entry in sides[1].entries(models[1])}
+    for path in found.apart - (holding & layers.keys()):
+        matching.paths.pop(path, None)
+    if not found.agrees and matching.notes:
+        matching.notes[-1] += "; with these pairs and the same random weights the two models still differ"
+    return matching, found.links
+
+
+def lacking(
+    matching: Matching, links: Sequence[Link], port: Sequence[Entry], reference: Sequence[Entry], shapes: bool = True
+) -> int:
+    """How many tensors have no counterpart of the same shape on the other side.
+
+    Args:
+        matching: of the modules.
+        links: between tensors; those that they name have one.
+        port, reference: entries of the two models.
+        shapes: whether a counterpart must be of the same shape.
+    """
+    names, named = matching.renaming(), covered(links)
+    ours = Counter((translated(e.canonical, names), shapes and e.shape) for e in port if e.canonical not in named[0])
+    theirs = Counter((e.canonical, shapes and e.shape) for e in reference if e.canonical not in named[1])
+    return ((ours - theirs) + (theirs - ours)).total()
+
+
+def match_modules(
+    port: Module, reference: Module, names: Mapping[str, str] | None = None, frameworks: Sides | None = None
+) -> Matching:
+    """Match the modules of two models in the order of definition.
+
+    Args:
+        port, reference: models of any of the frameworks.
+        names: port path -> reference path where the names differ, for modules or for whole prefixes (``"res2"`` ->
+            ``"layer1"``).
+        frameworks: of the port and of the reference; found out by themselves where they have no layers of a project.
+
+    Raises:
+        UserError: one of the two is not a model.
+    """
+    sides = frameworks or (framework_of(port), framework_of(reference))
+    return _match((port, reference), dict(names or {}), sides, tuple, [], linked=False)[0]
+
+
+def order_of_use(framework: Framework, model: Module, inputs: tuple) -> list[str]:
+    """Paths of a model's modules in the order in which their first calls end; empty where the model raises."""
+    return use_of(framework, model, inputs).order
+
+
+def _by_path(port: Module, reference: Module, names: Mapping[str, str], sides: Sides) -> Matching:
+    """Modules of equal paths, after the names given."""
+    own, other = (side.modules(model, every_path=True) for side, model in zip(sides, (port, reference), strict=True))
+    called = {translated(path, names): path for path in own}
+    matching = Matching({path: called[path] for path in other if path in called} | {"": ""})
+    kept = set(matching.paths.values())
+    for kind, side, modules, paths in (("extra", sides[0], own, kept), ("missing", sides[1], other, set(called))):
+        rest = [(path, module) for path, module in modules.items() if path not in paths]
+        layers = [part_of(side, path, m) for path, m in rest if side.own_tensors(m) or not side.children(m)]
+        _note_rest(matching, "extra" if kind == "extra" else "missing", layers)
+    if matching.unmatched or any(own != path for path, own in matching.paths.items()):
+        _pair_containers(port, reference, sides, matching)
+    return matching
+
+
+def _by_layers(
+    models: tuple[Module, Module], names: Mapping[str, str], sides: Sides, uses: tuple[Use, Use], links: Sequence[Link],
+    branches: bool = False,
+) -> tuple[Matching, list[Link]]:  # fmt: skip
+    """Layers paired in the order of use, whatever they lie in, and links between tensors that a side packs or calls otherwise.
+
+    Args:
+        models: port and reference.
+        names: port path -> reference path, as a person gave them.
+        sides: frameworks of the two.
+        uses: how they use their modules.
+        links: between tensors that a person wrote.
+        branches: whether parallel branches are taken in the order of their layers, not in that of use.
+    """
+    own, other = (units_of(side, model, use, branches) for side, model, use in zip(sides, models, uses, strict=True))
+    known = {unit.path: unit for unit in other}
+    given = [(unit, known[path]) for unit in own if (path := translated(unit.path, names)) != unit.path and path in known]
+    taken = [{unit.path for unit in side} for side in zip(*given, strict=True)] or [set(), set()]
+    named = covered(links)
+    rest = [
+        [u for u in units if u.path not in taken[n] and not (u.entries and all(e.canonical in named[n] for e in u.entries))]
+        for n, units in enumerate((own, other))
+    ]
+    found = Sequencer(rest[0], rest[1], uses).paired()
+    whole = [(mine, theirs) for mine, theirs in found.pairs if bool(mine.path) != bool(theirs.path)]
+    found.pairs = [pair for pair in found.pairs if pair not in whole]
+    found.links += [link for mine, theirs in whole for link in _own_tensors(mine, theirs)]
+    every = [*links, *found.links]
+    named = covered(every)
+    matching = Matching({"": ""} | {theirs.path: mine.path for mine, theirs in [*given, *found.pairs]})
+    kept = set(matching.paths.values())
+    for number, (units, paths) in enumerate(((own, kept), (other, set(matching.paths)))):
+        alone = [u for u in units if u.path and u.path not in paths]
+        alone = [u for u in alone if not u.entries or not all(e.canonical in named[number] for e in u.entries)]
+        _note_rest(matching, "missing" if number else "extra", [unit.part for unit in alone])
+    _pair_containers(*models, sides, matching, every)
+    moved = [(mine, theirs) for mine, theirs in found.pairs if mine.path != theirs.path and theirs.entries]
+    if moved:
+        mine, theirs = moved[0]
+        matching.notes.append(
+            f"{len(moved)} layers with weights have another place in the port and are paired by order of use, "
+            f"first {theirs.path} ({theirs.part.title}), called {mine.path} in the port"
+        )
+    if found.links:
+        first = found.links[0]
+        matching.notes.append(
+            f"{sum(len(link.reference) for link in found.links)} tensors are stored differently in the port, first {first.words()}"
+        )
+    return matching, every
+
+
+def _own_tensors(mine: Unit, theirs: Unit) -> Iterator[Link]:
+    """A model's own tensors are those of a module of the other: the tensors are paired, and not what computes with them."""
+    names = {entry.canonical.rpartition(".")[2]: entry.canonical for entry in mine.entries}
+    for entry in theirs.entries:
+        if own := names.get(entry.canonical.rpartition(".")[2]):
+            yield Link((own,), (entry.canonical,))
+
+
+def _note_rest(matching: Matching, kind: UnmatchedKind, parts: Sequence[Part]) -> None:
+    own = kind == "extra"
+    matching.unmatched += [Unmatched(kind, p.path, p.title, p.parameters, p.path if own else "") for p in parts]
+
+
+def _pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching, links: Sequence[Link] = ()) -> None:
+    """Containers that hold the same paired layers and linked tensors on both sides, the outermost first."""
+    known = [side.modules(model) for side, model in zip(sides, (port, reference), strict=True)]
+
+    def title(number: int, path: str) -> str:
+        return sides[number].layer(known[number][path]).title
+
+    for own, others in list(_chains((port, reference), sides, matching.paths, links)):
+        if len(own) == len(others):
+            matching.paths |= zip(others, own, strict=True)
+            continue
+        for other in others:  # one is wrapped once more: in what, and whether that computes something, is not said by what it holds
+            same = [path for path in own if title(0, path) == title(1, other)]
+            if len(same) == 1 and same[0] not in matching.paths.values():
+                matching.paths[other] = same[0]
+
+
+def _chains(
+    models: tuple[Module, Module], sides: Sides, paired: Mapping[str, str], links: Sequence[Link]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first.
+
+    One that holds a tensor of a link besides, or only some of those that a link joins, is another one.
+    """
+    holding: list[dict[tuple[frozenset[str], frozenset[tuple]], list[str]]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        known = (set(paired.values()), set(paired))[number]
+        for path, module in side.modules(model).items():
+            if path not in known and side.children(module):
+                inside = frozenset(other for other, own in paired.items() if (own, other)[number].startswith(f"{path}."))
+                holding[number].setdefault((inside, _linked(links, number, path)), []).append(path)
+    for held, others in holding[1].items():
+        if held[0] and held in holding[0]:
+            yield holding[0][held], others
+
+
+def _linked(links: Sequence[Link], number: int, path: str) -> frozenset[tuple]:
+    """The links whose tensors a module holds; those of which it holds a part with the names of these."""
+    found: set[tuple] = set()
+    for place, link in enumerate(links):
+        names = (link.port, link.reference)[number]
+        inside = tuple(name for name in names if name.startswith(f"{path}."))
+        if inside:
+            found.add((place,) if inside == names else (place, *inside))
+    return frozenset(found)
+
+
+def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
+    """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
+
+    Of two mere containers the layers in them have told already whether they are one, unless all that they hold is packed or held
+    otherwise on one side.
+    """
+    names, named = matching.renaming(), covered(links)
+    modules = [side.modules(model) for side, model in zip(sides, models, strict=True)]
+    known = set(matching.paths.values()), set(matching.paths)
+    found: list[dict[frozenset, list[str]]] = [{}, {}]
+    linked: list[set[str]] = [set(), set()]  # modules of which every tensor is in a link
+    holds = lambda own, other: (  # noqa: E731
+        sides[0].own_tensors(modules[0][own])
+        or sides[1].own_tensors(modules[1][other])
+        or (own in linked[0] and other in linked[1])
+    )
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        tensors = [entry.canonical for entry in side.entries(model)]
+        groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}
+        for path, module in modules[number].items():
+            if path in known[number] or side.knows(module):
+                continue
+            inside = frozenset(name for name in tensors if name.startswith(f"{path}."))
+            whole = {place: group for group, place in groups.items() if group <= inside}
+            if inside <= named[number]:
+                linked[number].add(path)
+            if inside and (inside & named[number]) <= frozenset().union(*whole.values()):
+                held = {translated(name, names) if number == 0 else name for name in inside - named[number]}
+                found[number].setdefault(frozenset(held | whole.keys()), []).append(path)
+    both = [(own, other) for held, others in found[1].items() if len(found[0].get(held, ())) == len(others)
+            for own, other in zip(found[0][held], others, strict=True) if holds(own, other)]  # fmt: skip
+    trial = _trial(models, matching, links, sides, inputs) if both else None
+    matching.paths |= {other: own for own, other in both if trial is not None and trial.takes(own, other)}
+
+
+def _trial(
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple
+) -> values.Trial | None:
+    """The two models with the same random weights; None where the reference does not run, which is somebody else's to report."""
+    try:
+        trial = values.Trial(models, sides, inputs)
+    except Exception:
+        return None
+    trial.load(matching.paths, links)
+    return trial
+
+
+def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple) -> None:
+    """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
+    chains = [one for one in _chains(models, sides, matching.paths, links) if len(one[0]) != len(one[1])]
+    if not chains:
+        return
+    trial = _trial(models, matching, links, sides, inputs)
+    if trial is None:
+        return
+    for own, others in chains:
+        for other in others:
+            given = [path for path in own if path not in matching.paths.values()] if other in trial.calls else []
+            same = next((path for path in given if trial.error(path, other) <= values.AGREE), None)
+            if same is not None:
+                matching.paths[other] = same
+        if len(own) == 1 and own[0] not in matching.paths.values() and trial.same_calls(others):
+            matching.paths[others[0]] = own[0]
+
+
+def _as_used(parts: list[Part], rank: Mapping[str, int]) -> list[Part]:
+    """Siblings in the order in which the first layer of each is called."""
+    first = {part.path: [place for path, place in rank.items() if f"{path}.".startswith(f"{part.path}.")] for part in parts}
+    return sorted(parts, key=lambda part: min(first[part.path], default=len(rank)))
+
+
+@dataclass
+class _Matcher:
+    """Pairs the children of matched parents, from the whole model downwards."""
+
+    port: Framework
+    reference: Framework
+    names: dict[str, str]
+    matching: Matching
+    ranks: Callable[[int], dict[str, int]]
+
+    def children(self, port: Module, reference: Module, ours: str, theirs: str) -> None:
+        own = [part_of(self.port, joined(ours, name), child) for name, child in self.port.children(port)]
+        other = [part_of(self.reference, joined(theirs, name), child) for name, child in self.reference.children(reference)]
+        default = {part.path: joined(theirs, part.name) for part in own}
+        wanted = {path: self.names.get(path, name) for path, name in default.items()}
+        numbered = all(part.name.isdigit() for part in [*own, *other]) and wanted == default
+        if not numbered and set(wanted.values()) != {part.path for part in other}:  # names do not tell, the order of use may
+            own, other = (_as_used(parts, self.ranks(number)) for number, parts in enumerate((own, other)))
+        follows = theirs
+        for mine, there, how in paired(own, other, wanted, numbered):
+            if there is None:
+                assert mine is not None
+                self._note("extra", joined(theirs, mine.name), mine, own=mine.path, follows=follows)
+            elif mine is None:
+                self._note("missing", there.path, there)
+            elif how == "replaced":
+                heavier = max(there, mine, key=lambda part: part.parameters)
+                self._note("replaced", there.path, there, heavier.parameters, own=mine.path, instead=mine.title)
+            else:
+                if how == "moved":
+                    self._note("moved", there.path, there, own=mine.path, alters=mine.shapes != there.shapes)
+                elif wanted[mine.path] != there.path and not numbered:
+                    self.matching.notes.append(f"{there.path} ({there.title}) is called {mine.path} in the port")
+                self.matching.paths[there.path] = mine.path
+                self.children(mine.module, there.module, mine.path, there.path)
+            follows = there.path if there is not None and mine is not None else follows
+
+    def _note(self, kind: UnmatchedKind, path: str, part: Part, parameters: int | None = None, **more: Any) -> None:
+        count = part.parameters if parameters is None else parameters
+        self.matching.unmatched.append(Unmatched(kind, path, part.title, count, **more))

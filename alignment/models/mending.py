@@ -1,0 +1,202 @@
+"""A part of the port that computes what the reference's computes: with it in its place, what else is wrong can be seen.
+
+The reference's module, in its own framework, takes the place of the port's forward. It computes with the port's weights and
+statistics as they are at each call, gives its gradients to the port's parameters, and leaves its statistics in the port's. So a
+mended port can be run, differentiated and updated as any other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks.base import Attended, Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
+from alignment.models.tracing import Network, apart, give_back, turn
+from mobilenetv3_common.weights import Entry
+
+Held = dict[str, tuple[Entry, Tensor]]
+
+
+def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bool:
+    """From now on a module of the port computes what the reference's computes, forward and backward.
+
+    Args:
+        port, reference: in the same precision; the reference is copied and stays as it is.
+        path: of the module, in the reference.
+        thaw: make its parameters trainable where they are in the reference; without, what is frozen in the port stays so.
+
+    Returns:
+        Whether the port has such a module, and its framework can do so.
+    """
+    if path not in port.modules or path not in reference.modules:
+        return False
+    ours, theirs = port.framework, reference.framework
+    side = apart(port, reference, path)
+    if side is port:
+        return False  # what it carries besides is another layer in the reference
+    module, right = port.modules[path], theirs.copy(reference.modules[path])
+    if side is reference or path in reference.bare:
+        give_back(theirs, [layer for _, layer in theirs.children(right)])
+    call_tensors(right, _pieces_within(reference, path))
+    mine, its = port.held(path), _held(theirs, right)
+    tied = _tied_by_mistake(port, reference, path)
+    both = [name for name, (entry, _) in mine.items() if name in its and its[name][0].shape == entry.shape and name not in tied]
+    parameters = [name for name in both if mine[name][0].role == "parameter"]
+    for name in parameters if thaw else ():
+        ours.set_trainable(mine[name][1], theirs.trainable(its[name][1]))
+    trained = [name for name in parameters if theirs.trainable(its[name][1])]
+
+    convention = port.conventions.get(path)
+    if convention is not None and (convention.theirs is None or convention.returned is None):
+        return False
+
+    kinds: list[str] = []  # of the output's arrays
+    heard = functools.partial(_heard, ours, module, theirs, right)
+
+    def prepare() -> None:
+        theirs.set_training(right, ours.training(module))
+        for name in both:
+            _copy(ours, mine[name], theirs, its[name])
+
+    def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
+        prepare()
+        told = heard(args, kwargs)
+        if told is not None:
+            args, kwargs = told.given
+        elif convention is not None:
+            args, kwargs = convention.back(args, kwargs)
+        output = theirs.call(right, args, kwargs, {"": right}).calls[""].output
+        kinds[:] = [array.dtype.kind for array in leaves(output, np.ndarray)]
+        for name in both:
+            if mine[name][0].role == "buffer":
+                _copy(theirs, its[name], ours, mine[name])
+        if told is None:
+            return output if convention is None else convention.given_back(output)
+        return told.returned(leaves(output, np.ndarray)[0])
+
+    def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
+        prepare()
+        wanted = Wanted(parameters={name: its[name][1] for name in trained})
+        told = heard(args, kwargs)
+        given = iter(cotangents if told is None else told.turn(cotangents))
+        pulled: list[np.ndarray | None] = [next(given, None) if kind == "f" else None for kind in kinds]
+        arrays, names = (args, kwargs) if told is None else told.given
+        if told is None and convention is not None:
+            arrays, names = convention.back(args, kwargs)
+            pulled = convention.cotangents_back(cotangents, kinds)
+        made = theirs.vjp(right, arrays, pulled, wanted, names)
+        gradients = [made.parameters[name] for name in trained]
+        inputs = made.inputs if told is None else told.inputs((args, kwargs), told.turn(made.inputs))
+        if told is None and convention is not None:
+            inputs = convention.inputs_back(made.inputs, (args, kwargs))
+        across = {n: _across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True)}
+        return [*inputs, *(_sum(across[part] for part in parts) for parts in packed.values())]
+
+    packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
+    for name in trained:
+        packed.setdefault(id(mine[name][1]), []).append(name)
+    return ours.supply(module, Supplied(forward, backward, tuple(mine[names[0]][1] for names in packed.values())))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A call of an attention layer of the port's, said to the reference's layer of that kind.
+
+    Attributes:
+        call: in the form that both have in common.
+        given: what the reference's layer is given.
+        turned: whether only one of the two has sequences that begin with the batch.
+        pair: whether the port's layer returns a pair.
+    """
+
+    call: Attended
+    given: tuple[tuple, dict[str, Any]]
+    turned: bool
+    pair: bool
+
+    def turn(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """Sequences of one side as the other has them."""
+        return turn(arrays) if self.turned else list(arrays)
+
+    def returned(self, output: np.ndarray) -> Any:
+        """What the port's layer returns."""
+        made = self.turn([output])[0]
+        return (made, None) if self.pair else made
+
+    def inputs(self, own: Any, gradients: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """The gradient of each floating array of the port's own call: sums, where it stands for several sequences."""
+        found: list[np.ndarray | None] = []
+        for array in leaves(own, np.ndarray):
+            if array.dtype.kind == "f":
+                same = zip(self.call.inputs, gradients, strict=False)
+                parts = [g for one, g in same if g is not None and np.shares_memory(one, array)]
+                found.append(sum(parts[1:], parts[0]) if parts else None)
+        return found
+
+
+def _heard(ours: Framework, module: Module, theirs: Framework, right: Module, args: tuple, kwargs: dict[str, Any]) -> _Told | None:
+    """How to give the reference's layer what the port's is given, for attention layers; None for others."""
+    mine, its = ours.attention(module), theirs.attention(right)
+    call = ours.attended(module, args, kwargs)
+    given = None if call is None else theirs.spoken(right, call)
+    if mine is None or its is None or call is None or given is None:
+        return None
+    return _Told(call, given, mine.batch_first != its.batch_first, mine.kind in ours.convention.pairs)
+
+
+def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:
+    """``mend`` of several modules, their parameters trainable as the reference's."""
+    for path in paths:
+        mend(port, reference, path, thaw=True)
+
+
+def _tied_by_mistake(port: Network, reference: Network, path: str) -> set[str]:
+    """Names within a module of parameters that are one tensor with another one in the port alone; parts of one tensor are not."""
+    mine, its = port.held(""), reference.held("")
+    found = set()
+    for name in port.held(path):
+        full = f"{path}.{name}" if path else name
+        entry, held = mine[full]
+        same = {other for other, (one, tensor) in mine.items() if tensor is held and not (is_part(one) and is_part(entry))}
+        if full in its and any(other in its and its[other][1] is not its[full][1] for other in same):
+            found.add(name)
+    return found
+
+
+def is_part(entry: Entry) -> bool:
+    """Whether a tensor holds more than this."""
+    return isinstance(entry, Piece) and entry.whole != () and entry.groups * (entry.stop - entry.start) < entry.whole[0]
+
+
+def _pieces_within(network: Network, path: str) -> dict[str, list[Piece]]:
+    """The pieces in which a module's tensors are known, by their names within it."""
+    prefix = f"{path}." if path else ""
+    found: dict[str, list[Piece]] = {}
+    for name, (entry, _) in network.held(path).items():
+        if isinstance(entry, Piece) and entry.own.startswith(prefix):
+            own = entry.own.removeprefix(prefix)
+            found.setdefault(own, []).append(replace(entry, canonical=name, own=own))
+    return found
+
+
+def _held(framework: Framework, module: Module) -> Held:
+    """Parameters and buffers of a module by canonical name within it."""
+    return {entry.canonical: (entry, tensor) for entry, tensor in framework.described(module)}
+
+
+def _copy(source: Framework, held: tuple[Entry, Tensor], target: Framework, into: tuple[Entry, Tensor]) -> None:
+    target.assign(into[1], into[0].into(held[0].to_canonical(source.array(held[1])), target.array(into[1])))
+
+
+def _sum(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
+    """Of gradients of one tensor; None where none reaches it."""
+    found = [array for array in arrays if array is not None]
+    return sum(found[1:], found[0]) if found else None
+
+
+def _across(source: Entry, gradient: np.ndarray | None, target: Entry) -> np.ndarray | None:
+    return None if gradient is None else target.to_own(source.to_canonical(gradient))

@@ -1,0 +1,427 @@
+"""A model's modules as functions of arrays: what each got and gave in a pass, and what it gives for given input."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from alignment.frameworks.base import Call, Change, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
+from alignment.models.conventions import Convention
+from alignment.models.weights import renamed
+from alignment.raised import place_of, words_of
+from mobilenetv3_common.weights import Entry, State
+
+Cotangents = Sequence["np.ndarray | None"]
+Limits = Mapping[str, int]  # by module: how many numbers its output may hold
+
+
+class Oversized(Exception):
+    """A module gave far more numbers than the reference's: what follows would take as many times longer."""
+
+
+@dataclass
+class Answer:
+    """What one module gives for given input.
+
+    Attributes:
+        outputs: arrays, in the order in which they lie in the returned structure.
+        buffers: the module's floating buffers (statistics) after the call, by name within it.
+        input_gradients: for the floating inputs; None where no gradient reached one.
+        gradients: of the module's parameters by name within it, canonical; None where no gradient reached one.
+        error: the exception, where the call raised one.
+        place: where it was raised: file, line and function.
+        oversized: whether the call was ended where a module inside gave more than its limit.
+    """
+
+    outputs: list[np.ndarray] = field(default_factory=list)
+    buffers: State = field(default_factory=dict)
+    input_gradients: list[np.ndarray | None] = field(default_factory=list)
+    gradients: dict[str, np.ndarray | None] = field(default_factory=dict)
+    error: str = ""
+    place: str = ""
+    oversized: bool = False
+
+
+def turn(arrays: Cotangents) -> list:
+    """Sequences that begin with the batch as such that do not, and the contrary."""
+    return [array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array for array in arrays]
+
+
+class Network:
+    """One side's model; everything in it goes by the reference's paths and canonical names.
+
+    Args:
+        framework: the model's.
+        model: holds its weights; every call begins from the statistics that it holds now.
+        paths: reference path -> the model's own path of the modules that both sides have; None for the reference.
+
+    Attributes:
+        modules: by the reference's path, each once.
+        start: the floating buffers as they are now, by name.
+        bare: modules that answer without the layers that they carry (``carried``).
+        conventions: by path, of the port's modules that are called otherwise than the reference's.
+    """
+
+    def __init__(self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None) -> None:
+        self.framework, self.model = framework, model
+        framework.without_inplace(model)
+        if paths is None:
+            self.modules = framework.modules(model)
+            names = {path: path for path in self.modules}
+        else:
+            own = framework.modules(model, every_path=True)
+            self.modules = {theirs: own[ours] for theirs, ours in paths.items() if ours in own}
+            names = {ours: theirs for theirs, ours in paths.items()}
+        self._parameters: dict[str, tuple[Entry, Tensor]] = {}
+        self._buffers: dict[str, tuple[Entry, Tensor]] = {}
+        self.buffers: dict[str, Tensor] = {}
+        self.start: State = {}
+        self.bare: set[str] = set()
+        self.conventions: dict[str, Convention] = {}
+        for entry, tensor in framework.described(model):
+            name = renamed(entry, names)
+            if entry.role == "parameter":
+                self._parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
+                continue
+            values = framework.array(tensor)
+            if values.dtype.kind == "f":
+                self.buffers[name], self.start[name] = tensor, values
+                self._buffers[name] = entry, tensor
+
+    def children(self, path: str, called: Container[str]) -> list[str]:
+        """Paths of the modules directly inside one; a container that is never called (a list of modules) gives way to its own.
+
+        Args:
+            path: of a module.
+            called: paths of the modules that a pass called.
+        """
+        found: list[str] = []
+
+        def walk(above: str, module: Module) -> None:
+            for name, child in self.framework.children(module):
+                here = f"{above}.{name}" if above else name
+                if here not in called and self.framework.children(child):
+                    walk(here, child)
+                else:
+                    found.append(here)
+
+        walk(path, self.modules[path])
+        return found
+
+    def carried(self, path: str) -> dict[str, Module]:
+        """By name: the layers without tensors that a module with tensors holds, where it holds no others (an activation)."""
+        children, framework = dict(self.framework.children(self.modules[path])), self.framework
+        mere = all(not framework.children(child) and not framework.own_tensors(child) for child in children.values())
+        return children if mere and framework.own_tensors(self.modules[path]) else {}
+
+    @contextlib.contextmanager
+    def _alone(self, path: str) -> Iterator[None]:
+        """Inside the block the layers that a bare module carries give their input back."""
+        layers = self.carried(path).values() if path in self.bare else ()
+        handles = give_back(self.framework, layers)
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def below(self, path: str) -> dict[str, str]:
+        """Names of the floating buffers below a module: name within it -> name."""
+        prefix = f"{path}." if path else ""
+        return {name[len(prefix) :]: name for name in self.buffers if name.startswith(prefix)}
+
+    def held(self, path: str) -> dict[str, tuple[Entry, Tensor]]:
+        """The parameters and floating buffers of a module by name within it."""
+        prefix = f"{path}." if path else ""
+        both = {**self._parameters, **self._buffers}
+        return {name[len(prefix) :]: pair for name, pair in both.items() if name.startswith(prefix)}
+
+    def put_back(self, path: str = "") -> None:
+        """Give the buffers below a module the values that they began with."""
+        for name in self.below(path).values():
+            self.framework.assign(self.buffers[name], self.start[name])
+
+    def state_of(self, path: str) -> State:
+        """The parameters and floating buffers of a module by name within it, canonical; buffers as every call begins."""
+        prefix = f"{path}." if path else ""
+        parameters = {
+            name[len(prefix) :]: entry.to_canonical(self.framework.array(tensor))
+            for name, (entry, tensor) in self._parameters.items()
+            if name.startswith(prefix)
+        }
+        return parameters | {within: self.start[name] for within, name in self.below(path).items()}
+
+    def trace(self, args: tuple, cotangents: Cotangents | None = None) -> dict[str, Call]:
+        """One pass through the whole model: each module's calls in the order in which they ended, with their gradients.
+
+        A module's second call is ``name#2``, and so on. The gradients are those of the sum of output * cotangent.
+        """
+        try:
+            if cotangents is None:
+                calls = self.framework.call(self.model, args, watched=self.modules).calls
+            else:
+                calls = self.framework.vjp(self.model, args, cotangents, Wanted(modules=self.modules)).calls
+        finally:
+            self.put_back()
+        for key, call in calls.items():
+            call.attended = self.framework.attended(self.modules[key.partition("#")[0]], call.args, call.kwargs)
+        return calls
+
+    def given(self, path: str, call: Call) -> tuple[tuple, dict]:
+        """What a module is given for a call of the reference's: the same, or that in its own framework's convention."""
+        own = None if call.attended is None else self.framework.spoken(self.modules[path], call.attended)
+        if own is None and path in self.conventions:
+            return self.conventions[path].said(call.args, call.kwargs)
+        return (call.args, call.kwargs) if own is None else own
+
+    def heard(self, path: str, call: Call, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        """What a module gives for a call of the reference's, as the reference's module gives it."""
+        return self.conventions[path].heard(outputs) if call.attended is None and path in self.conventions else outputs
+
+    def takes(self, path: str, call: Call) -> bool:
+        """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
+        forward has other arguments."""
+        module, name = self.modules[path], self.framework.computing
+        inherited = getattr(self.framework.module_type, name, None)
+        if name not in vars(module) and inherited is not None and getattr(type(module), name, None) is inherited:
+            return False
+        args, kwargs = self.given(path, call)
+        try:
+            inspect.signature(getattr(module, name)).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        except ValueError:  # one that cannot be inspected
+            pass
+        return True
+
+    def _turned(self, path: str, call: Call) -> bool:
+        """Whether the sequences of a module begin with the batch where those of the reference's do not, or the contrary."""
+        layer = None if call.attended is None else self.framework.attention(self.modules[path])
+        return layer is not None and call.attended is not None and layer.batch_first != call.attended.batch_first
+
+    def called(self, path: str, call: Call, among: Iterable[str]) -> list[str]:
+        """Which of some modules a call of one calls, in the order in which the calls end."""
+        return [key.partition("#")[0] for key in self.given_inside(path, call, among)]
+
+    def given_inside(self, path: str, call: Call, among: Iterable[str]) -> dict[str, Call]:
+        """What some modules inside one got and gave in a call of that one, by module and number; nothing where it raises."""
+        watched = {name: self.modules[name] for name in among if name in self.modules}
+        try:
+            return self.framework.call(self.modules[path], *self.given(path, call), watched).calls
+        except Exception:  # a port may raise anything; what it called before is lost
+            return {}
+        finally:
+            self.put_back(path)
+
+    def calls_until(self, args: tuple, limits: Limits) -> tuple[dict[str, Call], bool]:
+        """One pass without gradients, which ends early where a module gives more than its limit.
+
+        Returns:
+            The calls until then, and whether the pass came to its end.
+        """
+        calls: dict[str, Call] = {}
+        framework = self.framework
+
+        def keep(path: str, output: object) -> None:
+            arrays = [framework.array(tensor) for tensor in leaves(output, framework.tensor_type)]
+            number = sum(key.partition("#")[0] == path for key in calls) + 1
+            calls[path if number == 1 else f"{path}#{number}"] = Call((), {}, arrays)
+
+        try:
+            with self._limited(self.modules, limits, keep):
+                framework.call(self.model, args)
+            return calls, True
+        except Exception:  # a port may raise anything; the search has said what
+            return calls, False
+        finally:
+            self.put_back()
+
+    @contextlib.contextmanager
+    def _limited(
+        self, paths: Iterable[str], limits: Limits, keep: Callable[[str, object], None] = lambda path, output: None
+    ) -> Iterator[None]:
+        """Inside the block a call of a module raises ``Oversized`` where its output holds more numbers than its limit."""
+
+        def watched(path: str) -> Callable:
+            def check(_module: Module, _args: tuple, _kwargs: dict, output: object) -> None:
+                keep(path, output)
+                sizes = (math.prod(tensor.shape) for tensor in leaves(output, self.framework.tensor_type))
+                if sum(sizes) > limits.get(path, math.inf):
+                    raise Oversized(path)
+
+            return check
+
+        handles = [self.framework.hook(self.modules[path], after=watched(path)) for path in paths]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None) -> Answer:
+        """What a module gives for the input of a call, and its gradients where cotangents are given.
+
+        Args:
+            path: of the module.
+            call: whose input it is given.
+            cotangents: gradients of its outputs.
+            limits: of the modules inside it; the call ends where one is passed.
+        """
+        module, framework = self.modules[path], self.framework
+        self.put_back(path)
+        prefix = f"{path}." if path else ""
+        own = {n[len(prefix) :]: pair for n, pair in self._parameters.items() if n.startswith(prefix)}
+        trained = {name: (entry, tensor) for name, (entry, tensor) in own.items() if framework.trainable(tensor)}
+        inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
+        try:
+            if cotangents is None:
+                with self._alone(path), self._limited(inside, limits or {}):
+                    made = framework.call(module, *self.given(path, call))
+            else:
+                wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
+                args, kwargs = self.given(path, call)
+                turned = turn(cotangents) if self._turned(path, call) else cotangents
+                if call.attended is None and path in self.conventions:
+                    turned = self.conventions[path].cotangents(cotangents)
+                with self._alone(path):
+                    made = framework.vjp(module, args, turned, wanted, kwargs)
+            if call.attended is not None:  # what a mask's gradient would be, and the weights of the attention, one side alone has
+                made.outputs, made.inputs = made.outputs[:1], made.inputs[: len(call.attended.inputs)]
+            if self._turned(path, call):
+                made.outputs, made.inputs = turn(made.outputs), turn(made.inputs)
+            if call.attended is None and path in self.conventions:
+                made.outputs = self.heard(path, call, made.outputs)
+                made.inputs = self.conventions[path].inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
+            held = {name: self._buffers[full] for name, full in self.below(path).items()}
+            kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
+            answer = Answer(made.outputs, kept, made.inputs)
+            for name, gradient in made.parameters.items():
+                answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
+            return answer
+        except Oversized:
+            return Answer(oversized=True)
+        except Exception as error:  # the port may raise anything; that is a finding, not a crash
+            return Answer(error=words_of(error), place=place_of(error))
+        finally:
+            self.put_back(path)
+
+    def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, Change] | None = None) -> Trace | None:
+        """The functions that a module's own forward calls, for the input of a call.
+
+        Args:
+            path: of the module.
+            call: whose input it is given.
+            among: paths of the modules whose calls are one operation each.
+            changes: number of an operation -> what is changed in it.
+        """
+        prefix = f"{path}." if path else ""
+        inside = {
+            name: module for name, module in self.modules.items() if name.startswith(prefix) and name != path and name in among
+        }
+        self.put_back(path)
+        try:
+            args, kwargs = self.given(path, call)
+            with self._alone(path):
+                return self.framework.traced(self.modules[path], args, kwargs, inside, changes)
+        finally:
+            self.put_back(path)
+
+    def answer_with(self, path: str, call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
+        """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
+        framework, prefix, start = self.framework, f"{path}." if path else "", self.start
+        own = [(tensor, framework.array(tensor)) for name, (_, tensor) in self._parameters.items() if name.startswith(prefix)]
+        wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
+        self.start = {name: change(values) if name.startswith(prefix) else values for name, values in start.items()}
+        try:
+            for tensor, values in own:
+                framework.assign(tensor, change(values))
+            return self.answer(path, wide)
+        finally:
+            self.start = start
+            self.put_back(path)
+            for tensor, values in own:
+                framework.assign(tensor, values)
+
+    def answer_set(self, path: str, call: Call, changes: Mapping[str, object]) -> Answer:
+        """What a layer gives for the input of a call, without gradients, with other settings than its own; nothing where it cannot
+        have them."""
+        framework = self.framework
+        with self._alone(path):  # a copy keeps what its layers are hooked to
+            module = framework.copy(self.modules[path])
+        if not framework.set_settings(module, changes):
+            return Answer()
+        try:
+            outputs = framework.call(module, *self.given(path, call)).outputs
+            return Answer(self.heard(path, call, outputs) if call.attended is None else outputs[:1])
+        except Exception as error:  # such a layer does not take this input
+            return Answer(error=words_of(error))
+
+    def answer_without(self, path: str, call: Call, skipped: str) -> Answer:
+        """What a module gives for the input of a call where a module inside it, by the model's own path, gives its input back."""
+        inside = self.framework.modules(self.model)[skipped]
+        return self._answer_hooked(path, call, inside, lambda module, args, kwargs, output: args[0] if args else None)
+
+    def answer_changed(self, path: str, call: Call, inside: str, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
+        """What a module gives for the input of a call where the output of a module inside it is changed."""
+        framework = self.framework
+
+        def changed(_module: Module, _args: tuple, _kwargs: dict, output: Tensor) -> Tensor:
+            return mapped(output, framework.tensor_type, lambda t: framework.tensor(change(framework.array(t))))
+
+        return self._answer_hooked(path, call, self.modules[inside], changed)
+
+    def _answer_hooked(self, path: str, call: Call, inside: Module, after: Callable) -> Answer:
+        handle = self.framework.hook(inside, after=after)
+        try:
+            return self.answer(path, call)
+        finally:
+            handle.remove()
+
+
+def give_back(framework: Framework, layers: Iterable[Module]) -> list[Handle]:
+    """Let layers give their input back, until the handles are removed."""
+    return [framework.hook(layer, after=lambda module, args, kwargs, output: args[0] if args else None) for layer in layers]
+
+
+def carrying(port: Network, reference: Network, path: str) -> Network | None:
+    """The side whose module carries layers where the other's is a single one: an activation in a normalisation. None for neither.
+
+    Args:
+        port, reference: the two sides.
+        path: of a module that both have.
+    """
+    if path not in port.modules or path not in reference.modules:
+        return None
+    for one, other in ((reference, port), (port, reference)):
+        layers = [] if other.framework.children(other.modules[path]) else one.carried(path).values()
+        if any(one.framework.layer(layer).kind != "identity" for layer in layers):
+            return one
+    return None
+
+
+def apart(port: Network, reference: Network, path: str) -> Network | None:
+    """``carrying``, where what is carried is a layer of its own on the other side, so that the two are compared one by one."""
+    side = carrying(port, reference, path)
+    if side is None:
+        return None
+    known = {id(side.modules[name]) for name in side.modules if name in port.modules and name in reference.modules}
+    layers = [layer for layer in side.carried(path).values() if side.framework.layer(layer).kind != "identity"]
+    return side if any(id(layer) in known for layer in layers) else None
+
+
+@contextlib.contextmanager
+def training_mode(networks: Sequence[Network], training: bool) -> Iterator[None]:
+    """All models in one mode inside the block, and in their own again after it."""
+    before = [network.framework.training(network.model) for network in networks]
+    try:
+        for network in networks:
+            network.framework.set_training(network.model, training)
+        yield
+    finally:
+        for network, was in zip(networks, before, strict=True):
+            network.framework.set_training(network.model, was)

@@ -1,0 +1,164 @@
+"""What a model computes with: its layers, and the tensors that a module with children has itself, in the order of use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from alignment.frameworks.base import Framework, Module, leaves
+from alignment.models.links import by_module
+from alignment.models.pairing import Part, part_of
+from mobilenetv3_common.weights import Entry
+
+
+@dataclass
+class Use:
+    """How a model uses its modules in one pass in evaluation mode.
+
+    Attributes:
+        order: paths in the order in which their first calls end; empty where the model raises.
+        inputs: the first array that each was first given.
+    """
+
+    order: list[str] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def use_of(framework: Framework, model: Module, inputs: tuple) -> Use:
+    """Run a model, and see what it uses when; nothing where it raises."""
+    before = framework.training(model)
+    framework.set_training(model, False)
+    try:
+        calls = framework.call(model, inputs, watched=framework.modules(model)).calls
+    except Exception:  # a port may raise anything; the search says so
+        return Use()
+    finally:
+        framework.set_training(model, before)
+    found = Use(list(dict.fromkeys(key.partition("#")[0] for key in calls)))
+    for path in found.order:
+        call = calls[path]  # None of a side that is known from its dump
+        arrays = leaves((call.args, call.kwargs), np.ndarray) if call is not None else []
+        if arrays:
+            found.inputs[path] = arrays[0]
+    return found
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A layer, or the tensors that a module with children has itself.
+
+    Attributes:
+        part: the module.
+        entries: of its own tensors, without those of its children.
+        leaf: whether it has no children.
+        words: components of its path, to compare names.
+        tensors: canonical last name -> shape.
+        rows: of its matrices and kernels together.
+        own: whether it is a layer of somebody's own class, whose matrices may lie transposed: of inputs and outputs.
+    """
+
+    part: Part
+    entries: tuple[Entry, ...]
+    leaf: bool
+    words: frozenset[str]
+    tensors: Mapping[str, tuple[int, ...]]
+    rows: int
+    own: bool
+
+    @property
+    def columns(self) -> int:
+        """Of its matrices together, which are their rows if they lie transposed; 0 where they cannot."""
+        return sum(entry.shape[1] for entry in self.entries if len(entry.shape) == 2) if self.own else 0
+
+    @property
+    def path(self) -> str:
+        return self.part.path
+
+
+def units_of(framework: Framework, model: Module, use: Use, branches: bool = False) -> list[Unit]:
+    """What computes by itself or has tensors of its own, in the order of use.
+
+    Args:
+        framework: of the model.
+        model: whose units these are.
+        use: how it uses its modules.
+        branches: whether parallel branches stand in an order of their own (``in_branches``), not in that of use.
+    """
+    rank = {path: number for number, path in enumerate(in_branches(framework, model, use) if branches else use.order)}
+    own = by_module(framework.entries(model))
+    placed: list[tuple[float, Unit]] = []
+    for path, module in framework.modules(model).items():
+        leaf = not framework.children(module)
+        if not leaf and path not in own:
+            continue
+        part = part_of(framework, path, module)
+        entries = tuple(own.get(path, ()))
+        tensors = {entry.canonical.rpartition(".")[2]: entry.shape for entry in entries}
+        rows = sum(entry.shape[0] for entry in entries if len(entry.shape) > 1)
+        unit = Unit(part, entries, leaf, words_of_name(path), tensors, rows, leaf and not framework.knows(module))
+        placed.append((_place(path, leaf, rank), unit))
+    return [unit for _, unit in sorted(placed, key=lambda one: one[0])]
+
+
+def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
+    """Where a module stands in the order of use: one with children before them, one that is not called where its parent is."""
+    if leaf and path in rank:
+        return float(rank[path])
+    inside = [number for other, number in rank.items() if not leaf and (not path or other.startswith(f"{path}."))]
+    if inside:
+        return min(inside) - 0.5
+    above = path
+    while above and above not in rank:
+        above = above.rpartition(".")[0]
+    return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
+
+
+def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
+    """The order of use, but for parallel branches: siblings that are given the same array stand by the layers in them.
+
+    Which of them a forward calls first says nothing, as their outputs are added up or concatenated by other calls.
+    """
+    modules = framework.modules(model)
+    groups: dict[str, list[list[str]]] = {}
+    for path in (one for one in use.order if one in use.inputs):
+        siblings = groups.setdefault(path.rpartition(".")[0], [])
+        same = next((group for group in siblings if np.array_equal(use.inputs[group[0]], use.inputs[path])), None)
+        siblings.append([path]) if same is None else same.append(path)
+    order = list(use.order)
+    for group in (group for siblings in groups.values() for group in siblings if len(group) > 1):
+        inside = [[path for path in order if f"{path}.".startswith(f"{branch}.")] for branch in group]
+        if any(len(part_of(framework, branch, modules[branch]).shapes) == 0 for branch in group):
+            continue  # an activation in front of a branch is none
+        ranked = sorted(zip(group, inside, strict=True), key=lambda one: part_of(framework, one[0], modules[one[0]]).forms)
+        taken = iter([path for _, paths in ranked for path in paths])
+        moved = {path for paths in inside for path in paths}
+        order = [next(taken) if path in moved else path for path in order]
+    return order
+
+
+def words_of_name(name: str) -> frozenset[str]:
+    """The components of a path, to compare names."""
+    return frozenset(re.split(r"[._]|(?<=\D)(?=\d)", name.lower()))
+
+
+def words_of_tensor(name: str) -> frozenset[str]:
+    """Likewise of a tensor, where the number in ``norm2`` is not that of an item of a list, ``main.2``."""
+    words: set[str] = set()
+    for component in name.lower().split("."):
+        letters, number = re.fullmatch(r"(.*?)(\d*)", component).groups()  # type: ignore[union-attr]
+        words |= {word for word in letters.split("_") if word}
+        words |= {f"#{number}" if letters else number} if number else set()
+    return frozenset(words)
+
+
+def may_turn(mine: Unit, theirs: Unit) -> bool:
+    """Whether a matrix of one of two layers may be the transpose of the other's."""
+    return mine.leaf and theirs.leaf and (mine.own or theirs.own)
+
+
+def lies_turned(a: Entry, b: Entry) -> bool:
+    """Whether of two matrices one can only be the other's transpose."""
+    return len(a.shape) == len(b.shape) == 2 and a.shape != b.shape and a.shape == b.shape[::-1]

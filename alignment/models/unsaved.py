@@ -1,0 +1,70 @@
+"""Buffers that no file of weights holds (tables of rotary positions, non-persistent masks): each side's constructor computes them.
+
+Two frameworks compute a sine in float32 to within a rounding, which exact mode, where all else agrees to 1e-13, would report of
+every sound port. So a table of the port that is the reference's but for float32's rounding has the reference's values there. One
+that differs by more keeps its own, and is found by what the module computes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import distance, norm, without_masked
+from alignment.frameworks.base import Framework, Module
+from alignment.models.links import plain
+
+MOST_PARTS = 4  # tables in one: cosines and sines
+Tables = dict[str, dict[str, np.ndarray]]  # path of a module -> name of its buffer -> values
+
+
+def tables_of(framework: Framework, model: Module) -> Tables:
+    """The floating tables of a model that was just built."""
+    found: Tables = {}
+    for path, module in framework.modules(model).items():
+        arrays = {name: framework.array(tensor) for name, tensor in framework.unsaved(module).items()}
+        if floating := {name: array for name, array in arrays.items() if array.dtype.kind == "f"}:
+            found[path] = floating
+    return found
+
+
+def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
+    """Give the port's tables the reference's values where rounding alone tells the two apart.
+
+    A side may hold in one table, one behind another on its first axis, what the other holds in several.
+
+    Args:
+        framework, port: whose tables are changed, in place.
+        tables: of the reference.
+
+    Returns:
+        The tables that were changed, by the port's paths.
+    """
+    whole = [array for arrays in tables.values() for array in arrays.values()]
+    known = [*whole, *(part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array)]
+    changed = []
+    for path, module in framework.modules(port).items():
+        for name, tensor in framework.unsaved(module).items():
+            mine = framework.array(tensor)
+            if mine.dtype.kind == "f" and (right := _right(mine, known)) is not None and not np.array_equal(right, mine):
+                framework.assign(tensor, right)
+                changed.append(f"{path}.{name}" if path else name)
+    return changed
+
+
+def _right(mine: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray | None:
+    """The reference's values of a table; None where one of them differs by more than rounding."""
+    alike = (array.reshape(mine.shape) for array in known if plain(array.shape) == plain(mine.shape))
+    found = next((array for array in alike if _rounded(mine, array)), None)
+    if found is None and mine.ndim > 1 and len(mine) <= MOST_PARTS:
+        parts = [_right(part, known) for part in mine]
+        found = None if any(part is None for part in parts) else np.stack(parts).astype(mine.dtype)  # type: ignore[arg-type]
+    return found
+
+
+def _rounded(mine: np.ndarray, right: np.ndarray) -> bool:
+    a, b = without_masked(mine, right.astype(mine.dtype))
+    with np.errstate(invalid="ignore"):
+        return bool(distance(a, b) <= tolerance.BASE_FLOOR_32 * norm(b))

@@ -1,0 +1,122 @@
+"""What a child of the fork server does: run steps of a project, as the command would, and say what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alignment.comparisons import STEPS, lacks, run_step
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from alignment.comparisons.ranks import ranks
+from alignment.project import PARTS, Project, load_project
+from mobilenetv3_common.errors import UserError
+
+RANKS = 2  # processes of the step that trains on several
+
+
+def main(call: dict[str, Any]) -> None:
+    """Write what ``run`` would say of a project to a file.
+
+    Args:
+        call: ``project`` (its file), ``steps``, ``out`` (a file for the result), ``weights`` (a folder in which the reference's
+            weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``port_alone`` (nothing that
+            the reference runs is edited, so that its training runs may be kept, too), ``others`` (models besides the first, on
+            which step 1 is run too), and ``about``, to say besides what the project is made of.
+
+    The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
+    ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), and ``finding``. It is written before
+    localisation begins, and again after it.
+    """
+    start = time.monotonic()
+    found: dict[str, Any] = {"status": 0, "step": None, "problem": "", "seconds": {}, "not_run": {}, "finding": None}
+    try:
+        project = load_project(call["project"])
+        first = next(iter(project.models))
+        kept = Path(call["weights"]) if call["port_alone"] else None
+        context = _context(project, first, Path(call["weights"]), in_haste=call["in_haste"], kept=kept)
+        steps = [number for number in call["steps"] or sorted(STEPS) if not _lacks(number, context)]
+        runs = [(first, number) for number in steps]
+        if 1 in steps:
+            place = steps.index(1) + 1
+            runs[place:place] = [(model, 1) for model in call["others"]]
+        for model, number in runs:
+            at = context if model == first else _context(project, model, Path(call["weights"]), in_haste=call["in_haste"])
+            result = ranks.run(at, Path(call["project"]), RANKS) if number == ranks.NUMBER else run_step(number, at)
+            name = str(number) if model == first else f"{number} {model}"
+            found["seconds"][name] = round(result.seconds, 2)
+            if result.not_run:
+                found["not_run"][name] = result.not_run
+            if result.failed:
+                wrong = next((q for q in result.quantities if not q.passed), None)
+                problem = f"{wrong.name}: {wrong.reason}" if wrong else (result.problems or ["nothing was compared"])[0]
+                found |= {"status": 1, "step": number, "problem": problem if model == first else f"{model}: {problem}"}
+                _write(call["out"], found)
+                if call["localize"]:
+                    finding = locate(at, [result], with_table=False).first
+                    found["finding"] = asdict(finding) if finding else None
+                break
+        if call["about"] and found["status"] == 0:
+            found |= about(project)
+            if call["every_model"] and 1 in steps:
+                found["others"] = _that_pass(project, Path(call["weights"]))
+    except UserError as error:
+        found |= {"status": 2, "problem": error.line}
+    found["total"] = round(time.monotonic() - start, 2)
+    _write(call["out"], found)
+
+
+def _lacks(number: int, context: Context) -> str:
+    """Why a step cannot run on a project; ``""`` where it can."""
+    return ranks.lacks_ranks(context) if number == ranks.NUMBER else lacks(number, context)
+
+
+def _that_pass(project: Project, weights: Path) -> list[str]:
+    """Models besides the first that pass step 1."""
+    return [model for model in list(project.models)[1:] if run_step(1, _context(project, model, weights)).passed]
+
+
+def _context(project: Project, model: str, weights: Path, **settings: Any) -> Context:
+    """A context with the kept weights of the reference; they do not depend on an edit of the port."""
+    file = weights / f"{model}.npz"
+    if file.exists():
+        with np.load(file) as kept:
+            context = Context(project, model, given_state=dict(kept), **settings)
+        context.check()
+        return context
+    context = Context(project, model, **settings)
+    context.check()
+    np.savez(file, **context.weights.state)  # type: ignore[arg-type]
+    return context
+
+
+def about(project: Project) -> dict[str, Any]:
+    """Which modules the project's parts and port are, and which files were imported: its own by name, the others' modules."""
+    parts = {part: getattr(getattr(project.port, part), "__name__", "") for part in PARTS}
+    builders = [getattr(spec.port, "__module__", "") for spec in project.models.values()]
+    theirs = [getattr(getattr(project.reference, part), "__name__", "") for part in PARTS]
+    theirs += [getattr(spec.reference, "__module__", "") for spec in project.models.values()]
+    files = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    stdlib, packages = sysconfig.get_paths()["stdlib"], ("site-packages", "dist-packages")
+    ours, others = [], []
+    for name, file in files:
+        if file is None or not os.path.isabs(file):
+            continue
+        if any(part in packages for part in Path(file).parts):
+            others.append(name)
+        elif not file.startswith(stdlib):
+            ours.append(file)
+    return {"parts": parts, "builders": builders, "reference": theirs, "files": ours, "modules": others}
+
+
+def _write(path: str, found: dict[str, Any]) -> None:
+    Path(f"{path}.new").write_text(json.dumps(found))
+    os.replace(f"{path}.new", path)
