@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,11 @@ from mobilenetv3_common.errors import UserError
 def _foreign() -> tuple[str, ...]:
     """Folders whose code is no model's: Python's own, installed packages, the engine and what it shares with the packages."""
     installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    elsewhere = [
+        Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")
+    ]  # of the system, of a user
     own = [Path(str(file)).parent for file in (__file__, mobilenetv3_common.__file__)]
-    return tuple(f"{folder.resolve()}{os.sep}" for folder in (*installed, *own))
+    return tuple(f"{folder.resolve()}{os.sep}" for folder in (*installed, *elsewhere, *own))
 
 
 def place_of(error: BaseException) -> str:

@@ -16,6 +16,7 @@ import pytest
 
 import doctor.cli
 from alignment import cli
+from bench.flags import bench_parser
 from mobilenetv3_common import __version__
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
@@ -62,7 +63,7 @@ def test_every_commands_flags_exist(command):
             "run": cli.run_parser,
             "audit": cli.audit_parser,
             "dump": cli.dump_parser,
-            "bench": cli.bench_parser,
+            "bench": bench_parser,
             "weights": cli.weights_parser,
         }
         args = parsers[words[3]]().parse_args(words[4:])
