@@ -10,8 +10,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from alignment.names import read_map
 
+from alignment.models.names import read_map
 from alignment.record import load_record, open_record
 from mobilenetv3_common.config_file import read_recipe
 from mobilenetv3_common.errors import UserError
