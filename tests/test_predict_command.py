@@ -19,7 +19,7 @@ from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.weights import as_paddle, write_state
 from mobilenetv3_paddle.deploy.annotate import annotated
-from mobilenetv3_paddle.deploy.predictor import Prediction, find_pictures, softmax, top_k
+from mobilenetv3_paddle.deploy.predictor import Prediction, Predictor, find_pictures, softmax, top_k
 from tests.conftest import ROOT, run_command
 
 CAT = ROOT / "lite_data/val/cat/cat_0.JPEG"
@@ -133,6 +133,27 @@ REFUSED = {
     "unknown flag": (["--img-path", str(CAT), "--pretrained", "x", "--top", "5"], "unrecognized arguments"),
     "no class": (["--img-path", str(CAT), "--pretrained", "x.pth", "--topk", "0"], "--topk and --batch-size must be at least 1"),
 }
+
+
+def test_files_are_predicted_in_batches_as_they_come_and_the_unusable_are_told(tmp_path):
+    sizes, bad = [], []
+
+    def engine(batch):
+        sizes.append(len(batch))
+        return batch.mean(axis=(2, 3))
+
+    paths = []
+    for number in range(5):
+        paths.append(tmp_path / f"{number}.png")
+        Image.new("RGB", (40, 40), ["red", "green", "blue"][number % 3]).save(paths[-1])
+    paths[3].write_bytes(b"no picture")
+    predictor = Predictor(engine, EvalPreset(32, 32), ("red", "green", "blue"))
+    found = predictor.predict_files(paths, 2, 1, lambda error: bad.append(error.line))
+    assert sizes == [] and next(found)[0] == paths[0] and sizes == [2], "the first batch alone so far"
+    rest = list(found)
+    assert [(path, one.name) for path, (one,) in rest] == [(paths[1], "green"), (paths[2], "blue"), (paths[4], "green")]
+    assert sizes == [2, 1, 1] and len(bad) == 1 and str(paths[3]) in bad[0]
+    assert len(predictor.times) == 3
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.warmup < 0 or args.threads < 0:
         raise UserError("--warmup and --threads must be 0 or more")
     from mobilenetv3_paddle.deploy.bundle import read_bundle
-    from mobilenetv3_paddle.deploy.predictor import Predictor, batches, find_pictures
+    from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
     from mobilenetv3_paddle.deploy.report import environment, inference_report
 
     pictures = find_pictures(args.img_path)
@@ -57,9 +57,8 @@ def main(argv: list[str] | None = None) -> int:
     bad: dict[str, None] = {}
     for _ in range(args.repeats):
         rows = []
-        for paths in batches(pictures, args.batch_size):
-            for path, found in predictor.predict_usable(paths, args.topk, lambda error: bad.setdefault(error.line)):
-                rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+        for path, found in predictor.predict_files(pictures, args.batch_size, args.topk, lambda error: bad.setdefault(error.line)):
+            rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
     for line in bad:
         print(f"error: {line}", file=sys.stderr)
     if not rows:

@@ -54,27 +54,22 @@ def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
     """Predict in batches, and print; a picture that cannot be used is named on standard error, and makes the status 2."""
     from mobilenetv3_common.files import printable
     from mobilenetv3_paddle.deploy.annotate import save_annotated
-    from mobilenetv3_paddle.deploy.predictor import batches
 
     rows: list[dict] = []
-    bad = 0
-    for paths in batches(pictures, args.batch_size):
-        usable, images = [], []
-        for path in paths:
-            try:
-                images.append(predictor.decode(path))
-                usable.append(path)
-            except UserError as error:
-                print(f"error: {error.line}", file=sys.stderr)
-                bad += 1
-        for path, image, found in zip(usable, images, predictor.predict(images, args.topk) if images else [], strict=True):
-            rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
-            if not args.json:
-                print(printable(path))
-                for p in found:
-                    print(f"  {100 * p.probability:6.2f} %  {p.name}")
-            if args.save_dir:
-                save_annotated(image, found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
+    bad: list[str] = []
+
+    def refused(error: UserError) -> None:
+        bad.append(error.line)
+        print(f"error: {error.line}", file=sys.stderr)
+
+    for path, found in predictor.predict_files(pictures, args.batch_size, args.topk, refused):
+        rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
+        if not args.json:
+            print(printable(path))
+            for p in found:
+                print(f"  {100 * p.probability:6.2f} %  {p.name}")
+        if args.save_dir:
+            save_annotated(predictor.decode(path), found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
     if args.json:
         print(json.dumps(rows, indent=1))
     return 2 if bad else 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -21,6 +22,7 @@ from mobilenetv3_paddle.deploy.engines import Engine
 
 STANDARD_INPUT = Path("-")
 Picture = str | Path | bytes | Image.Image
+AnyPicture = TypeVar("AnyPicture", bound=Picture)
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class Predictor:
         return [found for _, found in self.predict_usable(pictures, topk, _raised)]
 
     def predict_usable(
-        self, pictures: Sequence[Picture], topk: int, on_bad: Callable[[UserError], None]
-    ) -> list[tuple[Picture, list[Prediction]]]:
+        self, pictures: Sequence[AnyPicture], topk: int, on_bad: Callable[[UserError], None]
+    ) -> list[tuple[AnyPicture, list[Prediction]]]:
         """Like ``predict``, with those pictures alone that can be used; ``on_bad`` is told what is wrong with the others."""
         start = time.perf_counter()
         usable, images = [], []
@@ -106,6 +108,13 @@ class Predictor:
         predictions = top_k(softmax(logits), self.classes, topk)
         self.times.append(Times(ready - start, known - ready, time.perf_counter() - known))
         return list(zip(usable, predictions, strict=True))
+
+    def predict_files(
+        self, paths: Sequence[Path], batch_size: int, topk: int, on_bad: Callable[[UserError], None]
+    ) -> Iterator[tuple[Path, list[Prediction]]]:
+        """``predict_usable`` of many files, ``batch_size`` at a time, the last batch smaller; gives each as soon as it is known."""
+        for start in range(0, len(paths), batch_size):
+            yield from self.predict_usable(paths[start : start + batch_size], topk, on_bad)
 
 
 def _raised(error: UserError) -> None:
@@ -165,8 +174,3 @@ def find_pictures(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise UserError(f"no such picture or folder: {printable(path)}")
     return found
-
-
-def batches(pictures: Sequence[Path], size: int) -> Iterable[Sequence[Path]]:
-    """The pictures in runs of ``size``, the last one shorter."""
-    return (pictures[start : start + size] for start in range(0, len(pictures), size))
