@@ -10,21 +10,21 @@ from mobilenetv3_common.class_names import difference
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Own, Ranks
 from mobilenetv3_common.train_config import MODELS, TrainConfig
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 # What a checkpoint's config says of its network.
 _ARCHITECTURE = ("model", "width_mult")
 
 
 def build_criterion(
-    framework: Framework, config: TrainConfig, criterion: Own, index: DatasetIndex, ranks: Ranks, builder: Builder | None
+    backend: TrainingBackend, config: TrainConfig, criterion: Own, index: DatasetIndex, ranks: Ranks, builder: Builder | None
 ) -> Own:
     """The run's loss: the criterion itself, or with a part of its teacher.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run.
         criterion: loss of (logits, labels).
         index: the training pictures.
@@ -36,8 +36,8 @@ def build_criterion(
     """
     if config.teacher is None:
         return criterion
-    teacher = _teacher(framework, config, index, ranks, builder)
-    return framework.DistillationLoss(criterion, teacher, config.distill_temperature, config.distill_alpha)
+    teacher = _teacher(backend, config, index, ranks, builder)
+    return backend.DistillationLoss(criterion, teacher, config.distill_temperature, config.distill_alpha)
 
 
 def teacher_digest(config: TrainConfig) -> str | None:
@@ -45,7 +45,7 @@ def teacher_digest(config: TrainConfig) -> str | None:
     return None if config.teacher is None else sha256_of(config.teacher)
 
 
-def _teacher(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks, builder: Builder | None) -> Network:
+def _teacher(backend: TrainingBackend, config: TrainConfig, index: DatasetIndex, ranks: Ranks, builder: Builder | None) -> Network:
     path = str(config.teacher)
     known = checkpoint_classes(path)
     named = known if config.match_classes != "position" else None
@@ -64,7 +64,7 @@ def _teacher(framework: Framework, config: TrainConfig, index: DatasetIndex, ran
         own = read_checkpoint(path).meta.get("config", {})
         changes |= {name: own[name] for name in _ARCHITECTURE if name in own and (name != "model" or own[name] in MODELS)}
     elsewhere = any(changes.get(name, getattr(config, name)) != getattr(config, name) for name in _ARCHITECTURE)
-    model = framework.build_model(replace(config, **changes), index.num_classes, None if elsewhere else builder)
-    teacher = framework.place_model(model, ranks)
+    model = backend.build_model(replace(config, **changes), index.num_classes, None if elsewhere else builder)
+    teacher = backend.place_model(model, ranks)
     teacher.eval()
     return teacher

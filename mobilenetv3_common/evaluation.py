@@ -20,15 +20,15 @@ from mobilenetv3_common.dataset_index import (
     usable,
 )
 from mobilenetv3_common.errors import Diverged, UserError, delivered
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.run_control import StopRequest
 from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 from mobilenetv3_common.weights import is_statistic
 
-Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``Framework.build_loader`` gives them
+Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``TrainingBackend.build_loader`` gives them
 
 
 class Stopped(Exception):
@@ -59,7 +59,7 @@ class Evaluation:
 
 
 def evaluate(
-    framework: Framework,
+    backend: TrainingBackend,
     model: Network,
     loader: Loader,
     num_classes: int,
@@ -70,7 +70,7 @@ def evaluate(
     """Run a model in evaluation mode over this rank's share of the pictures, and add up over the ranks.
 
     Args:
-        framework: the model's.
+        backend: of the model.
         model: left in evaluation mode.
         loader: batches of (images, labels, picture numbers); a negative number marks a stand-in for a damaged picture,
             which does not count.
@@ -91,7 +91,7 @@ def evaluate(
         skipped += int((~counted).sum())
         if not counted.any():
             continue
-        judged = framework.judge_batch(model, images, labels, counted, ranks, precision)
+        judged = backend.judge_batch(model, images, labels, counted, ranks, precision)
         samples += int(counted.sum())
         right += judged.right[counted].sum(0)
         loss += judged.loss * int(counted.sum())
@@ -117,7 +117,7 @@ def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None, aver
     """
     merge_statistics(run)
     with run.average.applied() if averaged else contextlib.nullcontext():
-        result = evaluate(run.framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision, stop)
+        result = evaluate(run.backend, run.model, loader, run.train_index.num_classes, run.ranks, run.precision, stop)
     return _of_some(
         result,
         run.config,
@@ -133,7 +133,7 @@ def merge_statistics(run: Run) -> None:
     """
     if run.config.sync_bn or run.ranks.world_size == 1:
         return
-    run.framework.average_statistics(run.model, run.ranks)
+    run.backend.average_statistics(run.model, run.ranks)
     averages = run.average.arrays()
     own = {name: array for name, array in averages.items() if is_statistic(name)}
     if own:
@@ -145,16 +145,16 @@ def merge_statistics(run: Run) -> None:
 
 def evaluation_loader(run: Run) -> Loader:
     """This rank's share of the validation pictures."""
-    return _validation(run.framework, run.config, run.val_index, run.ranks)
+    return _validation(run.backend, run.config, run.val_index, run.ranks)
 
 
 def evaluate_config(
-    framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None
+    backend: TrainingBackend, config: TrainConfig, ranks: Ranks, builder: Builder | None = None
 ) -> tuple[Evaluation, tuple[str, ...]]:
     """Evaluate ``config.pretrained`` on the validation pictures; the classes are those of the data, or ``num_classes``.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: settings of the model, the data and the precision.
         ranks: all of which call this.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
@@ -166,10 +166,10 @@ def evaluate_config(
         UserError: the data or the weights cannot be used.
     """
     index = _index_for_weights(config)
-    precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
-    model = framework.place_model(framework.build_model(config, index.num_classes, builder), ranks)
-    loader = _validation(framework, config, index, ranks)
-    result = evaluate(framework, model, loader, index.num_classes, ranks, precision)
+    precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
+    model = backend.place_model(backend.build_model(config, index.num_classes, builder), ranks)
+    loader = _validation(backend, config, index, ranks)
+    result = evaluate(backend, model, loader, index.num_classes, ranks, precision)
     return _of_some(result, config, f"{config.pretrained} gives logits that are not finite"), index.classes
 
 
@@ -189,10 +189,10 @@ def _index_for_weights(config: TrainConfig) -> DatasetIndex:
     return matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
 
 
-def _validation(framework: Framework, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:
-    dataset = framework.ImageDataset(index, config.eval_preset, config.seed, config.image_backend, config.on_bad_image)
+def _validation(backend: TrainingBackend, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:
+    dataset = backend.ImageDataset(index, config.eval_preset, config.seed, config.image_backend, config.on_bad_image)
     plan = BatchPlan(len(index), config.batch_size, rank=ranks.rank, world_size=ranks.world_size)
-    return framework.build_loader(dataset, plan, config.workers)
+    return backend.build_loader(dataset, plan, config.workers)
 
 
 def _of_some(result: Evaluation, config: TrainConfig, *diverged: str) -> Evaluation:

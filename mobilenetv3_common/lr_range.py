@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Meter, build_run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import averages, micro_batches, update
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 START = 0.1  # share of the whole fall at which the loss has begun to fall
 
@@ -101,22 +101,22 @@ def growing_rates(low: float, high: float, updates: int) -> np.ndarray:
 
 
 def find_learning_rates(
-    framework: Framework, config: TrainConfig, ranks: Ranks, rates: np.ndarray, builder: Builder | None = None
+    backend: TrainingBackend, config: TrainConfig, ranks: Ranks, rates: np.ndarray, builder: Builder | None = None
 ) -> RangeTest:
     """Make one update at each learning rate; ends early where the run diverges. Nothing is saved.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run, whose schedule is put aside.
         ranks: all of which call this.
         rates: growing learning rates, at least 20.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
     """
     config = replace(config, lr=float(rates[0]), scale_lr_from=None, lr_unit="update", resume=None)
-    run = build_run(framework, config, ranks, builder)
+    run = build_run(backend, config, ranks, builder)
     epochs = -(-len(rates) // run.updates_per_epoch)
     run.config = config = replace(config, epochs=max(epochs, config.warmup_epochs + 1))
-    run.schedule = framework.follow_rates(run.optimizer, rates)
+    run.schedule = backend.follow_rates(run.optimizer, rates)
     run.train_mode()
     batches = micro_batches(run)
     losses: list[float] = []

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mobilenetv3_common.checkpoint import CheckpointFolder, newest
 from mobilenetv3_common.errors import Diverged
-from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.run import Run, build_run
+from mobilenetv3_common.training_backend import Builder
 
 
 def rolled_back(run: Run, folder: CheckpointFolder | None, found: Diverged, builder: Builder | None) -> Run:
@@ -34,7 +34,7 @@ def rolled_back(run: Run, folder: CheckpointFolder | None, found: Diverged, buil
         raise found
     source = newest(config.output_dir, functools.partial(_good, run))
     resume = config.resume if run.source is None or run.source.resolve().parent != Path(config.output_dir).resolve() else None
-    again = build_run(run.framework, replace(config, resume=str(source) if source else resume), run.ranks, builder)
+    again = build_run(run.backend, replace(config, resume=str(source) if source else resume), run.ranks, builder)
     again.config, again.observer, again.rollbacks = config, run.observer, run.rollbacks + 1
     again.lower_rates(run.rate_factor * config.roll_back_factor / again.rate_factor)
     run.ranks.sum([0.0])  # every rank has read the checkpoint

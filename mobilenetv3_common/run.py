@@ -13,7 +13,6 @@ from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.dataset_index import DatasetIndex, index_splits
 from mobilenetv3_common.distilling import build_criterion, teacher_digest
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
 from mobilenetv3_common.rank_data import refuse_unlike_ranks
@@ -27,6 +26,7 @@ from mobilenetv3_common.resuming import (
 )
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 from mobilenetv3_common.weights import check_fit
 
 
@@ -51,7 +51,7 @@ class Run:
     """Everything that a run holds.
 
     Attributes:
-        framework: what computes.
+        backend: what computes.
         parallel: the model as training calls it; ``model`` itself on one rank.
         dropout: where the dropout layers' numbers come from.
         plan: this rank's batches of an epoch.
@@ -68,7 +68,7 @@ class Run:
         observer: is told what the run does.
     """
 
-    framework: Framework
+    backend: TrainingBackend
     config: TrainConfig
     ranks: Ranks
     train_index: DatasetIndex
@@ -121,22 +121,22 @@ class Run:
 
     def learning_rate(self) -> float:
         """Of the next update."""
-        return self.framework.learning_rate(self.optimizer) * self.rate_factor
+        return self.backend.learning_rate(self.optimizer) * self.rate_factor
 
     def lower_rates(self, factor: float) -> None:
         """Multiply the learning rate of every update from now on, whatever the schedule says."""
         self.rate_factor *= factor
-        self.framework.scale_rates(self.optimizer, factor)
+        self.backend.scale_rates(self.optimizer, factor)
 
     def train_mode(self) -> None:
-        self.framework.train_mode(self.model, self.config.freeze_bn)
+        self.backend.train_mode(self.model, self.config.freeze_bn)
 
 
-def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> Run:
+def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> Run:
     """Put a run together, at its beginning or where the checkpoint of ``config.resume`` left it.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run.
         ranks: of the framework's ``started``.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
@@ -155,36 +155,36 @@ def build_run(framework: Framework, config: TrainConfig, ranks: Ranks, builder: 
             f"{len(train_index)} training pictures do not fill one update of {config.accumulate} x {config.batch_size} pictures "
             f"on {ranks.world_size} rank(s): use a smaller batch size or fewer accumulations"
         )
-    precision = framework.Precision(config.amp_level, config.amp_dtype, ranks.device)
-    framework.check_config(config, ranks)
-    model = framework.place_model(framework.build_model(config, train_index.num_classes, builder), ranks)
+    precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
+    backend.check_config(config, ranks)
+    model = backend.place_model(backend.build_model(config, train_index.num_classes, builder), ranks)
     dropout = DropoutStream(config.seed)
-    framework.share_dropout(model, dropout)
+    backend.share_dropout(model, dropout)
     pictures = config.batch_size * ranks.world_size * config.accumulate
     weight = class_weights(config.class_weights, train_index)
-    criterion = framework.CrossEntropyLoss(config.label_smoothing, weight=weight)
-    optimizer = framework.build_optimizer(model, config.optimizer_config(pictures))
+    criterion = backend.CrossEntropyLoss(config.label_smoothing, weight=weight)
+    optimizer = backend.build_optimizer(model, config.optimizer_config(pictures))
     precision.prepare(model, optimizer)
     run = Run(
-        framework=framework,
+        backend=backend,
         config=config,
         ranks=ranks,
         train_index=train_index,
         val_index=val_index,
         model=model,
         parallel=model,
-        criterion=build_criterion(framework, config, criterion, train_index, ranks, builder),
+        criterion=build_criterion(backend, config, criterion, train_index, ranks, builder),
         optimizer=optimizer,
-        schedule=framework.build_schedule(optimizer, config.schedule_config(updates_per_epoch)),
+        schedule=backend.build_schedule(optimizer, config.schedule_config(updates_per_epoch)),
         precision=precision,
-        average=framework.MovingAverage(model, config.ema_decay),
+        average=backend.MovingAverage(model, config.ema_decay),
         dropout=dropout,
         plan=plan,
     )
     run.source = find_checkpoint(config.resume, config.output_dir) if config.resume else None
     if run.source is not None:
         restore(run, read_checkpoint(run.source), str(run.source))
-    run.parallel = framework.parallel(framework.compiled(model) if config.compile else model, ranks)
+    run.parallel = backend.parallel(backend.compiled(model) if config.compile else model, ranks)
     return run
 
 
@@ -222,15 +222,15 @@ def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan
 
 def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
     """The run as it stands between two updates; ``skipped`` counts the damaged pictures of all ranks."""
-    framework = run.framework
-    arrays = {f"model/{name}": array for name, array in framework.model_arrays(run.model).items()}
+    backend = run.backend
+    arrays = {f"model/{name}": array for name, array in backend.model_arrays(run.model).items()}
     arrays |= {f"ema/{name}": array for name, array in run.average.arrays().items()}
-    optimizer = framework.optimizer_arrays(run.model, run.optimizer, run.precision)
+    optimizer = backend.optimizer_arrays(run.model, run.optimizer, run.precision)
     arrays |= {f"optimizer/{name}": array for name, array in optimizer.items()}
     return Checkpoint(
         arrays,
         {
-            "framework": framework.NAME,
+            "framework": backend.NAME,
             "epoch": run.epoch,
             "iteration": run.iteration,
             "update": run.update,
@@ -241,7 +241,7 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "skipped": skipped,
             "rollbacks": run.rollbacks,
             "rate_factor": run.rate_factor,
-            **framework.schedule_state(run.optimizer, run.schedule),
+            **backend.schedule_state(run.optimizer, run.schedule),
             "scaler": run.precision.state(),
             "config": dataclasses.asdict(run.config),
             "classes": list(run.train_index.classes),
@@ -257,17 +257,17 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     Raises:
         UserError: it is another run's: of another framework, model, batch, optimizer or schedule.
     """
-    framework, meta, config = run.framework, checkpoint.meta, run.config
-    refuse_damaged(checkpoint, type(framework.schedule_state(run.optimizer, run.schedule)["schedule"]), source)
-    refuse_other_run(meta, config, framework.NAME, run.global_batch, source)
+    backend, meta, config = run.backend, checkpoint.meta, run.config
+    refuse_damaged(checkpoint, type(backend.schedule_state(run.optimizer, run.schedule)["schedule"]), source)
+    refuse_other_run(meta, config, backend.NAME, run.global_batch, source)
     refuse_other_data(meta, config, run.train_index.classes, run.data_digests, source)
     refuse_other_teacher(meta, config.teacher, run.teacher_digest, source)
     refuse_impossible_place(meta, config, run.updates_per_epoch, source)
-    framework.load_model_arrays(run.model, checkpoint.part("model"), source)
-    framework.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part("optimizer"))
+    backend.load_model_arrays(run.model, checkpoint.part("model"), source)
+    backend.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part("optimizer"))
     _restore_average(run, checkpoint, source)
     try:
-        framework.load_schedule_state(run.optimizer, run.schedule, meta)
+        backend.load_schedule_state(run.optimizer, run.schedule, meta)
         run.precision.load(meta["scaler"])
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"checkpoint {source} has a schedule or scaler that cannot be read: resume from another one") from error

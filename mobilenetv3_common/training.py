@@ -1,4 +1,4 @@
-"""The training loop, for any ``Framework``."""
+"""The training loop, for any ``TrainingBackend``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from mobilenetv3_common.dataset_index import SPLITS
 from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.files import ensure_writable_dir
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
@@ -29,13 +28,14 @@ from mobilenetv3_common.sampling import RunPlan
 from mobilenetv3_common.tracking import require_installed, trackers_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 
-def train(framework: Framework, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
+def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
     """Train as the config says.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
         observer: is told what the run does.
@@ -51,10 +51,10 @@ def train(framework: Framework, config: TrainConfig, builder: Builder | None = N
     raise_file_limit()
     stop = StopRequest().listen()
     with (
-        framework.started(config.device, config.rank_timeout, config.deterministic) as ranks,
+        backend.started(config.device, config.rank_timeout, config.deterministic) as ranks,
         run_lock(config.output_dir, ranks.first),
     ):
-        run = build_run(framework, config, ranks, builder)
+        run = build_run(backend, config, ranks, builder)
         if config.check_data:
             check_pictures((run.train_index, run.val_index), config, ranks)
         if config.picture_cache is not None:
@@ -169,16 +169,16 @@ def agreed_signal(ranks: Ranks, stop: StopRequest) -> int:
 
 def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
     """Training batches from where the run stands to its end, on the device, each with its number of skipped pictures."""
-    config, framework = run.config, run.framework
+    config, backend = run.config, run.backend
     used = run.updates_per_epoch * config.accumulate
     plan = RunPlan(run.plan, config.epochs, run.epoch, run.iteration * config.accumulate, used)
     preset = config.train_preset
-    dataset = framework.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
+    dataset = backend.ImageDataset(run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
     if config.picture_cache is not None:
         content = f"{run.data_digests['train']} {config.image_backend} {preset.reduce_to}"
         limit = int(config.picture_cache_gb * 1e9)
         dataset.cache = PictureCache(config.picture_cache, content, len(run.train_index), limit)
-    for images, labels, numbers in delivered(framework.build_loader(dataset, plan, config.workers, config.mix_group)):
+    for images, labels, numbers in delivered(backend.build_loader(dataset, plan, config.workers, config.mix_group)):
         yield (run.ranks.place(images), run.ranks.place(labels)), int((numbers.numpy() < 0).sum())
 
 
@@ -192,7 +192,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
     Raises:
         Diverged: logits or gradients are not finite; the weights are then untouched.
     """
-    config, framework, guard = run.config, run.framework, run.framework.Guard()
+    config, backend, guard = run.config, run.backend, run.backend.Guard()
     batches = [batch for batch, _ in gathered]
     first = run.iteration * config.accumulate
 
@@ -203,10 +203,10 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
 
     def watch(logits: Tensor, labels: Tensor) -> None:
         guard.watch(logits)
-        run.meter.right = run.meter.right + framework.count_right(logits, labels)
+        run.meter.right = run.meter.right + backend.count_right(logits, labels)
         run.meter.samples += len(labels)
 
-    loss = framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
+    loss = backend.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch)
     run.observer.before_update(run, loss)
     if run.update % config.check_every == 0 and not _healthy(run, guard):
 
@@ -216,7 +216,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
                 with run.precision.autocast():
                     run.model(images)
 
-        place = framework.first_offender(run.model, forward)
+        place = backend.first_offender(run.model, forward)
         raise Diverged(
             f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
             f"{place}",
@@ -224,7 +224,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
             "--roll-back",
         )
     run.rate = run.learning_rate()
-    framework.apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
+    backend.apply_update(run.model, run.optimizer, config.clip_norm, run.precision)
     run.iteration += 1
     run.observer.after_update(run)
     if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:

@@ -37,8 +37,8 @@ class Killer:
         self.left -= 1
         return self.left == 0
 
-    def install(self, framework) -> None:
-        """Change this process's own functions; ``framework`` is the module of the training loop's framework."""
+    def install(self, backend) -> None:
+        """Change this process's own functions; ``backend`` is the package's ``TrainingBackend``."""
         if self.kind == "temporary":
             checkpoint.atomic_open = self.half_written(checkpoint.atomic_open)
         elif self.kind == "rename":
@@ -48,7 +48,7 @@ class Killer:
             train_log.TrainLog._append = self.half_appended(train_log.TrainLog._append)
         elif self.kind in ("evaluation", "update"):
             name = "judge_batch" if self.kind == "evaluation" else "apply_update"
-            setattr(framework, name, self.around(getattr(framework, name)))
+            setattr(backend, name, self.around(getattr(backend, name)))
 
     def around(self, function, counts=lambda *args: True):
         def wrapped(*args, **options):
@@ -87,10 +87,10 @@ def main() -> int:
     kind, at, rank, seed, *flags = sys.argv[1:]
     if kind in KINDS and os.environ.get("PADDLE_TRAINER_ID", os.environ.get("RANK", "0")) == rank:
         if "ref" in flags:
-            from mobilenetv3_ref.train import framework
+            from mobilenetv3_ref.train import backend
         else:
-            from mobilenetv3_paddle.train import framework
-        Killer(kind, int(at), random.Random(int(seed))).install(framework)
+            from mobilenetv3_paddle.train import backend
+        Killer(kind, int(at), random.Random(int(seed))).install(backend)
     from tools.train import main as train
 
     return train(flags)

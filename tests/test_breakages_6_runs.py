@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mobilenetv3_common.training
-import mobilenetv3_paddle.train.framework as port_framework
+import mobilenetv3_paddle.train.backend as port_backend
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import averages, divergence, evaluation, freezing, fresh, resumption, run_options, runs
@@ -164,12 +164,12 @@ def kept_at_decay_zero(patch):
 
 def freeze_bn_in_evaluation_alone(patch):
     """Statistics stay, weights train."""
-    right = port_framework.build_model
-    patch.setattr(port_framework, "build_model", lambda c, n, b=None: right(dataclasses.replace(c, freeze_bn=False), n, b))
+    right = port_backend.build_model
+    patch.setattr(port_backend, "build_model", lambda c, n, b=None: right(dataclasses.replace(c, freeze_bn=False), n, b))
 
 
 def freeze_bn_of_weights_alone(patch):
-    patch.setattr(port_framework, "train_mode", lambda model, freeze_bn: model.train())
+    patch.setattr(port_backend, "train_mode", lambda model, freeze_bn: model.train())
 
 
 def freeze_bn_of_weights_kept_trainable(patch):
@@ -180,30 +180,30 @@ def freeze_bn_of_weights_kept_trainable(patch):
                 parameter.stop_gradient = True
         return model
 
-    patch.setattr(port_framework, "build_model", build)
+    patch.setattr(port_backend, "build_model", build)
 
 
-RIGHT_BUILD = port_framework.build_model
-LOAD = port_framework.load_optimizer_arrays
+RIGHT_BUILD = port_backend.build_model
+LOAD = port_backend.load_optimizer_arrays
 
 
 def optimizer_not_saved(patch):
-    patch.setattr(port_framework, "optimizer_arrays", lambda model, optimizer, precision: {})
+    patch.setattr(port_backend, "optimizer_arrays", lambda model, optimizer, precision: {})
 
 
 def optimizer_not_restored(patch):
-    patch.setattr(port_framework, "load_optimizer_arrays", lambda model, optimizer, precision, arrays: None)
+    patch.setattr(port_backend, "load_optimizer_arrays", lambda model, optimizer, precision, arrays: None)
 
 
 def velocity_not_saved(patch):
     """What Paddle's SGD remembers; the recipe's own optimizer has nothing of that name."""
-    right = port_framework.optimizer_arrays
+    right = port_backend.optimizer_arrays
 
     def arrays(model, optimizer, precision):
         return {name: array for name, array in right(model, optimizer, precision).items() if not name.startswith("velocity/")}
 
-    patch.setattr(port_framework, "optimizer_arrays", arrays)
-    patch.setattr(port_framework, "load_optimizer_arrays", lambda model, optimizer, precision, found: None if not found else LOAD(
+    patch.setattr(port_backend, "optimizer_arrays", arrays)
+    patch.setattr(port_backend, "load_optimizer_arrays", lambda model, optimizer, precision, found: None if not found else LOAD(
         model, optimizer, precision, found))  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def moment_of_lion_not_restored(patch):
                 for tensor in tensors.values():
                     tensor.zero_()
 
-    patch.setattr(port_framework, "load_optimizer_arrays", load)
+    patch.setattr(port_backend, "load_optimizer_arrays", load)
 
 
 def statistics_twice(patch):
@@ -223,7 +223,7 @@ def statistics_twice(patch):
 
 
 def nothing_computed_again(patch):
-    patch.setattr(port_framework, "recompute_blocks", lambda model: 0)
+    patch.setattr(port_backend, "recompute_blocks", lambda model: 0)
 
 
 def frozen_as_paddle_does(patch):
@@ -241,7 +241,7 @@ def mean_of_the_logits(patch):
 
 
 def pretrained_ignored(patch):
-    patch.setattr(port_framework, "load_pretrained", lambda model, path, reset: None)
+    patch.setattr(port_backend, "load_pretrained", lambda model, path, reset: None)
 
 
 def average_not_restored(patch):
@@ -249,17 +249,17 @@ def average_not_restored(patch):
 
 
 def schedule_not_restored(patch):
-    patch.setattr(port_framework, "load_schedule_state", lambda optimizer, schedule, meta: None)
+    patch.setattr(port_backend, "load_schedule_state", lambda optimizer, schedule, meta: None)
 
 
 def statistics_not_restored(patch):
-    right = port_framework.load_model_arrays
+    right = port_backend.load_model_arrays
 
     def load(model, arrays, source):
-        own = port_framework.model_arrays(model)
+        own = port_backend.model_arrays(model)
         right(model, {**arrays, **{name: array for name, array in own.items() if is_statistic(name)}}, source)
 
-    patch.setattr(port_framework, "load_model_arrays", load)
+    patch.setattr(port_backend, "load_model_arrays", load)
 
 
 def place_not_restored(patch):
@@ -275,13 +275,13 @@ def place_not_restored(patch):
 
 def judged_otherwise(change):
     """Another judgement of each batch."""
-    right = port_framework.judge_batch
+    right = port_backend.judge_batch
 
     def broken(patch):
         def judge(model, images, labels, counted, ranks, precision):
             return change(right(model, images, labels, counted, ranks, precision), counted)
 
-        patch.setattr(port_framework, "judge_batch", judge)
+        patch.setattr(port_backend, "judge_batch", judge)
 
     return broken
 
@@ -298,18 +298,18 @@ def average_not_applied(patch):
 
 
 def in_training_mode(patch):
-    right = port_framework.judge_batch
+    right = port_backend.judge_batch
 
     def judge(model, *args):
         model.train()
         return right(model, *args)
 
-    patch.setattr(port_framework, "judge_batch", judge)
+    patch.setattr(port_backend, "judge_batch", judge)
 
 
 def counted_otherwise(patch):
-    right = port_framework.count_right
-    patch.setattr(port_framework, "count_right", lambda logits, labels: right(logits, labels)[paddle.to_tensor([0, 0])])
+    right = port_backend.count_right
+    patch.setattr(port_backend, "count_right", lambda logits, labels: right(logits, labels)[paddle.to_tensor([0, 0])])
 
 
 def guard_that_sees_nothing(patch):
@@ -317,12 +317,12 @@ def guard_that_sees_nothing(patch):
 
 
 def offender_is_always_a_layer(patch):
-    right = port_framework.first_offender
-    patch.setattr(port_framework, "first_offender", lambda model, forward: right(model, forward).replace("weight", "output of"))
+    right = port_backend.first_offender
+    patch.setattr(port_backend, "first_offender", lambda model, forward: right(model, forward).replace("weight", "output of"))
 
 
 def unseeded(patch):
-    patch.setattr(port_framework.paddle, "seed", lambda seed: None)
+    patch.setattr(port_backend.paddle, "seed", lambda seed: None)
 
 
 def recipe_without(**changes):
@@ -332,13 +332,13 @@ def recipe_without(**changes):
         def build(config, classes, builder=None):
             return RIGHT_BUILD(dataclasses.replace(config, **changes), classes, builder)
 
-        patch.setattr(port_framework, "build_model", build)
+        patch.setattr(port_backend, "build_model", build)
 
     return breaks
 
 
 def evaluation_mode_kept(patch):
-    patch.setattr(port_framework, "train_mode", lambda model, freeze_bn: None)
+    patch.setattr(port_backend, "train_mode", lambda model, freeze_bn: None)
 
 
 FOUND = {

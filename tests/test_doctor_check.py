@@ -34,7 +34,7 @@ BOTH = ["ref", pytest.param("paddle", marks=pytest.mark.slow)]
 
 def outcomes(name, builder=None, changes=None, **settings):
     """Check -> outcome; ``changes`` of the framework stand for mistakes in somebody's training code."""
-    module = importlib.import_module(f"mobilenetv3_{name}.train.framework")
+    module = importlib.import_module(f"mobilenetv3_{name}.train.backend")
     framework = types.SimpleNamespace(**{**vars(module), **(changes(module) if changes else {})})
     config = make_config(TrainConfig, None, {**SMALL, "framework": name, **settings})
     with module.started("cpu") as ranks:
@@ -258,7 +258,7 @@ def test_the_weight_decay_of_every_optimizer_is_known_in_both_frameworks(optimiz
     made = {"ref": layers["ref"].Linear(3, 4), "paddle": layers["paddle"].Linear(3, 4)}
     config = make_config(TrainConfig, None, {"optimizer": optimizer, "weight_decay": 0.01, "param_groups": "bias:lr=0.1,decay=0"})
     for name, model in made.items():
-        framework = importlib.import_module(f"mobilenetv3_{name}.train.framework")
+        framework = importlib.import_module(f"mobilenetv3_{name}.train.backend")
         treated = probe_of(model)[1].treated(framework.build_optimizer(model, config.optimizer_config(8)))
         weight, bias = treated[id(model.weight)], treated[id(model.bias)]
         assert (weight.factor, weight.decay, bias.factor, bias.decay) == (1.0, 0.01, 0.1, 0.0), name

@@ -24,7 +24,7 @@ from mobilenetv3_common.train_config import OPTIMIZERS, TrainConfig
 from mobilenetv3_common.training import micro_batches, update
 from tests.conftest import LITE_DATA, ROOT
 
-FRAMEWORKS = {name: importlib.import_module(f"mobilenetv3_{name}.train.framework") for name in ("ref", "paddle")}
+FRAMEWORKS = {name: importlib.import_module(f"mobilenetv3_{name}.train.backend") for name in ("ref", "paddle")}
 SMALL = {
     "data_path": str(LITE_DATA), "crop_size": 32, "resize_size": 32, "width_mult": 0.5, "workers": 0, "batch_size": 4, "epochs": 2,
     "lr": 0.02, "device": "cpu", "mixup_alpha": 0.2, "clip_norm": 5.0,

@@ -23,7 +23,7 @@ MODEL = "mobilenet_v3_small"
 
 def of(framework, builder=None, classes=8, model=MODEL, width=0.5):
     """The comparison of a fresh run."""
-    module = importlib.import_module(f"mobilenetv3_{framework}.train.framework")
+    module = importlib.import_module(f"mobilenetv3_{framework}.train.backend")
     config = TrainConfig(framework=framework, model=model, width_mult=width)
     with module.started("cpu"):
         network = module.build_model(config, classes, builder)

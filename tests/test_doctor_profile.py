@@ -83,7 +83,7 @@ def test_a_run_is_measured_and_written(framework, tmp_path, capsys):
 
 @pytest.mark.parametrize("framework", ["ref", "paddle"])
 def test_the_loaders_queue_is_full_where_updates_are_slow_and_empty_where_pictures_are(framework):
-    module = importlib.import_module(f"mobilenetv3_{framework}.train.framework")
+    module = importlib.import_module(f"mobilenetv3_{framework}.train.backend")
 
     def slowed(pictures, updates):
         class Slow(module.ImageDataset):
@@ -110,7 +110,7 @@ def test_the_loaders_queue_is_full_where_updates_are_slow_and_empty_where_pictur
 @pytest.mark.slow
 def test_a_slow_decoder_is_found_with_a_recommendation(monkeypatch):
     monkeypatch.setattr(subject, "SAMPLES", 4)
-    module = importlib.import_module("mobilenetv3_ref.train.framework")
+    module = importlib.import_module("mobilenetv3_ref.train.backend")
 
     class Slow(module.ImageDataset):
         def decode(self, path):

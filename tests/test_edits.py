@@ -88,7 +88,7 @@ def test_what_the_steps_run_on_the_sound_port_alone_is_no_pass():
     refusal = '    if config.sync_bn:\n        raise UserError("--sync-bn: not here")\n'
     ranks = "dist.get_rank(), dist.get_world_size(), chosen"
     edits = {
-        "refuses": Edit("mobilenetv3_paddle/train/framework.py", check, refusal + check),
+        "refuses": Edit("mobilenetv3_paddle/train/backend.py", check, refusal + check),
         "exchanged": Edit("mobilenetv3_paddle/train/distributed.py", ranks, "dist.get_world_size(), dist.get_rank(), chosen"),
     }
     with Workshop(FILE, [7]) as workshop:

@@ -12,9 +12,9 @@ import re
 import pytest
 
 from mobilenetv3_common import preprocess
-from mobilenetv3_common.framework import Framework
 from mobilenetv3_common.train_config import MODELS
-from tests import numpy_framework
+from mobilenetv3_common.training_backend import TrainingBackend
+from tests import numpy_backend
 from tests.conftest import ROOT
 
 PACKAGES = ("mobilenetv3_paddle", "mobilenetv3_ref")
@@ -51,22 +51,22 @@ def test_what_computes_is_each_packages_own_text(module, name):
         assert found.__module__.startswith(f"{package}."), f"{found.__module__}.{name}"
 
 
-MEMBERS = [name for name in vars(Framework) if not name.startswith("_")]
+MEMBERS = [name for name in vars(TrainingBackend) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_all_that_the_loop_asks_a_framework_for_is_its_own_text_with_the_same_arguments(name):
-    found = of_both("train.framework", name)
-    expected = list(inspect.signature(getattr(Framework, name)).parameters)[1:]
+    found = of_both("train.backend", name)
+    expected = list(inspect.signature(getattr(TrainingBackend, name)).parameters)[1:]
     for package, function in zip(PACKAGES, found, strict=True):
         assert function.__module__.startswith(f"{package}."), f"{function.__module__}.{name}"
-    for function in [*found, getattr(numpy_framework, name)]:
+    for function in [*found, getattr(numpy_backend, name)]:
         accepted = list(inspect.signature(function).parameters)
         assert accepted[: len(expected)] == expected, function
 
 
 def test_a_framework_has_its_own_name():
-    assert of_both("train.framework", "NAME") == ["paddle", "ref"] and len(MEMBERS) > 25
+    assert of_both("train.backend", "NAME") == ["paddle", "ref"] and len(MEMBERS) > 25
 
 
 @pytest.mark.parametrize("name", sorted(ONCE))

@@ -21,7 +21,7 @@ from mobilenetv3_common.picture_format import Rules
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, RunPlan
 from mobilenetv3_common.train_config import TrainConfig
-from tests import numpy_framework
+from tests import numpy_backend
 from tests.conftest import LITE_DATA, ROOT
 from tests.test_train_survives import CONFIG_OF, Unheard
 
@@ -56,7 +56,7 @@ def test_the_setting_reaches_a_run_and_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "StopRequest", Unheard)
     for name, more in (("plain", {}), ("kept", {"picture_cache": str(tmp_path / "c"), "picture_cache_gb": 0.005})):
         config = dataclasses.replace(CONFIG_OF, output_dir=str(tmp_path / name), **more)
-        assert training.train(numpy_framework, config) == 0
+        assert training.train(numpy_backend, config) == 0
     assert 0 < (tmp_path / "c" / DATA).stat().st_size <= 5_000_000
     one, other = (read_checkpoint(tmp_path / name / LATEST) for name in ("plain", "kept"))
     assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays)

@@ -86,7 +86,7 @@ options = lambda recipe: {{"dropout": recipe.dropout, "width_mult": recipe.width
 spec = ModelSpec(small, small, train_options=options, last_layer="classifier.3")
 PROJECT = Project("own", Side(Torch(), **parts), Side(Torch(), **parts), {{"small": spec}})
 """
-UNREDUCED = "mobilenetv3_ref.train.framework.parallel = lambda model, ranks: model"
+UNREDUCED = "mobilenetv3_ref.train.backend.parallel = lambda model, ranks: model"
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def refuse(config, ranks):
         raise UserError("rank 2 is outside a world of 1")
 
 
-mobilenetv3_ref.train.framework.check_config = refuse
+mobilenetv3_ref.train.backend.check_config = refuse
 """
 
 

@@ -21,7 +21,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, RunPlan
 from mobilenetv3_common.shards import key_of
-from tests import numpy_framework
+from tests import numpy_backend
 from tests.conftest import LITE_DATA
 from tests.test_train_survives import CONFIG_OF, Unheard
 from tools import make_shards
@@ -79,12 +79,12 @@ def test_a_run_goes_on_with_the_shards_where_it_was_stopped_on_the_folder(shards
         class Stop(Unheard):
             signal = property(lambda self: signal.SIGTERM if len(seen) >= stop_at else 0, lambda self, value: None)
 
-        update = numpy_framework.apply_update
+        update = numpy_backend.apply_update
         monkeypatch.setattr(training, "StopRequest", Stop)
-        monkeypatch.setattr(numpy_framework, "apply_update", lambda *args: (seen.append(1), update(*args))[1])
+        monkeypatch.setattr(numpy_backend, "apply_update", lambda *args: (seen.append(1), update(*args))[1])
         config = dataclasses.replace(CONFIG_OF, data_path=str(data), output_dir=str(tmp_path / output), **more)
-        status = training.train(numpy_framework, config)
-        monkeypatch.setattr(numpy_framework, "apply_update", update)
+        status = training.train(numpy_backend, config)
+        monkeypatch.setattr(numpy_backend, "apply_update", update)
         return status
 
     assert run("whole", lite_folders) == 0

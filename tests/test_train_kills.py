@@ -21,7 +21,7 @@ STARTS = """
 import dataclasses, json, os, random, sys
 from mobilenetv3_common import train_log, training
 from mobilenetv3_common.train_config import TrainConfig
-from tests import numpy_framework
+from tests import numpy_backend
 from tests.killed import Killer
 kind, folder, seed, most, flags = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5])
 train_log.SCALARS = {}  # their packages take seconds to import
@@ -32,9 +32,9 @@ while len(ends) <= (10 if kind != "none" else 0):
     sys.stdout.flush()
     if not (child := os.fork()):
         if kind != "none" and len(ends) < 10:
-            Killer(kind, at, rng).install(numpy_framework)
+            Killer(kind, at, rng).install(numpy_backend)
         os.dup2(2, 1)
-        os._exit(training.train(numpy_framework, config))
+        os._exit(training.train(numpy_backend, config))
     rng.random(), rng.random()
     ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 print(json.dumps(ends))

@@ -28,27 +28,27 @@ from mobilenetv3_common.checkpoint import LATEST, read_checkpoint
 from mobilenetv3_common.lr_range import find_learning_rates, growing_rates
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import train
-from tests import numpy_framework as framework
+from tests import numpy_backend as backend
 
-step, stop_at = framework.apply_update, 0
+step, stop_at = backend.apply_update, 0
 def apply_update(*args):
     global stop_at
     step(*args)
     stop_at -= 1
     if stop_at == 0:
         os.kill(os.getpid(), signal.SIGTERM)
-framework.apply_update = apply_update
+backend.apply_update = apply_update
 
 def config(name, **more):
     return TrainConfig("numpy", data_path="lite_data", crop_size=16, resize_size=16, batch_size=4, workers=0, epochs=10, lr=0.01,
                        hflip_prob=0.0, min_crop_scale=1.0, print_every=1, output_dir=f"{sys.argv[1]}/{name}", **more)
 
-assert train(framework, config("whole")) == 0
+assert train(backend, config("whole")) == 0
 stop_at = 22
-assert train(framework, config("part")) == 128 + signal.SIGTERM
+assert train(backend, config("part")) == 128 + signal.SIGTERM
 assert read_checkpoint(f"{sys.argv[1]}/part/{LATEST}").meta["iteration"] == 2
-assert train(framework, config("part", resume="auto")) == 0
-test = find_learning_rates(framework, config("none"), framework.started().__enter__(), growing_rates(1e-4, 1e3, 40))
+assert train(backend, config("part", resume="auto")) == 0
+test = find_learning_rates(backend, config("none"), backend.started().__enter__(), growing_rates(1e-4, 1e3, 40))
 assert test.losses[0] > 1.5 and test.diverged, test
 """
 

@@ -350,16 +350,16 @@ import os, sys, time
 from mobilenetv3_common import train_log, training
 from mobilenetv3_common.errors import exit_on_user_error
 from mobilenetv3_common.train_config import TrainConfig
-from tests import numpy_framework
+from tests import numpy_backend
 train_log.SCALARS = {}
-step = numpy_framework.apply_update
+step = numpy_backend.apply_update
 def slow(*args):
     time.sleep(0.05)
     return step(*args)
-numpy_framework.apply_update = slow
+numpy_backend.apply_update = slow
 config = TrainConfig("numpy", data_path="lite_data", crop_size=16, resize_size=16, batch_size=4, workers=0, lr=0.01, print_every=1,
                      output_dir=sys.argv[1], epochs=int(sys.argv[2]))
-sys.exit(exit_on_user_error(training.train)(numpy_framework, config))
+sys.exit(exit_on_user_error(training.train)(numpy_backend, config))
 """
 
 

@@ -34,7 +34,7 @@ from mobilenetv3_common.run_control import StopRequest
 from mobilenetv3_common.run_lock import LOCK, run_lock
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import TrainLog, read_json_lines
-from tests import numpy_framework
+from tests import numpy_backend
 from tests.conftest import ROOT, run_command
 
 CONFIG_OF = TrainConfig("numpy", data_path="lite_data", crop_size=16, resize_size=16, batch_size=4, workers=0, epochs=2, lr=0.01,
@@ -55,7 +55,7 @@ def quiet(monkeypatch):
 
 
 def run_numpy(folder, **more):
-    return training.train(numpy_framework, dataclasses.replace(CONFIG_OF, output_dir=str(folder), **more))
+    return training.train(numpy_backend, dataclasses.replace(CONFIG_OF, output_dir=str(folder), **more))
 
 
 # --- evaluation ---
@@ -82,7 +82,7 @@ def test_a_bad_validation_picture_costs_no_epoch(quiet, lite_copy, tmp_path):
 
 def test_a_stop_in_evaluation_is_heeded_and_the_evaluation_made_up_for(quiet, monkeypatch, tmp_path):
     asked = []
-    judge = numpy_framework.judge_batch
+    judge = numpy_backend.judge_batch
 
     class Asked(Unheard):
         signal = property(lambda self: signal.SIGTERM if asked else 0, lambda self, value: None)
@@ -92,10 +92,10 @@ def test_a_stop_in_evaluation_is_heeded_and_the_evaluation_made_up_for(quiet, mo
         return judge(*args)
 
     monkeypatch.setattr(training, "StopRequest", Asked)
-    monkeypatch.setattr(numpy_framework, "judge_batch", stop_first)
+    monkeypatch.setattr(numpy_backend, "judge_batch", stop_first)
     assert run_numpy(tmp_path) == 128 + signal.SIGTERM
     assert len(asked) == 1, "not the whole evaluation"
-    monkeypatch.setattr(numpy_framework, "judge_batch", judge)
+    monkeypatch.setattr(numpy_backend, "judge_batch", judge)
     asked.clear()
     assert run_numpy(tmp_path, resume="auto") == 0
     assert [entry["update"] for entry in read_json_lines(tmp_path, "eval")] == [4, 8]

@@ -108,9 +108,9 @@ def _profile(config: ResNetConfig, own: dict[str, Any]) -> int:
     from projects.resnet50 import commands
 
     targets = {name: commands.writable(own.pop(name), f"--{name}") for name in ("html", "json")}
-    framework, builder = commands.parts(config)
+    backend, builder = commands.parts(config)
     named = f"{config.model} ({config.framework}) on {config.data_path}"
-    examination = profiled(framework, config, argparse.Namespace(**own), named, builder)
+    examination = profiled(backend, config, argparse.Namespace(**own), named, builder)
     print(shown(report.text(examination)), flush=True)
     report.write(examination, targets["html"], targets["json"])
     return examination.status

@@ -57,9 +57,9 @@ def run(flags: argparse.Namespace) -> Examination:
         raise UserError(f"--bundle {flags.bundle}: there is no folder {Path(flags.bundle).parent}; make it first")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
-    framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
-    with framework.started(config.device) as ranks:
-        subject = observe(framework, config, ranks)
+    backend = importlib.import_module(f"mobilenetv3_{config.framework}.train.backend")
+    with backend.started(config.device) as ranks:
+        subject = observe(backend, config, ranks)
         findings = examine(checks, subject)
     named = f"{flags.config or config.model} ({config.framework}) on {config.data_path}"
     states = items.states(findings)
@@ -81,8 +81,8 @@ def run(flags: argparse.Namespace) -> Examination:
         return examination
 
     def again(config: TrainConfig) -> set[str]:
-        with framework.started(config.device) as ranks:
-            return {one.check.id for one in examine(checks, observe(framework, config, ranks)) if one.is_problem}
+        with backend.started(config.device) as ranks:
+            return {one.check.id for one in examine(checks, observe(backend, config, ranks)) if one.is_problem}
 
     said = write_bundle(Path(flags.bundle), examination, subject, flags.of_run, again)
     return replace(examination, notes=[f"bundle: {said}"])

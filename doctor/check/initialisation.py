@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from alignment.frameworks import framework_of
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 from mobilenetv3_common.weights import State
 
 if TYPE_CHECKING:
     from alignment.comparisons.model.fresh_weights import Verdict
 
-REFERENCE = "mobilenetv3_ref.train.framework"  # torch's, whose networks are torchvision's
+REFERENCE = "mobilenetv3_ref.train.backend"  # torch's, whose networks are torchvision's
 MOST_SEEDS = 4  # each takes up to a third of a second
 SHARED = 0.5  # of the run's tensors, so that the two are one network
 
@@ -42,12 +42,12 @@ class Initialisation:
 
 
 def compare_initialisation(
-    framework: Framework, config: TrainConfig, classes: int, start: State, builder: Builder | None = None
+    backend: TrainingBackend, config: TrainConfig, classes: int, start: State, builder: Builder | None = None
 ) -> Initialisation:
     """Build the run's network and the reference's with several seeds. The frameworks' generators are left in another state.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run.
         classes: outputs.
         start: the run's starting weights.
@@ -58,7 +58,7 @@ def compare_initialisation(
     try:
         from alignment.comparisons.model.fresh_weights import compare  # here, since the other sub-commands do without scipy
 
-        reference = cast(Framework, importlib.import_module(REFERENCE))
+        reference = cast(TrainingBackend, importlib.import_module(REFERENCE))
     except ImportError as error:
         return Initialisation(f"this needs {error.name}, which is not installed")
     plain = TrainConfig(model=config.model, width_mult=config.width_mult, dropout=config.dropout)
@@ -67,7 +67,7 @@ def compare_initialisation(
     if len(shared) <= SHARED * len(start):
         return Initialisation(f"this is another network than {config.model} of the reference")
     verdicts, seeds = compare(
-        lambda seeds: _states(framework, config, builder, classes, seeds),
+        lambda seeds: _states(backend, config, builder, classes, seeds),
         lambda seeds: _states(reference, plain, None, classes, seeds),
         most=MOST_SEEDS,
     )
@@ -75,9 +75,9 @@ def compare_initialisation(
 
 
 def _states(
-    framework: Framework, config: TrainConfig, builder: Builder | None, classes: int, seeds: Iterable[int]
+    backend: TrainingBackend, config: TrainConfig, builder: Builder | None, classes: int, seeds: Iterable[int]
 ) -> Iterator[State]:
     """The fresh weights of a network for each seed."""
     for seed in seeds:
-        model = framework.build_model(replace(config, seed=seed), classes, builder)
+        model = backend.build_model(replace(config, seed=seed), classes, builder)
         yield framework_of(model).state(model)

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework as Engine
+from alignment.frameworks.base import Framework
 from doctor.check.defaults import Default, relied_on
 from doctor.check.initialisation import Initialisation, compare_initialisation
 from doctor.check.rates import DIVERGED, RateRange, find_range
 from doctor.frameworks import probe_of
 from doctor.frameworks.base import Treated
 from mobilenetv3_common.class_weights import class_weights
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.param_groups import parse_rules, rule_of
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 Arrays = dict[str, np.ndarray]
 UPDATES = 30  # on one and the same batch; three times as many where the loss falls slowly
@@ -40,7 +40,7 @@ class RunSubject:
 
     Attributes:
         config: of the run, whose data is loaded in this process.
-        framework: what computes.
+        backend: what computes.
         run: as it was put together; its weights have moved since.
         engine: the same framework as the alignment engine sees it.
         workers: processes that are to load the run's data.
@@ -64,9 +64,9 @@ class RunSubject:
     """
 
     config: TrainConfig
-    framework: Framework
+    backend: TrainingBackend
     run: Run
-    engine: Engine
+    engine: Framework
     workers: int = 0
     images: np.ndarray = field(default_factory=lambda: np.zeros(0))
     labels: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -153,11 +153,11 @@ class RunSubject:
             return self.loss_of(np.log(weighed / weighed.sum(1, keepdims=True)))
 
 
-def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> RunSubject:
+def observe(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, builder: Builder | None = None) -> RunSubject:
     """Put a run together, look at its first batch, and make a few updates on that batch. Nothing is written.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run; it begins anew, whatever ``resume`` says, and loads its data in this process.
         ranks: this process alone.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
@@ -166,8 +166,8 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
         UserError: the data or the weights cannot be used.
     """
     workers, config = config.workers, replace(config, resume=None, workers=0)
-    run = build_run(framework, config, ranks, builder)
-    subject = RunSubject(config, framework, run, framework_of(run.model), workers)
+    run = build_run(backend, config, ranks, builder)
+    subject = RunSubject(config, backend, run, framework_of(run.model), workers)
     subject.rates = _rates(subject)
     batches = micro_batches(run)
     gathered = [next(batches)[0] for _ in range(config.accumulate)]
@@ -178,7 +178,7 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
     subject.trainable = [name for name, tensor in parameters.items() if engine.trainable(tensor)]
     subject.unmeant = [name for name in parameters if name not in subject.trainable and not _meant_frozen(subject, name)]
     _start_again(subject, ranks, builder)
-    subject.initialisation = compare_initialisation(framework, config, subject.num_classes, subject.before, builder)
+    subject.initialisation = compare_initialisation(backend, config, subject.num_classes, subject.before, builder)
     if not _labels_fit(subject):
         return subject  # a loss would be of nothing
     _evaluate(subject)
@@ -192,7 +192,7 @@ def observe(framework: Framework, config: TrainConfig, ranks: Ranks, builder: Bu
 
 def _start_again(subject: RunSubject, ranks: Ranks, builder: Builder | None) -> None:
     """Put the run together a second time, with the same seed."""
-    run, engine = build_run(subject.framework, subject.config, ranks, builder), subject.engine
+    run, engine = build_run(subject.backend, subject.config, ranks, builder), subject.engine
     made = engine.state(run.model)
     subject.unlike = [
         n for n, array in subject.before.items() if not np.array_equal(array, made.get(n, np.zeros(0)), equal_nan=True)
@@ -216,15 +216,15 @@ def _labels_fit(subject: RunSubject) -> bool:
 
 def _rates(subject: RunSubject) -> list[float]:
     """The schedule of the whole run, walked through on an optimizer of its own."""
-    config, run, framework = subject.config, subject.run, subject.framework
+    config, run, backend = subject.config, subject.run, subject.backend
     pictures = config.batch_size * run.ranks.world_size * config.accumulate
-    optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
-    schedule = framework.build_schedule(optimizer, config.schedule_config(run.updates_per_epoch))
+    optimizer = backend.build_optimizer(run.model, config.optimizer_config(pictures))
+    schedule = backend.build_schedule(optimizer, config.schedule_config(run.updates_per_epoch))
     rates = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch: that the optimizer makes no step, which is meant here
         for _ in range(config.epochs * (run.updates_per_epoch if config.lr_unit == "update" else 1)):
-            rates.append(framework.learning_rate(optimizer))
+            rates.append(backend.learning_rate(optimizer))
             schedule.step()
     return rates
 
@@ -252,9 +252,9 @@ def _evaluate(subject: RunSubject) -> None:
 
 def _update(subject: RunSubject, gathered: list[Any]) -> None:
     """Updates on one batch at the full learning rate, without the schedule."""
-    config, run, framework, engine = subject.config, subject.run, subject.framework, subject.engine
+    config, run, backend, engine = subject.config, subject.run, subject.backend, subject.engine
     pictures = config.batch_size * run.ranks.world_size * config.accumulate
-    optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
+    optimizer = backend.build_optimizer(run.model, config.optimizer_config(pictures))
     named = {id(tensor): name for name, tensor in engine.parameters(run.model).items()}
     held = probe_of(run.model)[1].treated(optimizer)
     subject.treated = {named[id]: treated for id, treated in held.items() if id in named}
@@ -273,7 +273,7 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
             subject.norms.append(_keep_largest(subject, subject.gradients))
         elif subject.silent:
             _keep_largest(subject, subject.late)
-        framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
+        backend.apply_update(run.model, optimizer, config.clip_norm, run.precision)
         if number == LOOKED_AT - 1:
             subject.after = engine.state(run.model)
         if not np.isfinite(subject.losses[-1]):
@@ -282,12 +282,12 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
 
 def _sweep(subject: RunSubject, gathered: list[Any], rates: np.ndarray) -> RangeTest:
     """An update on one batch at each rate, from the starting weights, which the model has again afterwards."""
-    config, run, framework = subject.config, subject.run, subject.framework
+    config, run, backend = subject.config, subject.run, subject.backend
     subject.engine.load(run.model, subject.before)
     subject.engine.clear_gradients(run.model)
     settings = replace(config.optimizer_config(run.global_batch * config.accumulate), lr=float(rates[0]))
-    optimizer = framework.build_optimizer(run.model, settings)
-    schedule = framework.follow_rates(optimizer, rates)
+    optimizer = backend.build_optimizer(run.model, settings)
+    schedule = backend.follow_rates(optimizer, rates)
     run.precision.prepare(run.model, optimizer)
     run.train_mode()
     losses: list[float] = []
@@ -298,7 +298,7 @@ def _sweep(subject: RunSubject, gathered: list[Any], rates: np.ndarray) -> Range
         losses.append(loss)
         if loss > DIVERGED * min(losses):
             break
-        framework.apply_update(run.model, optimizer, config.clip_norm, run.precision)
+        backend.apply_update(run.model, optimizer, config.clip_norm, run.precision)
         schedule.step()
     subject.engine.clear_gradients(run.model)
     subject.engine.load(run.model, subject.before)
@@ -315,7 +315,7 @@ def _backward(subject: RunSubject, batches: list[Any], watch: Callable[[Any, Any
         if config.teacher is not None:
             run.criterion.look(batches[number][0])
 
-    return float(subject.framework.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch))
+    return float(subject.backend.accumulate_gradients(run.parallel, run.criterion, batches, run.precision, begin, watch))
 
 
 def _keep_largest(subject: RunSubject, kept: dict[str, float]) -> float:

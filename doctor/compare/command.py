@@ -108,9 +108,9 @@ def _from_checkpoint(flags: argparse.Namespace) -> Examination:
     """Both frameworks from one checkpoint."""
     if flags.first is not None or flags.watch or flags.repeats or flags.pattern or flags.same_start is not None:
         raise UserError("--from CHECKPOINT takes no runs and none of their flags: it makes updates of its own")
-    frameworks: Any = {name: importlib.import_module(f"mobilenetv3_{name}.train.framework") for name in ("ref", "paddle")}
+    backends: Any = {name: importlib.import_module(f"mobilenetv3_{name}.train.backend") for name in ("ref", "paddle")}
     given = {name: value for name in ("data_path", "device") if (value := getattr(flags, name)) is not None}
-    subject = continued(flags.checkpoint, frameworks, given)
+    subject = continued(flags.checkpoint, backends, given)
     facts = {
         "checkpoint": str(subject.path),
         "update": subject.at,

@@ -19,12 +19,12 @@ import numpy as np
 from alignment.frameworks import framework_of
 from mobilenetv3_common.checkpoint import LATEST, Checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Ranks
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches, update
+from mobilenetv3_common.training_backend import TrainingBackend
 from mobilenetv3_common.weights import State, as_paddle, as_torch, is_statistic
 
 MicroBatch = tuple[Batch, int]  # pictures and labels, and how many pictures were skipped
@@ -140,12 +140,14 @@ class _Recorder(Observer):
         self.made[-1].after = self.engine.state(run.model)
 
 
-def continued(path: str | Path, frameworks: Mapping[str, Framework], given: Mapping[str, Any] | None = None) -> ContinuedSubject:
+def continued(
+    path: str | Path, backends: Mapping[str, TrainingBackend], given: Mapping[str, Any] | None = None
+) -> ContinuedSubject:
     """Go on from a checkpoint in both frameworks.
 
     Args:
         path: a checkpoint of tools/train.py, or a run's folder (its latest).
-        frameworks: ``"ref"`` and ``"paddle"``.
+        backends: ``"ref"`` and ``"paddle"``.
         given: settings in place of the checkpoint's, such as ``data_path``.
 
     Raises:
@@ -154,14 +156,14 @@ def continued(path: str | Path, frameworks: Mapping[str, Framework], given: Mapp
     path = Path(path) / LATEST if Path(path).is_dir() else Path(path)
     checkpoint = read_checkpoint(path)
     name, config = _config(checkpoint, path, given or {})
-    other = next(one for one in frameworks if one != name)
+    other = next(one for one in backends if one != name)
 
     crossed = crossing(checkpoint, other, config)
 
     def of(key: str, held: Checkpoint, guide: Sequence[Made] = (), move: Callable[[State], State] = dict) -> list[Made]:
-        framework = frameworks[key]
-        with framework.started(config.device) as ranks:
-            return _updates(framework, replace(config, framework=key), ranks, held, guide, move)
+        backend = backends[key]
+        with backend.started(config.device) as ranks:
+            return _updates(backend, replace(config, framework=key), ranks, held, guide, move)
 
     own = of(name, checkpoint)
     if not own:
@@ -195,9 +197,14 @@ def _config(checkpoint: Checkpoint, path: Path, given: Mapping[str, Any]) -> tup
 
 
 def _updates(
-    framework: Framework, config: TrainConfig, ranks: Ranks, held: Checkpoint, guide: Sequence[Made], move: Callable[[State], State]
+    backend: TrainingBackend,
+    config: TrainConfig,
+    ranks: Ranks,
+    held: Checkpoint,
+    guide: Sequence[Made],
+    move: Callable[[State], State],
 ) -> list[Made]:
-    run = build_run(framework, config, ranks)
+    run = build_run(backend, config, ranks)
     _restore(run, held)
     recorder = _Recorder(run, guide, move)
     run.observer = recorder
@@ -220,10 +227,10 @@ def _gathered(run: Run) -> Iterator[list[MicroBatch]]:
 
 def _restore(run: Run, checkpoint: Checkpoint) -> None:
     """Weights, optimizer and place of a checkpoint of the run's own framework; the schedule is walked to that place."""
-    framework, config, meta = run.framework, run.config, checkpoint.meta
-    framework.load_model_arrays(run.model, checkpoint.part("model"), "the checkpoint")
+    backend, config, meta = run.backend, run.config, checkpoint.meta
+    backend.load_model_arrays(run.model, checkpoint.part("model"), "the checkpoint")
     if (state := checkpoint.part("optimizer")) or meta["update"]:
-        framework.load_optimizer_arrays(run.model, run.optimizer, run.precision, state)
+        backend.load_optimizer_arrays(run.model, run.optimizer, run.precision, state)
     run.epoch, run.iteration = int(meta["epoch"]), int(meta["iteration"])
     ended = run.iteration == run.updates_per_epoch
     units = int(meta["update"]) if config.lr_unit == "update" else run.epoch + ended

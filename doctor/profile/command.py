@@ -24,8 +24,8 @@ from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.drawing import escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 HELP = "where the time and the memory of a run go: phases, operators, transforms"
 SHOWN = 15  # operators and transforms in the table
@@ -64,12 +64,12 @@ def run(flags: argparse.Namespace) -> Examination:
 
 
 def profiled(
-    framework: Framework | None, config: TrainConfig, flags: argparse.Namespace, named: str, builder: Builder | None = None
+    backend: TrainingBackend | None, config: TrainConfig, flags: argparse.Namespace, named: str, builder: Builder | None = None
 ) -> Examination:
     """Measure a run of any framework and network.
 
     Args:
-        framework: what computes; None for the package of ``config.framework``.
+        backend: what computes; None for the package of ``config.framework``.
         config: of the run.
         flags: those of ``add_own_flags``.
         named: what the examination is of.
@@ -84,9 +84,9 @@ def profiled(
     for name in ("trace", "csv"):
         if (path := getattr(flags, name)) and not Path(path).parent.is_dir():
             raise UserError(f"--{name} {path}: there is no folder {Path(path).parent}; make it first")
-    framework = framework or importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
-    with framework.started(config.device) as ranks:
-        profile = measure(framework, config, ranks, flags.updates, Path(flags.trace) if flags.trace else None, builder)
+    backend = backend or importlib.import_module(f"mobilenetv3_{config.framework}.train.backend")
+    with backend.started(config.device) as ranks:
+        profile = measure(backend, config, ranks, flags.updates, Path(flags.trace) if flags.trace else None, builder)
     if flags.csv:
         _write_csv(profile, Path(flags.csv))
     return Examination(

@@ -17,13 +17,13 @@ from doctor.frameworks import probe_of
 from doctor.frameworks.base import Fullness
 from doctor.profile.trace import Operator, operators
 from doctor.watch.watch import resident_mib
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.sampling import SampleKey
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches, update
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 PHASES = ("data wait", "forward", "backward", "update", "iteration gap")
 WARM = 2  # updates before anything is measured
@@ -102,12 +102,17 @@ class _Clock(Observer):
 
 
 def measure(
-    framework: Framework, config: TrainConfig, ranks: Ranks, updates: int, trace: Path | None = None, builder: Builder | None = None
+    backend: TrainingBackend,
+    config: TrainConfig,
+    ranks: Ranks,
+    updates: int,
+    trace: Path | None = None,
+    builder: Builder | None = None,
 ) -> Profile:
     """Put a run together and measure its updates. Nothing of it is kept.
 
     Args:
-        framework: what computes.
+        backend: what computes.
         config: of the run; it begins anew, whatever ``resume`` says.
         ranks: this process alone.
         updates: to be measured, at least 2.
@@ -120,7 +125,7 @@ def measure(
     import joblib
 
     config = replace(config, resume=None, epochs=max(config.epochs, 10_000), warmup_epochs=0)
-    run = build_run(framework, config, ranks, builder)
+    run = build_run(backend, config, ranks, builder)
     profile = Profile(config, processors=joblib.cpu_count())
     clock = _Clock(run.model)
     run.observer = clock
@@ -169,8 +174,8 @@ def _update(run: Run, gathered: list) -> None:
 
 def _transforms(run: Run, profile: Profile) -> None:
     """Seconds of every function that prepares pictures, on some of them, in this process."""
-    config, framework = run.config, run.framework
-    dataset: Any = framework.ImageDataset(
+    config, backend = run.config, run.backend
+    dataset: Any = backend.ImageDataset(
         run.train_index, config.train_preset, config.seed, config.image_backend, config.on_bad_image
     )
     count = min(SAMPLES, len(dataset))

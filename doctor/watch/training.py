@@ -68,7 +68,7 @@ def frozen(run: Run) -> list[str]:
     """Patterns of what the run's config freezes: every BatchNorm with ``freeze_bn``."""
     if not run.config.freeze_bn:
         return []
-    names = run.framework.model_arrays(run.model)
+    names = run.backend.model_arrays(run.model)
     return [f"{name.rpartition('.')[0]}*" for name in names if name.endswith(("running_mean", "_mean"))]
 
 
@@ -83,12 +83,12 @@ class _Rates:
     """The rate of each update, by a schedule of its own that is stepped as many times as updates or epochs say."""
 
     def __init__(self, run: Run) -> None:
-        config, framework = run.config, run.framework
+        config, backend = run.config, run.backend
         pictures = config.batch_size * run.ranks.world_size * config.accumulate
         self._run = run
-        self._optimizer = framework.build_optimizer(run.model, config.optimizer_config(pictures))
-        framework.scale_rates(self._optimizer, run.rate_factor)  # Paddle keeps a factor on the parameter, where both find it
-        self._schedule = framework.build_schedule(self._optimizer, config.schedule_config(run.updates_per_epoch))
+        self._optimizer = backend.build_optimizer(run.model, config.optimizer_config(pictures))
+        backend.scale_rates(self._optimizer, run.rate_factor)  # Paddle keeps a factor on the parameter, where both find it
+        self._schedule = backend.build_schedule(self._optimizer, config.schedule_config(run.updates_per_epoch))
         self._units = 0
 
     def __call__(self, update: int) -> float | None:
@@ -99,4 +99,4 @@ class _Rates:
             while self._units < units:
                 self._schedule.step()
                 self._units += 1
-        return self._run.framework.learning_rate(self._optimizer) if self._units == units else None
+        return self._run.backend.learning_rate(self._optimizer) if self._units == units else None

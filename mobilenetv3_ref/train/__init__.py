@@ -1,6 +1,7 @@
 """Optimizers, schedules, the training step, and the whole run."""
 
 from mobilenetv3_common.evaluation import Evaluation
+from mobilenetv3_ref.train.backend import build_model
 from mobilenetv3_ref.train.distributed import Ranks, average_statistics, started
 from mobilenetv3_ref.train.ema import MovingAverage
 from mobilenetv3_ref.train.engine import (
@@ -16,7 +17,6 @@ from mobilenetv3_ref.train.engine import (
     train,
     update,
 )
-from mobilenetv3_ref.train.framework import build_model
 from mobilenetv3_ref.train.guard import Guard, first_offender
 from mobilenetv3_ref.train.optimizer import build_optimizer
 from mobilenetv3_ref.train.precision import Precision

@@ -17,41 +17,41 @@ from alignment.frameworks import framework as engine_of
 from mobilenetv3_common import evaluation, training
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.evaluation import Evaluation
-from mobilenetv3_common.framework import Builder, Framework
 from mobilenetv3_common.observer import Observer
+from mobilenetv3_common.training_backend import Builder, TrainingBackend
 from mobilenetv3_common.weights import MINDSPORE_STATISTICS, PADDLE_STATISTICS, read_state
 from projects.resnet50.config import ENGINES, MODELS, PACKAGES, ResNetConfig
 
 INPUT = "2x3x32x32"  # on which two networks are paired: MindSpore takes minutes for pictures of 224 pixels on a CPU
 
 
-def parts(config: ResNetConfig) -> tuple[Framework, Builder]:
+def parts(config: ResNetConfig) -> tuple[TrainingBackend, Builder]:
     """The framework of a run, and what makes its network for a number of classes.
 
     Raises:
         UserError: the framework is not installed; the line says how to install it.
     """
     engine_of(ENGINES[config.framework])
-    framework: Any = importlib.import_module(f"{PACKAGES[config.framework]}.train.framework")
+    backend: Any = importlib.import_module(f"{PACKAGES[config.framework]}.train.backend")
     if config.loss_scale is not None:
-        precision = functools.partial(framework.Precision, loss_scale=config.loss_scale)
-        framework = SimpleNamespace(**{**vars(framework), "Precision": precision})
+        precision = functools.partial(backend.Precision, loss_scale=config.loss_scale)
+        backend = SimpleNamespace(**{**vars(backend), "Precision": precision})
     depth, stem = MODELS[config.model]
     models = importlib.import_module(f"projects.resnet50.models.in_{ENGINES[config.framework]}")
-    return cast(Framework, framework), functools.partial(getattr(models, f"resnet{depth}"), stem=stem)
+    return cast(TrainingBackend, backend), functools.partial(getattr(models, f"resnet{depth}"), stem=stem)
 
 
 def train(config: ResNetConfig, observer: Observer | None = None) -> int:
     """Train as the config says; see ``mobilenetv3_common.training.train``."""
-    framework, builder = parts(config)
-    return training.train(framework, config, builder, observer)
+    backend, builder = parts(config)
+    return training.train(backend, config, builder, observer)
 
 
 def infer(config: ResNetConfig) -> tuple[Evaluation, tuple[str, ...]]:
     """Evaluate ``config.pretrained`` on the validation pictures, each counted once."""
-    framework, builder = parts(config)
-    with framework.started(config.device) as ranks:
-        return evaluation.evaluate_config(framework, config, ranks, builder)
+    backend, builder = parts(config)
+    with backend.started(config.device) as ranks:
+        return evaluation.evaluate_config(backend, config, ranks, builder)
 
 
 def convert_file(source: str, target: str, model: str, to: str | None = None) -> str:

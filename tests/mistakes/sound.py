@@ -126,7 +126,7 @@ def settings(recipe: str, data: tuple[Path, Path], **more: Any) -> dict[str, Any
 
 def checked(config: TrainConfig) -> list[str]:
     """What ``check`` finds in a run."""
-    framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.framework")
+    framework = importlib.import_module(f"mobilenetv3_{config.framework}.train.backend")
     with framework.started(config.device) as ranks:
         return [
             f"{one.check.id}: {one.outcome.measured}"

@@ -132,10 +132,10 @@ class Simulation:
         self.buffers = {entry.canonical: tensor for entry, tensor in described if entry.role == "buffer"}
         sets = range(1 if self.together else ranks)
         self.statistics = [self._buffers() for _ in sets]
-        self.averages = [run.framework.MovingAverage(run.model, config.ema_decay) for _ in sets]
-        self.accumulate = run.framework.accumulate_gradients
+        self.averages = [run.backend.MovingAverage(run.model, config.ema_decay) for _ in sets]
+        self.accumulate = run.backend.accumulate_gradients
         run.average = SimpleNamespace(update=self._update_averages)
-        run.framework = SimpleNamespace(**{**vars(run.framework), "accumulate_gradients": self._accumulate})
+        run.backend = SimpleNamespace(**{**vars(run.backend), "accumulate_gradients": self._accumulate})
         self.step = run.optimizer.step
         run.optimizer.step = functools.wraps(self.step)(lambda *args, **kwargs: self._step(*args, **kwargs))
 

@@ -138,7 +138,7 @@ def workers(subject: RunSubject) -> Outcome:
         return not_applicable("the settings switch no random augmentation on")
     dataset, count = _training_pictures(subject, preset), min(VIEWS, len(subject.run.train_index))
     epochs = RunPlan(BatchPlan(count, count, subject.config.seed), 2)  # a batch an epoch, and each worker makes one batch
-    loaded = delivered(subject.framework.build_loader(dataset, epochs, 2))
+    loaded = delivered(subject.backend.build_loader(dataset, epochs, 2))
     one, two = (subject.engine.array(images) for images, *_ in loaded)
     if not np.array_equal(one, two):
         return nothing(f"{count} pictures of two workers differ")
@@ -160,7 +160,7 @@ def _augments(preset: TrainPreset) -> bool:
 
 def _training_pictures(subject: RunSubject, preset: TrainPreset) -> Samples:
     config = subject.config
-    return subject.framework.ImageDataset(subject.run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
+    return subject.backend.ImageDataset(subject.run.train_index, preset, config.seed, config.image_backend, config.on_bad_image)
 
 
 @check(
@@ -175,7 +175,7 @@ def evaluation_pictures(subject: RunSubject) -> Outcome:
     if config.image_backend != "pil":
         return not_applicable(f"the decoder {config.image_backend} has other rounding")
     preset = replace(config.eval_preset, tta="none")  # further views are made of the same picture
-    dataset = subject.framework.ImageDataset(index, preset, config.seed)
+    dataset = subject.backend.ImageDataset(index, preset, config.seed)
     where = []
     for sample in range(min(COMPARED, len(index))):
         own = np.asarray(dataset[SampleKey(0, sample, 0)][0])

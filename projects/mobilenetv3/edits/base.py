@@ -22,7 +22,7 @@ SCHEDULE = "mobilenetv3_paddle/train/schedule.py"
 STEP = "mobilenetv3_paddle/train/step.py"
 ENGINE = "mobilenetv3_paddle/train/engine.py"
 EVALUATE = "mobilenetv3_paddle/train/evaluate.py"
-FRAMEWORK = "mobilenetv3_paddle/train/framework.py"
+BACKEND = "mobilenetv3_paddle/train/backend.py"
 AVERAGE = "mobilenetv3_paddle/train/ema.py"
 STATE = "mobilenetv3_paddle/train/state.py"
 PREPROCESS = "mobilenetv3_common/preprocess.py"
@@ -36,7 +36,7 @@ BLOCK = "return output + input if self.use_res_connect else output"
 GATE = "return self.scale_activation(self.fc2(scale)) * input"
 POOL = "        self.avgpool = nn.AdaptiveAvgPool2D(1)\n        self.classifier"
 LAYERS = "        super().__init__(*layers)\n"  # the end of ConvNormActivation's constructor
-BUILD = "return run.build_run(framework, config, ranks, builder)"
+BUILD = "return run.build_run(backend, config, ranks, builder)"
 
 
 def after_init(line: str) -> tuple[str, str, str]:
@@ -47,9 +47,9 @@ def after_init(line: str) -> tuple[str, str, str]:
 def built_run(*lines: str) -> tuple[str, str, str]:
     """A training run ``made`` that is changed after it is built."""
     body = "".join(f"    {line}\n" for line in lines)
-    return ENGINE, BUILD, f"made = run.build_run(framework, config, ranks, builder)\n{body}    return made"
+    return ENGINE, BUILD, f"made = run.build_run(backend, config, ranks, builder)\n{body}    return made"
 
 
 def configured(change: str) -> tuple[str, str, str]:
     """A training run with another recipe than it is given."""
-    return ENGINE, BUILD, f'return run.build_run(framework, __import__("dataclasses").replace(config, {change}), ranks, builder)'
+    return ENGINE, BUILD, f'return run.build_run(backend, __import__("dataclasses").replace(config, {change}), ranks, builder)'

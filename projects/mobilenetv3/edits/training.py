@@ -1,6 +1,6 @@
 """Faults of whole runs: recipe, averages, checkpoints, freezing."""
 
-from .base import AVERAGE, ENGINE, FRAMEWORK, SCHEDULE, STATE, built_run, configured, fault
+from .base import AVERAGE, BACKEND, ENGINE, SCHEDULE, STATE, built_run, configured, fault
 
 SHADOW = 'self.shadow[name] * self.decay + tensor.astype("float32") * (1.0 - self.decay)'
 IMPORTED = "from mobilenetv3_common.training import micro_batches, save, update\n"
@@ -18,7 +18,7 @@ training("config.lr", "recipe", "learning_rate_doubled", configured("lr=2 * conf
 training("config.clip_norm", "recipe", "recipe_without_clipping", configured("clip_norm=None"))
 training("loss", "smoothing_missing", "run_without_smoothing", built_run("made.criterion.label_smoothing = 0.0"))
 training("loss", "dropout_missing", "run_without_dropout", built_run("made.model.classifier[2] = nn.Identity()"))
-training("loss", "statistics_frozen", "trained_in_evaluation_mode", (FRAMEWORK, TRAIN_MODE, "    model.train()\n    if True:\n"))
+training("loss", "statistics_frozen", "trained_in_evaluation_mode", (BACKEND, TRAIN_MODE, "    model.train()\n    if True:\n"))
 training("micro_batches", "order", "order_of_another_seed", built_run("made.plan.seed += 1"))
 training("schedule", "schedule_never_stepped", "run_never_steps_its_schedule", built_run("made.schedule.step = lambda: None"))
 training(
@@ -93,15 +93,15 @@ fault(
 )  # fmt: skip
 fault(
     "freezing", 6, "freeze_bn: features.0.1.bias", "not_frozen", "norm_layers_not_frozen",
-    (FRAMEWORK, "                    parameter.stop_gradient = True\n", "                    pass\n"),
+    (BACKEND, "                    parameter.stop_gradient = True\n", "                    pass\n"),
 )  # fmt: skip
 fault(
     "freezing", 6, "freeze_bn: features.0.1.running_mean", "not_frozen", "statistics_not_frozen",
-    (FRAMEWORK, "                layer.eval()\n", "                pass\n"),
+    (BACKEND, "                layer.eval()\n", "                pass\n"),
 )  # fmt: skip
 fault(
     "training", 6, "update.statistics", "momentum", "momentum_of_the_recipe_ignored",
-    (FRAMEWORK, "layer.momentum = config.bn_momentum or layer.momentum", "pass"),
+    (BACKEND, "layer.momentum = config.bn_momentum or layer.momentum", "pass"),
 )  # fmt: skip
 fault("training", 6, "loss", "dropout_on|order", "dropout_of_another_seed", built_run("made.dropout.seed += 1"))
 
@@ -109,13 +109,13 @@ fault("training", 6, "loss", "dropout_on|order", "dropout_of_another_seed", buil
 
 BUILDER = "functools.partial(MODELS[config.model], width_mult=config.width_mult, dropout=config.dropout)"
 
-training("build_model", "other_seed", "seed_forgotten", (FRAMEWORK, "    paddle.seed(config.seed)\n", ""))
+training("build_model", "other_seed", "seed_forgotten", (BACKEND, "    paddle.seed(config.seed)\n", ""))
 training(
     "build_model", "recipe", "dropout_of_the_recipe_ignored",
-    (FRAMEWORK, BUILDER, BUILDER.replace(", dropout=config.dropout", "")),
+    (BACKEND, BUILDER, BUILDER.replace(", dropout=config.dropout", "")),
 )  # fmt: skip
 training(
     "build_model", "recipe", "width_of_the_recipe_ignored",
-    (FRAMEWORK, BUILDER, BUILDER.replace(" width_mult=config.width_mult,", "")),
+    (BACKEND, BUILDER, BUILDER.replace(" width_mult=config.width_mult,", "")),
 )  # fmt: skip
-training("loss", "statistics_frozen|evaluation_mode", "training_mode_never_set", (FRAMEWORK, TRAIN_MODE, "    if freeze_bn:\n"))
+training("loss", "statistics_frozen|evaluation_mode", "training_mode_never_set", (BACKEND, TRAIN_MODE, "    if freeze_bn:\n"))

@@ -26,7 +26,7 @@ from mobilenetv3_common.weights import is_statistic
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from mobilenetv3_paddle.metric import TopKAccuracy
 from mobilenetv3_paddle.models import norm
-from mobilenetv3_paddle.train import MovingAverage, Ranks, accumulate_gradients, build_run, framework, update
+from mobilenetv3_paddle.train import MovingAverage, Ranks, accumulate_gradients, backend, build_run, update
 
 from .base import Kind, fault
 from .training import built
@@ -83,10 +83,10 @@ def ranks_not_merged(stack, project):
 ALL_GRADIENTS = "gradient of every tensor on every rank"
 
 
-def with_framework(stack: contextlib.ExitStack, project: Project, **names: Any) -> Project:
+def with_backend(stack: contextlib.ExitStack, project: Project, **names: Any) -> Project:
     """The project whose port's training loop finds other functions under some names."""
     for name, value in names.items():
-        stack.enter_context(replaced(framework, name, value))
+        stack.enter_context(replaced(backend, name, value))
     return project
 
 
@@ -115,12 +115,12 @@ def changed_gradients(stack: contextlib.ExitStack, project: Project, change: Cal
         with_gradients(model, change)
         return loss
 
-    return with_framework(stack, project, accumulate_gradients=accumulate)
+    return with_backend(stack, project, accumulate_gradients=accumulate)
 
 
 @fault("ranks", 7, ALL_GRADIENTS, Kind.GRADIENT_NOT_REDUCED)
 def gradients_not_reduced(stack, project):
-    return with_framework(stack, project, parallel=alone)
+    return with_backend(stack, project, parallel=alone)
 
 
 @fault("ranks", 7, ALL_GRADIENTS, Kind.SUM_FOR_MEAN)
@@ -142,7 +142,7 @@ def gradients_of_rank_0(stack, project):
                 dist.broadcast(parameter.grad, 0)
         return loss
 
-    return with_framework(stack, project, parallel=alone, accumulate_gradients=accumulate)
+    return with_backend(stack, project, parallel=alone, accumulate_gradients=accumulate)
 
 
 @fault("ranks", 7, "gradient of classifier.3.weight on every rank", Kind.GRADIENT_NOT_REDUCED)
@@ -151,7 +151,7 @@ def one_tensor_not_reduced(stack, project):
         model.classifier[3].weight.no_sync = True  # what Paddle's DataParallel leaves out
         return paddle.DataParallel(model)
 
-    return with_framework(stack, project, parallel=parallel)
+    return with_backend(stack, project, parallel=parallel)
 
 
 def before_last(stack: contextlib.ExitStack, project: Project, act: Callable[[nn.Layer], None], **names: Any) -> Project:
@@ -165,7 +165,7 @@ def before_last(stack: contextlib.ExitStack, project: Project, act: Callable[[nn
 
         return accumulate_gradients(model, criterion, batches, precision, begun, watch)
 
-    return with_framework(stack, project, accumulate_gradients=accumulate, **names)
+    return with_backend(stack, project, accumulate_gradients=accumulate, **names)
 
 
 @fault("ranks", 7, "gradient of features.1.block.0.0.weight on every rank", Kind.LAST_MICRO_BATCH)
@@ -210,7 +210,7 @@ def last_micro_batch_alone_reduced(stack, project):
                 parameter.grad = parameter.grad + kept[parameter.name]
         return loss
 
-    return with_framework(stack, project, parallel=alone, accumulate_gradients=accumulate)
+    return with_backend(stack, project, parallel=alone, accumulate_gradients=accumulate)
 
 
 @fault("ranks", 7, ALL_GRADIENTS, Kind.CLIPPED_BY_RANK)
@@ -222,7 +222,7 @@ def clipped_before_the_ranks_are_averaged(stack, project):
         optimizer.step()
         optimizer.clear_grad()
 
-    return with_framework(stack, project, parallel=alone, apply_update=step)
+    return with_backend(stack, project, parallel=alone, apply_update=step)
 
 
 # --- real ranks: weights, statistics, averages -----------------------------------------------------------------------------
@@ -230,13 +230,13 @@ def clipped_before_the_ranks_are_averaged(stack, project):
 
 @fault("ranks", 7, "starting weights of features.0.0.weight and 53 more on rank 1", Kind.NOT_BROADCAST)
 def weights_not_broadcast(stack, project):
-    build_model = framework.build_model
+    build_model = backend.build_model
 
     def build(config, num_classes, builder=None):
         return build_model(dataclasses.replace(config, seed=config.seed + dist.get_rank()), num_classes, builder)
 
     stack.enter_context(replaced(dist.parallel, "sync_params_buffers", lambda *args, **kwargs: None))
-    return with_framework(stack, project, build_model=build)
+    return with_backend(stack, project, build_model=build)
 
 
 @fault("ranks", 7, "learning rate on rank 1", Kind.LR_SCALED)
@@ -249,7 +249,7 @@ def learning_rate_of_rank_1(stack, project):
 
 @fault("ranks", 7, "evaluated statistics of every tensor on every rank", Kind.STATISTICS_OF_ONE_RANK)
 def statistics_not_averaged(stack, project):
-    return with_framework(stack, project, average_statistics=lambda model, ranks: None)
+    return with_backend(stack, project, average_statistics=lambda model, ranks: None)
 
 
 @fault("ranks", 7, "evaluated statistics of every tensor on every rank", Kind.STATISTICS_OF_ONE_RANK)
@@ -259,7 +259,7 @@ def statistics_of_rank_0(stack, project):
             if is_statistic(name):
                 dist.broadcast(buffer, 0)
 
-    return with_framework(stack, project, average_statistics=average)
+    return with_backend(stack, project, average_statistics=average)
 
 
 @fault("ranks", 7, "statistics of features.0.1 on every rank", Kind.STATISTICS_NOT_SYNCHRONISED)
@@ -296,15 +296,15 @@ def average_of_rank_0(stack, project):
             if dist.get_rank() == 0 or not self.shadow:
                 super().update()
 
-    return with_framework(stack, project, MovingAverage=Average)
+    return with_backend(stack, project, MovingAverage=Average)
 
 
 @fault("ranks", 7, "evaluated moving average of the statistics on every rank", Kind.STATISTICS_OF_ONE_RANK)
 def average_of_each_ranks_statistics(stack, project):
     def evaluate(run, loader):
-        framework.average_statistics(run.model, run.ranks)
+        backend.average_statistics(run.model, run.ranks)
         with run.average.applied():
-            return evaluation.evaluate(framework, run.model, loader, run.train_index.num_classes, run.ranks, run.precision)
+            return evaluation.evaluate(backend, run.model, loader, run.train_index.num_classes, run.ranks, run.precision)
 
     return project.with_port("train", evaluate_run=evaluate)
 
@@ -320,7 +320,7 @@ def with_plan(stack: contextlib.ExitStack, project: Project, change: Callable[[B
             plan = dataclasses.replace(plan, plan=change(plan.plan))
         return build_loader(dataset, plan, num_workers, mix_group)
 
-    return with_framework(stack, project, build_loader=loader)
+    return with_backend(stack, project, build_loader=loader)
 
 
 @fault("ranks", 7, "pictures on rank 1", Kind.NOT_SHARDED)
@@ -367,7 +367,7 @@ def same_augmentation_on_every_rank(stack, project):
             params = sample_params(self.preset, self.seed, drawn, image.height, image.width)
             return self.train_transform(image, self.preset, params), self.index.labels[key.sample], key
 
-    with_framework(stack, project, ImageDataset=Same)
+    with_backend(stack, project, ImageDataset=Same)
     return built(project, lambda run: sizes.append(run.config.batch_size))
 
 
@@ -382,7 +382,7 @@ def same_dropout_on_every_rank(stack, project):
 
 @fault("ranks", 7, "evaluated pictures on rank 1", Kind.PADDING_COUNTED)
 def evaluation_padded(stack, project):
-    return with_framework(stack, project, build_loader=padded_loader)
+    return with_backend(stack, project, build_loader=padded_loader)
 
 
 @fault("ranks", 7, "evaluation on every rank", Kind.RANKS_NOT_MERGED)
@@ -390,7 +390,7 @@ def evaluation_not_merged(stack, project):
     def evaluate(run, loader):
         evaluation.merge_statistics(run)
         with run.average.applied():
-            return evaluation.evaluate(framework, run.model, loader, run.train_index.num_classes, Ranks(), run.precision)
+            return evaluation.evaluate(backend, run.model, loader, run.train_index.num_classes, Ranks(), run.precision)
 
     return project.with_port("train", evaluate_run=evaluate)
 

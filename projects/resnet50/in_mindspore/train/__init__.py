@@ -1,5 +1,6 @@
 """Optimizers, schedules, the training step, and the whole run."""
 
+from projects.resnet50.in_mindspore.train.backend import build_model
 from projects.resnet50.in_mindspore.train.distributed import Ranks, average_statistics, started
 from projects.resnet50.in_mindspore.train.ema import MovingAverage
 from projects.resnet50.in_mindspore.train.engine import (
@@ -13,7 +14,6 @@ from projects.resnet50.in_mindspore.train.engine import (
     train,
     update,
 )
-from projects.resnet50.in_mindspore.train.framework import build_model
 from projects.resnet50.in_mindspore.train.guard import Guard, first_offender
 from projects.resnet50.in_mindspore.train.optimizer import build_optimizer
 from projects.resnet50.in_mindspore.train.precision import Precision

@@ -1,4 +1,4 @@
-"""MindSpore as the training loop sees it: this module is a ``mobilenetv3_common.framework.Framework``."""
+"""MindSpore as the training loop sees it: this module implements ``mobilenetv3_common.training_backend.TrainingBackend``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import mindspore
 from mindspore import nn, ops
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig, flag_of
+from mobilenetv3_common.training_backend import Builder
 from projects.resnet50.in_mindspore.data import ImageDataset, build_loader
 from projects.resnet50.in_mindspore.loss import CrossEntropyLoss
 from projects.resnet50.in_mindspore.train.distributed import Ranks, average_statistics, started

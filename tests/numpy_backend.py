@@ -1,4 +1,4 @@
-"""A framework in numpy: the training loop runs on this module as on any other ``Framework``.
+"""A framework in numpy: the training loop runs on this module as on any other ``TrainingBackend``.
 
 Its network is softmax regression on a picture's pixels. It has one rank, plain gradient descent and no moving average.
 """

@@ -1,7 +1,7 @@
 """What a framework offers so that the training loop can run on it.
 
 The loop, evaluation, checkpoints and the learning-rate range test stand in this package, once. Everything that computes
-stands in the framework's own package, whose module ``train.framework`` is a ``Framework``.
+stands in the framework's own package, whose module ``train.backend`` implements ``TrainingBackend``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray]
 Builder = Callable[[int], Any]  # number of classes -> a network of the framework
 
 
-class Framework(Protocol):
+class TrainingBackend(Protocol):
     """A module with these names. Arguments typed ``Own`` are what the same framework returned before.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""PyTorch as the training loop sees it: this module is a ``mobilenetv3_common.framework.Framework``."""
+"""PyTorch as the training loop sees it: this module implements ``mobilenetv3_common.training_backend.TrainingBackend``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.training_backend import Builder
 from mobilenetv3_ref.data import ImageDataset, build_loader
 from mobilenetv3_ref.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_ref.models import MODELS, SharedDropout, share_dropout

@@ -1,4 +1,4 @@
-"""Paddle as the training loop sees it: this module is a ``mobilenetv3_common.framework.Framework``."""
+"""Paddle as the training loop sees it: this module implements ``mobilenetv3_common.training_backend.TrainingBackend``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import paddle
 from paddle import nn
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.framework import Builder
 from mobilenetv3_common.param_groups import check_rules, parse_rules, rule_of
 from mobilenetv3_common.train_config import TrainConfig, flag_of
+from mobilenetv3_common.training_backend import Builder
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.models import MODELS, BatchNorm2D, share_dropout
