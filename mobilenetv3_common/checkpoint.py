@@ -25,6 +25,7 @@ from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TE
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
+SPLIT_LISTS = "split"  # folder with the lists of what was trained on and what was held out
 CONFIG, OTHER_CONFIG = "config.yaml", "config.effective.yaml"
 HEADER = "The effective config of this run: give it as --config."
 
@@ -63,18 +64,24 @@ def is_checkpoint(path: str | os.PathLike) -> bool:
         return False
 
 
-def checkpoint_classes(path: str | os.PathLike) -> tuple[str, ...] | None:
-    """The names of the classes that a checkpoint's last layer gives; None for any other file."""
+def checkpoint_meta(path: str | os.PathLike) -> dict[str, Any]:
+    """What a checkpoint says beside its tensors: ``config``, ``classes`` and so on; empty for any other file."""
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():  # opening a pipe would hang; who reads the weights says what is wrong
-        return None
+        return {}
     try:
         with safe_open(str(path), framework="numpy") as file:
             metadata = file.metadata() or {}
-        names = json.loads(metadata["meta"])["classes"] if metadata.get("format") == FORMAT else None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
-        return None
+        meta = json.loads(metadata["meta"]) if metadata.get("format") == FORMAT else {}
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def checkpoint_classes(path: str | os.PathLike) -> tuple[str, ...] | None:
+    """The names of the classes that a checkpoint's last layer gives; None for any other file."""
+    names = checkpoint_meta(path).get("classes")
     return tuple(map(str, names)) if isinstance(names, list) and names else None
 
 
@@ -161,7 +168,7 @@ class CheckpointFolder:
         """
         if source is not None and source.resolve().parent == self.folder.resolve():
             return None
-        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, *SCALARS)]
+        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, SPLIT_LISTS, *SCALARS)]
         runs = (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs)
         found = [path for path in runs if os.path.lexists(path)]
         if not found:

@@ -1,17 +1,62 @@
-"""The picture files in class folders: regular files alone, each once, whatever links lead where."""
+"""The picture files in folders: regular files alone, each once, whatever links lead where; and what is passed over there.
+
+Training, evaluation, prediction and the doctor list folders through these functions, so that all of them see the same pictures.
+"""
 
 from __future__ import annotations
 
 import os
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError, shown
+from mobilenetv3_common.image import OTHER_PICTURES
 
 LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")  # what programs leave
 Identity = tuple[int, int]  # device and inode
+KEPT = 50  # paths of each kind that are remembered; a data set may have a hidden file beside every picture
+
+
+@dataclass
+class PassedOver:
+    """What a listing left out.
+
+    Attributes:
+        hidden: files and folders that programs leave behind: names that begin with a dot, ``LEFT_BEHIND``.
+        unread: files whose ending is that of a picture of a kind that is not read.
+        loose: pictures beside the class folders.
+        counts: of all, by the name of the list; a list keeps the first ``KEPT`` paths, relative to the data path.
+    """
+
+    hidden: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, kind: str, path: str) -> None:
+        """One more of a kind, ``"hidden"``, ``"unread"`` or ``"loose"``."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if len(getattr(self, kind)) < KEPT:
+            getattr(self, kind).append(path)
+
+    def lines(self) -> tuple[str, ...]:
+        """What was left out, a line for each kind, with the first of its paths and what to do."""
+        told = {
+            "hidden": "hidden files and folders (of macOS, a notebook or a viewer of thumbnails) are skipped",
+            "unread": "files are of a kind of picture that is not read, and are left out: convert them to JPEG or PNG",
+            "loose": "pictures lie beside the class folders and are left out: move each into its class",
+        }
+        return tuple(
+            f"{self.counts[k]} {text}; first: {shown(getattr(self, k)[0])}" for k, text in told.items() if self.counts.get(k)
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields, for a stored listing; ``PassedOver(**values)`` is the reverse."""
+        return {"hidden": self.hidden, "unread": self.unread, "loose": self.loose, "counts": self.counts}
 
 
 def pictures_of_classes(
@@ -21,8 +66,11 @@ def pictures_of_classes(
     pictures: Builder,
     visited: Callable[[str], None],
     odd: Callable[[str], None],
+    passed: PassedOver,
 ) -> list[str]:
     """The pictures of ``folder/CLASS/**``, classes and files in sorted order as torchvision's ``ImageFolder`` has them.
+
+    A class folder without a picture keeps its number. Hidden files and folders are skipped.
 
     A link to a folder is followed once: one that leads back to where it is, or to a folder that was already seen in its
     class, adds nothing. A link to a file that stands in its class as well adds nothing.
@@ -34,17 +82,18 @@ def pictures_of_classes(
         pictures: gets the name and label of each.
         visited: called with each folder before it is listed.
         odd: called with what can be listed, but is no class or picture that somebody meant: what it is, and the fix.
+        passed: gets what is left out.
 
     Returns:
         the classes' names.
 
     Raises:
-        UserError: a class has no picture, or a name that is not UTF-8; a picture is no regular file; a link leads to
-            another class; a folder cannot be read.
+        UserError: a class has a name that is not UTF-8; a picture is no regular file; a link leads to another class; a
+            folder cannot be read.
     """
     visited(str(folder))
     try:
-        classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        classes = _class_names(root, folder, extensions, passed)
         homes = {_identity(folder / name): name for name in classes}
         above = {_identity(place) for place in (folder, *folder.resolve().parents)}
     except OSError as error:
@@ -54,24 +103,51 @@ def pictures_of_classes(
         raise UserError(f"{folder / twin} and {folder / homes[_identity(folder / twin)]} are one folder: remove the link")
     for said in _odd_classes(folder, classes):
         odd(said)
-    prefix = folder.relative_to(root).as_posix()
+
+    def within(path: str) -> str:
+        return prefix + path[len(str(folder)) + 1 :].replace(os.sep, "/")
+
+    prefix = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
     for label, name in enumerate(classes):
         if not _is_text(name):
             raise UserError(f"class folder {os.fsencode(folder / name)!r} has a name that is not UTF-8: rename it")
-        walk = _ClassWalk(folder / name, homes, above, extensions, visited)
-        found = [prefix + path[len(str(folder)) :].replace(os.sep, "/") for path in walk.files()]
-        if not found:
-            raise UserError(f"class folder {folder / name} holds no picture: remove the folder or fill it")
-        found.sort(key=lambda path: path.rsplit("/", 1))
-        hidden = [path for path in found if "/." in path[len(prefix) + len(name) + 1 :]]
-        if hidden:
-            more = f", and {len(hidden) - 1} more of this class," if len(hidden) > 1 else ""
-            odd(
-                f"{shown(root / hidden[0])} is hidden, as are the files that macOS writes beside pictures ('._*') and a notebook's "
-                f"copies: remove it{more} or rename it"
-            )
-        pictures.extend(found, label)
+        walk = _ClassWalk(folder / name, homes, above, extensions, visited, lambda kind, path: passed.add(kind, within(path)))
+        pictures.extend(sorted(map(within, walk.files()), key=lambda path: path.rsplit("/", 1)), label)
     return classes
+
+
+def pictures_below(folder: Path, extensions: tuple[str, ...]) -> tuple[list[Path], PassedOver]:
+    """Every picture in a folder and the folders below it, sorted, by the rules of ``pictures_of_classes``; and what was left out.
+
+    Raises:
+        UserError: a picture is no regular file, or a folder cannot be read.
+    """
+    passed, here = PassedOver(), len(str(folder)) + 1
+    walk = _ClassWalk(folder, {}, set(), extensions, lambda path: None, lambda kind, path: passed.add(kind, path[here:]))
+    return sorted(map(Path, walk.files())), passed
+
+
+def _class_names(root: Path, folder: Path, extensions: tuple[str, ...], passed: PassedOver) -> list[str]:
+    """The names of the class folders, sorted; hidden ones, and pictures beside them, go to ``passed``."""
+    classes = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path = os.path.relpath(entry.path, root).replace(os.sep, "/")
+        if entry.is_dir():
+            if left_behind(entry.name):
+                passed.add("hidden", path)
+            else:
+                classes.append(entry.name)
+        elif kind := _kind_of(entry.name, extensions):
+            passed.add("loose" if kind == "picture" else kind, path)
+    return classes
+
+
+def _kind_of(name: str, extensions: tuple[str, ...]) -> str:
+    """What a file is by its name: ``"picture"``, ``"hidden"``, ``"unread"``, or empty for what is no picture."""
+    ending = name.lower()
+    if not ending.endswith((*extensions, *OTHER_PICTURES)):
+        return ""
+    return "hidden" if name.startswith(".") else "picture" if ending.endswith(extensions) else "unread"
 
 
 def left_behind(name: str) -> bool:
@@ -81,11 +157,7 @@ def left_behind(name: str) -> bool:
 
 def _odd_classes(folder: Path, classes: list[str]) -> list[str]:
     """What is wrong with the names of class folders, each with its fix."""
-    said = [
-        f"class folder {shown(folder / name)} was left behind by a program, and would be a class of its own: remove it"
-        for name in classes
-        if left_behind(name)
-    ]
+    said = []
     first: dict[str, str] = {}
     for name in classes:
         if (other := first.setdefault(unicodedata.normalize("NFC", name), name)) != name:
@@ -106,8 +178,9 @@ class _ClassWalk:
         above: set[Identity],
         extensions: tuple[str, ...],
         visited: Callable[[str], None],
+        passed: Callable[[str, str], None],
     ) -> None:
-        self.home, self.homes, self.extensions, self.visited = home, homes, extensions, visited
+        self.home, self.homes, self.extensions, self.visited, self.passed = home, homes, extensions, visited, passed
         self.seen = set(above)
 
     def files(self) -> list[str]:
@@ -123,13 +196,19 @@ class _ClassWalk:
                 self.visited(folder)
                 for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                     if entry.is_dir():
-                        (links if entry.is_symlink() else folders).append(entry.path)
-                    elif entry.name.lower().endswith(self.extensions):
-                        if not entry.is_file():
+                        if left_behind(entry.name):
+                            self.passed("hidden", entry.path)
+                        else:
+                            (links if entry.is_symlink() else folders).append(entry.path)
+                    elif kind := _kind_of(entry.name, self.extensions):
+                        if kind != "picture":
+                            self.passed(kind, entry.path)
+                        elif not entry.is_file():
                             raise UserError(
                                 f"{shown(entry.path)} is {_kind(entry.path)}: remove it, only regular files are pictures"
                             )
-                        (linked if entry.is_symlink() else plain).append(entry.path)
+                        else:
+                            (linked if entry.is_symlink() else plain).append(entry.path)
             return plain + self._once(linked, plain)
         except OSError as error:
             raise UserError(f"cannot read class folder {shown(error.filename or self.home)}: {error.strerror}") from error

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
+from mobilenetv3_common.class_list import read_class_list
 from mobilenetv3_common.errors import UserError
 
 IMAGENET_FILE = Path(__file__).with_name("imagenet_classes.txt")
@@ -57,12 +58,13 @@ def _plain(name: str) -> str:
     return " ".join(unicodedata.normalize("NFC", name).casefold().split())
 
 
-def class_names(num_classes: int, path: str | Path | None = None) -> tuple[str, ...]:
+def class_names(num_classes: int, path: str | Path | None = None, known: Sequence[str] = ()) -> tuple[str, ...]:
     """A name for each class.
 
     Args:
         num_classes: of the model.
         path: text file with one name a line; by default ImageNet's names where there are 1000 classes, else the numbers.
+        known: the names that the model's own file gives its classes.
 
     Raises:
         UserError: the file cannot be read, or has another number of names.
@@ -70,10 +72,7 @@ def class_names(num_classes: int, path: str | Path | None = None) -> tuple[str, 
     if path is None and num_classes != 1000:
         return numbered(0, num_classes)
     path = Path(path or IMAGENET_FILE)
-    try:
-        names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read class names {path}: {getattr(error, 'strerror', None) or error}") from error
+    names = read_class_list(path, known)
     if len(names) != num_classes:
         raise UserError(f"{path} has {len(names)} class names, but the model has {num_classes} classes")
     return names

@@ -15,14 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from mobilenetv3_common.cifar import Rows, find_batches, published_test, read_batches
-from mobilenetv3_common.class_folders import pictures_of_classes
+from mobilenetv3_common.class_folders import PassedOver, left_behind, pictures_of_classes
+from mobilenetv3_common.class_list import read_class_list
 from mobilenetv3_common.class_names import MAX_CLASSES, are_numbers, difference, numbered
 from mobilenetv3_common.columns import Builder, Labels, Names
-from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.files import regular_file, sha256_of
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
 from mobilenetv3_common.index_cache import Listed, Stamps, cached, stamp
-from mobilenetv3_common.shards import Places, PlacesBuilder, find_shards, list_shard
+from mobilenetv3_common.shards import Places, PlacesBuilder, find_shards, list_shard, picture_twice
 
 SPLITS = ("train", "val")
 CLASSES_FILE = "classes.txt"
@@ -48,6 +49,7 @@ class DatasetIndex:
         source: the folder or list file that was read.
         named: whether ``classes`` are names; False where a list has numbers alone.
         odd: why no run should use the split, though it can be listed; empty where nothing is wrong.
+        passed: what the listing of folders left out.
         places: where in its shards each sample is; None for files.
         rows: where in the batches of CIFAR-10 each sample is; None for others.
     """
@@ -59,6 +61,7 @@ class DatasetIndex:
     source: Path = Path()
     named: bool = True
     odd: str = field(default="", compare=False)
+    passed: PassedOver = field(default_factory=PassedOver, compare=False, repr=False)
     places: Places | None = field(default=None, compare=False, repr=False)
     rows: Rows | None = field(default=None, compare=False, repr=False)
     _known: _Digest | None = field(default=None, compare=False, repr=False)
@@ -69,6 +72,17 @@ class DatasetIndex:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a user has to know of the listing, a line each: classes without a picture, and what was left out."""
+        said, empty = list(self.passed.lines()), empty_classes(self) if self.named else []
+        if empty:
+            said.insert(
+                0,
+                f"{len(empty)} of {self.num_classes} classes have no picture and keep their numbers; first: class {empty[0]}, "
+                f"{shown(self.classes[empty[0]])} (--strict-classes makes this an error)",
+            )
+        return tuple(f"{shown(self.source)}: {line}" for line in said)
 
     def with_classes(self, num_classes: int) -> DatasetIndex:
         """The same pictures with names for ``num_classes`` classes; those that no picture has are named by their number."""
@@ -143,7 +157,7 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
 
 
 def index_splits(
-    data_path: str | os.PathLike, num_classes: int | None = None, match: str = "name"
+    data_path: str | os.PathLike, num_classes: int | None = None, match: str = "name", strict: bool = False
 ) -> tuple[DatasetIndex, DatasetIndex]:
     """Both splits of a data path, with one list of classes: those of the training pictures.
 
@@ -152,6 +166,7 @@ def index_splits(
         num_classes: classes of the model, by default those of the training pictures.
         match: how validation's classes are found among training's: ``"name"``, every one by its name; ``"subset"``, likewise,
             but some may lack validation pictures; ``"position"``, by their number, whatever they are called.
+        strict: refuse classes without a picture.
 
     Returns:
         Training and validation pictures.
@@ -159,13 +174,13 @@ def index_splits(
     Raises:
         UserError: as ``index_dataset``; or a class is missing or too many, or only one of the two has names.
     """
-    train = usable(index_dataset(data_path, "train", num_classes))
+    train = usable(index_dataset(data_path, "train", num_classes), strict)
     if num_classes is None:
-        _refuse_one_class(train)
+        refuse_one_class(train)
         if match == "name":
             _refuse_count_from_one(train)
     train = train.with_classes(num_classes or 0)
-    return train, matched(index_validation(data_path, train.num_classes, match), train.classes, str(train.source), match)
+    return train, matched(index_validation(data_path, train.num_classes, match, strict), train.classes, str(train.source), match)
 
 
 def empty_classes(index: DatasetIndex) -> list[int]:
@@ -173,18 +188,25 @@ def empty_classes(index: DatasetIndex) -> list[int]:
     return np.flatnonzero(np.bincount(np.asarray(index.labels), minlength=index.num_classes) == 0).tolist()
 
 
-def usable(index: DatasetIndex) -> DatasetIndex:
+def usable(index: DatasetIndex, strict: bool = False) -> DatasetIndex:
     """The same pictures.
 
     Raises:
-        UserError: no run should use them: ``index.odd`` says why.
+        UserError: no run should use them: ``index.odd`` says why; or, with ``strict``, a class has no picture.
     """
     if index.odd:
         raise UserError(index.odd)
+    if strict and index.named and (empty := empty_classes(index)):
+        more = f", nor do {len(empty) - 1} more" if len(empty) > 1 else ""
+        raise UserError(
+            f"{index.source}: class {shown(index.classes[empty[0]])} holds no picture{more}: fill or remove it, or leave "
+            "--strict-classes out"
+        )
     return index
 
 
-def _refuse_one_class(train: DatasetIndex) -> None:
+def refuse_one_class(train: DatasetIndex) -> None:
+    """Raise ``UserError`` where there is one class alone."""
     if train.num_classes == 1:
         raise UserError(
             f"{train.source} has one class, {train.classes[0]!r}, from which nothing can be learnt: give each class a folder or a "
@@ -203,14 +225,14 @@ def _refuse_count_from_one(train: DatasetIndex) -> None:
     )
 
 
-def index_validation(data_path: str | os.PathLike, num_classes: int, match: str = "name") -> DatasetIndex:
+def index_validation(data_path: str | os.PathLike, num_classes: int, match: str = "name", strict: bool = False) -> DatasetIndex:
     """The validation pictures under their own classes, which ``matched`` then finds among those of a model.
 
     Raises:
         UserError: as ``index_dataset``; class folders that are too many are ``matched``'s matter, which names them.
     """
     limited = match == "position" or _numbered(Path(data_path), "val")
-    return usable(index_dataset(data_path, "val", num_classes if limited else None))
+    return usable(index_dataset(data_path, "val", num_classes if limited else None), strict)
 
 
 def _numbered(root: Path, split: str) -> bool:
@@ -252,7 +274,7 @@ def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
         return _listed_classes(root / CLASSES_FILE, 1) if regular_file(root / CLASSES_FILE) else None
     if not (root / "train").is_dir():
         return index_dataset(root, "train").classes if find_batches(root) else None
-    return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir()))
+    return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir() and not left_behind(entry.name)))
 
 
 def _from_cifar(root: Path, split: str, folder: Path, num_classes: int | None) -> DatasetIndex:
@@ -262,10 +284,26 @@ def _from_cifar(root: Path, split: str, folder: Path, num_classes: int | None) -
     return DatasetIndex(root, tuple(names), tuple(labels), classes, folder, rows=rows)
 
 
+def has_split(root: Path, split: str) -> bool:
+    """Whether a data path has pictures of a split, in any of the forms that ``index_dataset`` reads."""
+    batches = (root / f"{split}_list.txt").is_file() or (root / split).is_dir() or find_shards(root, split) or find_batches(root)
+    return bool(batches or (split == "val" and published_test(root)))
+
+
 def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
     folder = (published_test(root) if split == "val" else None) or root / split
     if not folder.is_dir():
-        raise UserError(f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar")
+        hint = ""
+        if not has_split(root, "val") and any(e.is_dir() and not left_behind(e.name) for e in os.scandir(root)):
+            hint = "; --val-share 0.2 trains without validation pictures, and holds a fifth of the others out"
+        raise UserError(
+            f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar{hint}"
+        )
+    return index_folder(root, folder, num_classes)
+
+
+def index_folder(root: Path, folder: Path, num_classes: int | None = None) -> DatasetIndex:
+    """List the class folders of ``folder``, which is ``root`` or lies in it; as ``index_dataset`` does those of a split."""
     listed = cached(root, folder, "folders", functools.partial(_list_folders, root, folder))
     classes = tuple(listed.meta["classes"])
     if num_classes is not None and len(classes) > num_classes:
@@ -278,20 +316,21 @@ def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetInd
 
 
 def _list_folders(root: Path, folder: Path) -> Listed:
-    pictures, folders, here, odd = Builder(), dict[str, list[int]](), os.getcwd(), list[str]()
+    pictures, folders, here, odd, passed = Builder(), dict[str, list[int]](), os.getcwd(), list[str](), PassedOver()
 
     def visited(path: str) -> None:
         folders[os.path.join(here, path)] = stamp(path)
 
-    classes = pictures_of_classes(root, folder, IMAGE_EXTENSIONS, pictures, visited, odd.append)
+    classes = pictures_of_classes(root, folder, IMAGE_EXTENSIONS, pictures, visited, odd.append, passed)
     if not pictures:
-        if any(entry.name.lower().endswith(IMAGE_EXTENSIONS) for entry in os.scandir(folder)):
+        if passed.loose:
             raise UserError(
                 f"data folder {folder} holds pictures, but no class folder: move each into {folder.name}/CLASS/, or list them with "
                 f"their labels in {folder.name}_list.txt"
             )
-        raise UserError(f"data folder {folder} holds no class folder with pictures")
-    return _listed(pictures, folders, {"classes": classes, "odd": odd[0] if odd else ""})
+        left_out = f" ({'; '.join(passed.lines())})" if passed.counts else ""
+        raise UserError(f"data folder {folder} holds no class folder with pictures{left_out}: put pictures into {folder}/CLASS/")
+    return _listed(pictures, folders, {"classes": classes, "odd": odd[0] if odd else "", "passed": passed.as_json()})
 
 
 def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
@@ -303,7 +342,8 @@ def _listed(pictures: Builder, folders: Stamps, meta: dict) -> Listed:
 def _of_listed(root: Path, listed: Listed, classes: tuple[str, ...], source: Path, named: bool) -> DatasetIndex:
     names, labels = Names(listed.arrays["text"], listed.arrays["ends"]), Labels(listed.arrays["labels"])
     known = _Digest(names, labels, listed.meta["digest"])
-    return DatasetIndex(root, names, labels, classes, source, named, listed.meta.get("odd", ""), None, None, known)
+    passed = PassedOver(**listed.meta.get("passed", {}))
+    return DatasetIndex(root, names, labels, classes, source, named, listed.meta.get("odd", ""), passed, _known=known)
 
 
 def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetIndex:
@@ -408,7 +448,9 @@ def _read_shards(root: Path, split: str, shards: list[Path], limit: int, whose: 
         pictures.add_shard(number, list_shard(path, IMAGE_EXTENSIONS, limit, whose))
     if not pictures:
         raise UserError(f"{root / split}-*.tar hold no picture")
-    return _listed(pictures, states, {"labels": max(pictures.labels) + 1})
+    arrays = pictures.arrays()
+    twice = picture_twice(shards, Names(arrays["text"], arrays["ends"]), arrays)
+    return _listed(pictures, states, {"labels": max(pictures.labels) + 1, "odd": twice})
 
 
 def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str, int]:
@@ -424,10 +466,7 @@ def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str,
 def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
     if not regular_file(path):
         return tuple(str(number) for number in range(needed))
-    try:
-        classes = tuple(line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
+    classes = read_class_list(path)
     if len(classes) < needed:
         raise UserError(f"{path} names {len(classes)} classes, but a list has label {needed - 1}: name all, or remove the file")
     twice = sorted({name for name in classes if classes.count(name) > 1}) if len(set(classes)) < len(classes) else []

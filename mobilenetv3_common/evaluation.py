@@ -20,6 +20,7 @@ from mobilenetv3_common.dataset_index import (
     usable,
 )
 from mobilenetv3_common.errors import Diverged, UserError, delivered
+from mobilenetv3_common.held_out import index_held_out
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.run_control import StopRequest
@@ -180,13 +181,20 @@ def _index_for_weights(config: TrainConfig) -> DatasetIndex:
     where the data path has some, else for the validation classes in their order.
     """
     own = checkpoint_classes(config.pretrained) if config.pretrained else None
+    strict = config.strict_classes
     if own is not None and config.num_classes not in (None, len(own)):
         raise UserError(f"{config.pretrained} has {len(own)} classes, --num-classes says {config.num_classes}: leave it out")
+    if config.val_share is not None:
+        _, held_out = index_held_out(config.data_path, config.val_share, config.seed, config.num_classes, strict)
+        known = own or held_out.classes
+        known += numbered(len(known), config.num_classes or 0)
+        return matched(held_out, known, str(config.pretrained), config.match_classes)
     names, owner = (own, str(config.pretrained)) if own else (training_classes(config.data_path), f"{config.data_path}/train")
     if names is None:
-        return usable(index_dataset(config.data_path, "val", config.num_classes)).with_classes(config.num_classes or 0)
+        return usable(index_dataset(config.data_path, "val", config.num_classes), strict).with_classes(config.num_classes or 0)
     names += numbered(len(names), config.num_classes or 0)
-    return matched(index_validation(config.data_path, len(names), config.match_classes), names, owner, config.match_classes)
+    val = index_validation(config.data_path, len(names), config.match_classes, strict)
+    return matched(val, names, owner, config.match_classes)
 
 
 def _validation(backend: TrainingBackend, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:

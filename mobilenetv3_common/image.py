@@ -28,8 +28,23 @@ from mobilenetv3_common.picture_format import (
 from mobilenetv3_common.shards import Member
 
 IMAGE_BACKENDS = ("pil", "cv2")
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # those of torchvision's ImageFolder
-PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")  # of folders that are predicted
+JPEG_NAMES = (".jpg", ".jpeg", ".jpe", ".jfif", ".pjpeg", ".pjp")  # all of them are JPEG files
+IMAGE_EXTENSIONS = (
+    *JPEG_NAMES,
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)  # torchvision's ImageFolder's, and JPEG's
+PICTURE_EXTENSIONS = (*JPEG_NAMES, ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")  # of folders that are predicted
+# Pictures that are not read: they are said, so that a class does not look larger than it is.
+OTHER_PICTURES = (
+    ".avif", ".heic", ".heif", ".gif", ".jp2", ".j2k", ".jxl", ".tga", ".npy", ".npz", ".exr", ".hdr", ".dng", ".cr2", ".nef",
+    ".arw", ".psd", ".ico", ".svg",
+)  # fmt: skip
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,

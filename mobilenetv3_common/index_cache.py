@@ -29,7 +29,7 @@ from mobilenetv3_common.published import ROOT
 AT_LEAST = 20_000  # pictures: fewer are listed in half a second
 MOST_FOLDERS = 50_000  # whose states are compared
 SETTLED = 2.0  # seconds: a folder that changed later than this may change again without a new time
-_MAGIC = b"picture index 2\n"
+_MAGIC = b"picture index 3\n"
 _ALIGN = 64
 
 Stamps = dict[str, list[int]]

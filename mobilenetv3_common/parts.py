@@ -111,7 +111,13 @@ class Schedule(Protocol):
 
 
 class MovingAverage(Protocol):
-    """A moving average of a model's weights."""
+    """A moving average of a model's weights.
+
+    Attributes:
+        decay: share of the old average at the next update.
+    """
+
+    decay: float
 
     def update(self) -> None:
         """Take the model's present weights in; nothing where no average is kept."""

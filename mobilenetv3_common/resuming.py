@@ -19,7 +19,7 @@ _FREE_ON_RESUME = (
     "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
     "check_data", "rank_timeout", "picture_cache", "picture_cache_gb", "keep_best", "early_stop", "eval_raw",
-    "teacher", "roll_back", "roll_back_factor", "grad_checkpointing", "deterministic", "log_to",
+    "teacher", "strict_classes", "roll_back", "roll_back_factor", "grad_checkpointing", "deterministic", "log_to",
 )  # fmt: skip
 
 

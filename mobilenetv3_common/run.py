@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
 from mobilenetv3_common.class_weights import class_weights
-from mobilenetv3_common.dataset_index import DatasetIndex, index_splits
+from mobilenetv3_common.dataset_index import DatasetIndex, index_splits, refuse_one_class
 from mobilenetv3_common.distilling import build_criterion, teacher_digest
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.held_out import index_held_out
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
 from mobilenetv3_common.rank_data import refuse_unlike_ranks
@@ -144,7 +145,8 @@ def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, build
     Raises:
         UserError: the data, the weights or the checkpoint cannot be used, or the ranks list different pictures.
     """
-    train_index, val_index = index_splits(config.data_path, config.num_classes, config.match_classes)
+    train_index, val_index = _index(config)
+    config = fitted(config, len(train_index), ranks)
     refuse_unlike_ranks(train_index, val_index, ranks)
     if config.pretrained and not config.reset_classifier:
         refuse_other_classes(config.pretrained, train_index, config.match_classes)
@@ -153,7 +155,7 @@ def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, build
     if updates_per_epoch == 0:
         raise UserError(
             f"{len(train_index)} training pictures do not fill one update of {config.accumulate} x {config.batch_size} pictures "
-            f"on {ranks.world_size} rank(s): use a smaller batch size or fewer accumulations"
+            f"on {ranks.world_size} rank(s), and no smaller batch does: use fewer accumulations or ranks, or add pictures"
         )
     precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
     backend.check_config(config, ranks)
@@ -186,6 +188,32 @@ def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, build
         restore(run, read_checkpoint(run.source), str(run.source))
     run.parallel = backend.parallel(backend.compiled(model) if config.compile else model, ranks)
     return run
+
+
+def _index(config: TrainConfig) -> tuple[DatasetIndex, DatasetIndex]:
+    """Training and validation pictures of a run; the latter held out of the former where ``config.val_share`` says so."""
+    if config.val_share is None:
+        return index_splits(config.data_path, config.num_classes, config.match_classes, config.strict_classes)
+    parts = index_held_out(config.data_path, config.val_share, config.seed, config.num_classes, config.strict_classes)
+    train, val = (part.with_classes(config.num_classes or 0) for part in parts)
+    if config.num_classes is None:
+        refuse_one_class(train)
+    return train, val
+
+
+def fitted(config: TrainConfig, pictures: int, ranks: Ranks) -> TrainConfig:
+    """The config with its batch halved until an epoch has ``min_updates``, or as it was where no batch of 2 or more has one."""
+
+    def updates(batch_size: int) -> int:
+        try:
+            return len(training_plan(replace(config, batch_size=batch_size), pictures, ranks)) // config.accumulate
+        except UserError:
+            return 0
+
+    batch = config.batch_size
+    while updates(batch) < config.min_updates and batch >= 4 and (batch // 2) % (config.mix_group or 1) == 0:
+        batch //= 2
+    return replace(config, batch_size=batch) if batch != config.batch_size and updates(batch) else config
 
 
 def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan:

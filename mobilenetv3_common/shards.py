@@ -6,10 +6,11 @@ the pictures that a run on their folder sees, in the same order, and goes on in 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,16 +119,17 @@ def list_shard(path: Path, extensions: tuple[str, ...], limit: int, whose: str) 
         whose: words that begin the message about one that is not.
 
     Raises:
-        UserError: the shard is cut short or damaged, or a sample lacks its picture or class; shard and member are named.
+        UserError: the shard is cut short or damaged, a sample lacks its picture or class, or a key is there twice; shard and
+            member are named.
     """
-    sample = _Sample("")
+    sample, keys = _Sample(""), set[int]()
     for tar, member in _members(path):
         found = key_of(member.name)
         if found is None:
             continue
         key, extension = found
         if key != sample.key:
-            yield from _whole(path, sample)
+            yield from _whole(path, sample, keys)
             sample = _Sample(key)
         if f".{extension}" in extensions:
             if sample.picture is not None:
@@ -137,17 +139,48 @@ def list_shard(path: Path, extensions: tuple[str, ...], limit: int, whose: str) 
             if sample.label is not None:
                 raise UserError(f"{path}: {member.name} is there twice in a row: give each picture a key of its own")
             sample.label = _label(tar, member, path, limit, whose)
-    yield from _whole(path, sample)
+    yield from _whole(path, sample, keys)
 
 
-def _whole(path: Path, sample: _Sample) -> Iterator[tuple[str, int, int, int]]:
+def _whole(path: Path, sample: _Sample, keys: set[int]) -> Iterator[tuple[str, int, int, int]]:
     if sample.picture is None and sample.label is None:
         return
     if sample.picture is None or sample.label is None:
         lacks = f"{sample.key}.cls" if sample.picture else "picture"
         have = sample.picture.name if sample.picture else f"{sample.key}.cls"
         raise UserError(f"{path}: {have} has no {lacks} beside it: write both, one after the other")
+    if (mark := hash(sample.key)) in keys:
+        raise UserError(
+            f"{path}: key {sample.key} is there twice ({sample.picture.name}): a picture has one key, remove one of the two"
+        )
+    keys.add(mark)
     yield sample.picture.name, sample.label, sample.picture.offset_data, sample.picture.size
+
+
+def picture_twice(shards: Sequence[Path], names: Sequence[str], arrays: Mapping[str, np.ndarray]) -> str:
+    """Where a picture is for the second time, under one name and in equal bytes, in words; empty where none is.
+
+    Many writers count keys from 0 in each shard, so that equal names in two shards are no mistake by themselves.
+
+    Args:
+        shards: the tar files.
+        names: of the pictures.
+        arrays: of ``PlacesBuilder``.
+    """
+    marks = np.fromiter(
+        map(hash, zip(names, arrays["labels"].tolist(), arrays["size"].tolist(), strict=True)), np.int64, len(names)
+    )
+    values, counts = np.unique(marks, return_counts=True)
+    several = np.isin(marks, values[counts > 1])
+    first: dict[tuple[int, bytes], int] = {}
+    for place in np.flatnonzero(several).tolist():
+        with open(shards[arrays["shard"][place]], "rb") as file:
+            file.seek(int(arrays["offset"][place]))
+            content = hashlib.sha256(file.read(int(arrays["size"][place]))).digest()
+        if (before := first.setdefault((int(marks[place]), content), place)) != place:
+            one, other = shards[arrays["shard"][before]], shards[arrays["shard"][place]]
+            return f"{other}: {names[place]} is in {one} too, byte for byte: remove one of the two, a picture counts once"
+    return ""
 
 
 def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path, limit: int, whose: str) -> int:

@@ -182,6 +182,10 @@ class TrainConfig:
         "or validation may lack some; or names are not compared",
         ("name", "subset", "position"),
     )
+    strict_classes: bool = _pictures(False, "a class without a picture is an error; else it keeps its number, and is said")
+    val_share: float | None = _pictures(
+        None, "hold this share of each class out, by the seed, where the data path has no validation pictures", within="(0, 1)"
+    )
     data_path: str = _pictures("", "ImageNet layout, list files or tar shards", metavar="DIR")
     image_backend: str = _pictures("pil", "decoder of pictures", IMAGE_BACKENDS)
     on_bad_image: str = _pictures("stop", "what a damaged picture does: stop the run, or be skipped and counted", ("stop", "skip"))
@@ -206,6 +210,9 @@ class TrainConfig:
     mix_group: int | None = _augment(None, "samples a mixing group; by default the batch of one rank", within=COUNT)
     epochs: int = _optimization(10, "passes over the training data", within="[1, 1e6]")
     batch_size: int = _optimization(32, "pictures a rank and forward pass", within="[1, 65536]")
+    min_updates: int = _optimization(
+        1, "updates an epoch has at least: the batch is halved until it has, down to 2, and a line says so", within=COUNT
+    )
     drop_last: bool = _optimization(True, "leave the incomplete last batch of an epoch out")
     repeat_augment: int = _augment(
         1, "repeated augmentation: so many augmentations of each picture in a row, in an epoch as long as before", within="[1, 64]"
@@ -270,6 +277,9 @@ class TrainConfig:
     )
     clip_norm: float | None = _regularisation(None, "clip the gradients' global norm to this, after unscaling", within="(0, inf)")
     ema_decay: float = _regularisation(0.0, "decay of the moving average of the weights, 0 for none", within=BELOW_ONE)
+    ema_warmup: bool = _regularisation(
+        False, "the moving average's decay grows with its step n, (1 + n) / (10 + n) at most: for runs of few updates"
+    )
     ema_every: int = _regularisation(1, "updates between steps of the moving average", within=COUNT)
     sync_bn: bool = _regularisation(False, "BatchNorm over all ranks' samples")
     bn_momentum: float | None = _regularisation(
@@ -419,6 +429,11 @@ class TrainConfig:
             rise=self.lr_rise,
             start_div=self.lr_start_div,
         )
+
+    def average_decay(self, update: int) -> float:
+        """Decay of the moving average at an update, counted from 1."""
+        step = update // self.ema_every
+        return min(self.ema_decay, (1 + step) / (10 + step)) if self.ema_warmup else self.ema_decay
 
     @property
     def train_preset(self) -> TrainPreset:

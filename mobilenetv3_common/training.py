@@ -13,10 +13,11 @@ import numpy as np
 
 from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
 from mobilenetv3_common.data_check import check_pictures
-from mobilenetv3_common.dataset_index import SPLITS
+from mobilenetv3_common.dataset_index import SPLITS, has_split
 from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
 from mobilenetv3_common.files import ensure_writable_dir
+from mobilenetv3_common.held_out import single_pictures, write_lists
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
@@ -29,6 +30,8 @@ from mobilenetv3_common.tracking import require_installed, trackers_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
+
+STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's end, from which it is warned of
 
 
 def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
@@ -62,13 +65,15 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
         folder = CheckpointFolder(config.output_dir, config.keep, config.keep_best) if ranks.first else None
         earlier = folder.set_aside(run.source) if folder is not None else None
         if folder is not None:
-            written = write_effective(folder.folder, config)
+            written = write_effective(folder.folder, run.config)
         log = _log(run, folder)
         log.line(
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
             f"{run.updates_per_epoch} updates an epoch" + (f", resumed at update {run.update}" if run.update else "")
         )
+        for line in beginning(run, config, None if folder is None else folder.folder):
+            log.line(line)
         if earlier is not None:
             log.line(f"the earlier run in {config.output_dir} was moved to {earlier}")
         if folder is not None and written.name != CONFIG:
@@ -90,10 +95,40 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
                 )
 
 
+def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
+    """What a user has to know when a run begins, a line each; the lists of what is held out are written into ``folder``.
+
+    Args:
+        run: put together.
+        asked: its config before the batch was fitted to the pictures.
+        folder: rank 0's; None on the others.
+    """
+    config, said = run.config, [f"note: {line}" for line in (*run.train_index.notes(), *run.val_index.notes())]
+    if config.batch_size != asked.batch_size:
+        said.append(
+            f"note: --batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures "
+            f"make {run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
+        )
+    if config.val_share is not None and folder is not None:
+        lists = write_lists(folder, run.train_index, run.val_index)
+        single = single_pictures(run.train_index, run.val_index)
+        said.append(
+            f"note: {len(run.val_index)} of {len(run.train_index) + len(run.val_index)} pictures are held out for validation "
+            f"(--val-share {config.val_share:g}, --seed {config.seed}); the lists are in {lists}{'; ' if single else ''}{single}"
+        )
+    steps = config.epochs * run.updates_per_epoch // config.ema_every
+    if config.ema_decay and not config.ema_warmup and (left := config.ema_decay ** max(steps - 1, 0)) > STALE_AVERAGE:
+        said.append(
+            f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
+            f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
+        )
+    return said
+
+
 def _refuse_among_pictures(config: TrainConfig) -> None:
     output, data = (Path(os.path.realpath(path)) for path in (config.output_dir, config.data_path))  # a loop of links stays
-    for split in SPLITS:
-        pictures = data / split
+    flat = config.val_share is not None and not has_split(Path(config.data_path), "train")
+    for pictures in (data,) if flat else [data / split for split in SPLITS]:
         if pictures.is_dir() and output.is_relative_to(pictures):
             raise UserError(f"--output-dir {config.output_dir} lies among the pictures of {pictures}: choose another --output-dir")
 
@@ -230,6 +265,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
     if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:
         run.schedule.step()
     if run.update % config.ema_every == 0:
+        run.average.decay = config.average_decay(run.update)
         run.average.update()
     run.meter.loss, run.meter.updates = run.meter.loss + loss, run.meter.updates + 1
     run.skipped += sum(count for _, count in gathered)

@@ -11,7 +11,7 @@ from PIL import Image
 
 import mobilenetv3_paddle.data as ours
 import mobilenetv3_ref.data as theirs
-from mobilenetv3_common.dataset_index import index_dataset
+from mobilenetv3_common.dataset_index import index_dataset, usable
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
@@ -238,11 +238,11 @@ def test_bad_lists_are_refused(lite_copy, breaker, message):
         index_dataset(lite_copy, "val")
 
 
-@pytest.mark.parametrize(("breaker", "message"), [(remove_pictures, "holds no picture"), (remove_folder, "holds no class folder")])
+@pytest.mark.parametrize(("breaker", "message"), [(remove_pictures, "no picture"), (remove_folder, "holds no class folder")])
 def test_bad_folders_are_refused(lite_folders, breaker, message):
     breaker(lite_folders)
     with pytest.raises(UserError, match=message):
-        index_dataset(lite_folders, "val")
+        usable(index_dataset(lite_folders, "val"), strict=True)
 
 
 def test_missing_data_and_labels_outside_the_model_are_refused(tmp_path):

@@ -3,7 +3,8 @@
     python tools/eval.py --config configs/digits.yaml --data-path digits --pretrained output/best.safetensors
     python -m paddle.distributed.launch --nproc_per_node 2 tools/eval.py ...
 
-The settings are those of tools/train.py; a run's config.yaml gives them all.
+A checkpoint's own model, sizes, decoder and classes are used, whatever the recipe says; a flag overrides them, and a line says so.
+The other settings are those of tools/train.py; a run's config.yaml gives them all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from mobilenetv3_common.as_trained import as_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
@@ -24,8 +26,8 @@ from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
-    "framework", "model", "num_classes", "match_classes", "width_mult", "pretrained",
-    "data_path", "image_backend", "on_bad_image", "workers",
+    "framework", "model", "num_classes", "match_classes", "strict_classes", "width_mult", "pretrained",
+    "data_path", "val_share", "seed", "image_backend", "on_bad_image", "workers",
     "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 
@@ -42,7 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path or not config.pretrained:
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
-    config = with_published(config, flags)
+    config, said = as_trained(with_published(config, flags), flags)
+    if said:
+        print(f"note: {said}", file=sys.stderr)
     for path in filter(None, (json_file, picture)):
         if not Path(path).parent.is_dir():
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")

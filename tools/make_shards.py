@@ -31,6 +31,9 @@ def main(argv: list[str] | None = None) -> int:
         indices = dict(zip(splits, index_splits(root, match="subset"), strict=True))
     else:
         indices = {split: index_dataset(root, split) for split in splits}
+    for index in indices.values():
+        for line in index.notes():
+            print(f"note: {line}", file=sys.stderr)
     counts = write_shards(indices, Path(args.output_dir), args.shard_mb * 10**6, lambda line: print(line, flush=True))
     said = [f"{len(indices[split])} {split} pictures in {count} shard{'s' * (count > 1)}" for split, count in counts.items()]
     print(f"{' and '.join(said)} in {args.output_dir}")

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mobilenetv3_common.as_trained import as_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import exit_on_user_error, shown
 from mobilenetv3_common.files import atomic_open
@@ -27,7 +28,8 @@ from projects.resnet50.config import MODELS, NOT_HERE, PACKAGES, ResNetConfig
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
 SETTINGS = tuple(name for name in ResNetConfig.__dataclass_fields__ if name not in (*NOT_HERE, "teacher_model"))
 OF_INFER = (
-    "framework", "model", "num_classes", "match_classes", "pretrained", "data_path", "image_backend", "on_bad_image", "workers",
+    "framework", "model", "num_classes", "match_classes", "strict_classes", "pretrained", "data_path", "val_share", "seed",
+    "image_backend", "on_bad_image", "workers",
     "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 
@@ -80,6 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from projects.resnet50 import commands
 
     commands.needed(config, "data_path")
+    if "updates" not in own and "json" in own:
+        config, said = as_trained(config, flags)
+        if said:
+            print(f"note: {said}", file=sys.stderr)
     if "updates" in own:
         return _profile(config, own)
     if "json" in own:

@@ -65,7 +65,7 @@ def run(flags: argparse.Namespace) -> Examination:
     if flags.processes < 1:
         raise UserError(f"--processes must be at least 1, found {flags.processes}")
     subject = measured(flags.data_path, expected, flags.processes, Path(flags.scan) if flags.scan else None, flags.dask)
-    notes = []
+    notes = [line for index in subject.indices.values() for line in index.notes()]
     if flags.write_manifest:
         manifest.write(flags.write_manifest, subject)
         notes.append(f"manifest: {flags.write_manifest}")

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from mobilenetv3_common.class_folders import pictures_below
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import printable
 from mobilenetv3_common.image import PICTURE_EXTENSIONS, decode_bytes, decode_image
@@ -167,7 +168,9 @@ def find_pictures(paths: Iterable[str | Path]) -> list[Path]:
         if path == STANDARD_INPUT or file:
             found.append(path)
         elif folder:
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in PICTURE_EXTENSIONS and p.is_file())
+            below, passed = pictures_below(path, PICTURE_EXTENSIONS)
+            for line in passed.lines():
+                print(f"note: {printable(path)}: {line}", file=sys.stderr)
             if not below:
                 raise UserError(f"{path} has no pictures ({', '.join(PICTURE_EXTENSIONS)})")
             found += below

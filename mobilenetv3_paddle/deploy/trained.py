@@ -85,7 +85,7 @@ def load_trained(
     if resize_size or crop_size:
         preset = replace(preset, resize_size=resize_size or preset.resize_size, crop_size=crop_size or preset.crop_size)
     if classes is not None or names is None:
-        names = class_names(num_classes, classes)
+        names = class_names(num_classes, classes, names or ())
     decoder = image_backend or config.get("image_backend", "pil")
     return Trained(layer, model, preset, decoder, names, Path(path), sha256_of(path))
 

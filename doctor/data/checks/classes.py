@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import numpy as np
 
 from doctor.data.subject import DataSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
-from mobilenetv3_common.class_folders import left_behind
 from mobilenetv3_common.files import printable
 
 IMBALANCE = 10.0
@@ -56,13 +56,21 @@ def class_numbers(subject: DataSubject) -> Outcome:
 def folders(subject: DataSubject) -> Outcome:
     where = []
     for split, index in subject.indices.items():
+        where += [
+            f"{split}: {printable(os.path.basename(path))} is no class"
+            for path in index.passed.hidden
+            if _is_class_level(subject, path)
+        ]
         spelt: dict[str, str] = {}
         for name in index.classes:
-            if left_behind(name):
-                where.append(f"{split}: {printable(name)} is no class")
-            elif (first := spelt.setdefault(re.sub(r"[\s_-]+", "", name.casefold()) or name, name)) != name:
+            if (first := spelt.setdefault(re.sub(r"[\s_-]+", "", name.casefold()) or name, name)) != name:
                 where.append(f"{split}: {printable(first)} and {printable(name)} are one class")
     return judged(where, f"{len(where)} classes are none of their own", "every class has a name of its own")
+
+
+def _is_class_level(subject: DataSubject, path: str) -> bool:
+    """Whether what was skipped is a folder beside the class folders; other loaders than this project's make a class of it."""
+    return path.count("/") == 1 and (subject.root / path).is_dir()
 
 
 @check(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import numpy as np
@@ -11,13 +10,11 @@ from doctor.data.measure import DAMAGED, DEEP_MODES, NOT_A_PICTURE, UNREADABLE
 from doctor.data.subject import DataSubject, places
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
 from mobilenetv3_common.files import printable
-from mobilenetv3_common.image import IMAGE_EXTENSIONS
 
 EMPTY_CONTRAST = 0.5  # levels of 255: standard deviation of every channel
 SAME_SIZE = 0.95  # share of pictures that make a size the data set's own
 ASPECT = 8.0
 TURNED = 0.001  # share of the pictures; published data sets have a few
-OTHER_PICTURES = (".gif", ".jp2", ".j2k", ".heic", ".heif", ".avif", ".jfif", ".tga", ".npy", ".npz", ".exr", ".hdr")
 
 
 def _broken(subject: DataSubject, *states: int) -> list[str]:
@@ -150,18 +147,10 @@ def ignored(subject: DataSubject) -> Outcome:
     folders = [subject.root / split for split in subject.indices if not (subject.root / f"{split}_list.txt").is_file()]
     if not folders:
         return not_applicable("list files say what belongs to the data")
-    where = []
-    for folder in folders:
-        for directory, _, files in os.walk(folder, followlinks=True):
-            loose = directory == str(folder)
-            of_interest = (*OTHER_PICTURES, *IMAGE_EXTENSIONS) if loose else OTHER_PICTURES
-            for name in sorted(name for name in files if name.lower().endswith(of_interest)):
-                ending = os.path.splitext(name)[1].lower()
-                fault = ""
-                if ending in OTHER_PICTURES:
-                    fault = f"{ending} files are not listed"
-                elif loose and ending in IMAGE_EXTENSIONS:
-                    fault = "lies beside the class folders"
-                if fault:
-                    where.append(f"{os.path.relpath(os.path.join(directory, name), subject.root)}: {fault}")
-    return judged(where, f"{len(where)} files", "no picture lies where training does not look")
+    where, total = [], 0
+    for index in subject.indices.values():
+        passed = index.passed
+        where += [f"{printable(path)}: .{path.rpartition('.')[2].lower()} files are not listed" for path in passed.unread]
+        where += [f"{printable(path)}: lies beside the class folders" for path in passed.loose]
+        total += passed.counts.get("unread", 0) + passed.counts.get("loose", 0)
+    return judged(where, f"{total} files", "no picture lies where training does not look")

@@ -1,0 +1,222 @@
+"""Folders, lists and shards as other people and programs leave them: training, prediction and the doctor see the same pictures."""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+
+import pytest
+from PIL import Image
+
+from doctor.data.command import measured
+from doctor.data.subject import Expected
+from mobilenetv3_common.class_list import in_order, read_class_list
+from mobilenetv3_common.class_names import class_names
+from mobilenetv3_common.dataset_index import index_dataset, index_splits, usable
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import OTHER_PICTURES
+
+# --- hidden files and folders ---
+
+
+def beside_the_classes(name):
+    return lambda data: shutil.copytree(data / "train" / "cat", data / "train" / name)
+
+
+def in_a_class(name):
+    return lambda data: shutil.copytree(data / "val" / "cat", data / "train" / "cat" / name)
+
+
+def file_in_a_class(name):
+    return lambda data: shutil.copy(data / "val" / "cat" / "cat_0.JPEG", data / "train" / "cat" / name)
+
+
+HIDDEN = {
+    "thumbnails": in_a_class(".thumbnails"),
+    "macOS": file_in_a_class("._cat_0.JPEG"),
+    "notebook": in_a_class(".ipynb_checkpoints"),
+    "Synology": in_a_class("@eaDir"),
+    "archive": in_a_class("__MACOSX"),
+    "hidden": file_in_a_class(".cat_9.png"),
+    "thumbnails beside the classes": beside_the_classes(".thumbnails"),
+    "notebook beside the classes": beside_the_classes(".ipynb_checkpoints"),
+    "archive beside the classes": beside_the_classes("__MACOSX"),
+    "bin of Windows": beside_the_classes("$RECYCLE.BIN"),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_programs_leave_behind_is_skipped_and_said(lite_folders, name):
+    before = index_splits(lite_folders)[0]
+    HIDDEN[name](lite_folders)
+    after = index_splits(lite_folders)[0]
+    assert list(after.names) == list(before.names) and after.classes == before.classes
+    assert not before.notes() and "hidden files and folders" in after.notes()[0], after.notes()
+    subject = measured(str(lite_folders), Expected())
+    assert subject.names[: len(after)] == list(after.names), "the doctor lists what training lists"
+
+
+def test_a_picture_with_a_dot_inside_its_name_is_no_hidden_one(lite_folders):
+    shutil.copy(lite_folders / "train/cat/cat_0.JPEG", lite_folders / "train/cat/cat.v2.JPEG")
+    train = index_splits(lite_folders)[0]
+    assert "train/cat/cat.v2.JPEG" in train.names and not train.notes()
+
+
+def test_prediction_skips_the_same(lite_folders, capsys):
+    from mobilenetv3_paddle.deploy.predictor import find_pictures
+
+    before = find_pictures([lite_folders / "train"])
+    for change in HIDDEN.values():
+        change(lite_folders)
+    shutil.copy(lite_folders / "train/cat/cat_0.JPEG", lite_folders / "train/cat/x.avif")
+    assert find_pictures([lite_folders / "train"]) == before
+    assert "hidden files" in (said := capsys.readouterr().err) and "x.avif" in said
+
+
+# --- endings ---
+
+
+@pytest.mark.parametrize("ending", [".jfif", ".JFIF", ".jpe", ".pjpeg"])
+def test_a_jpeg_of_another_name_is_read(lite_folders, ending):
+    path = lite_folders / "train/cat" / f"new{ending}"
+    shutil.copy(lite_folders / "train/cat/cat_0.JPEG", path)
+    train = index_splits(lite_folders)[0]
+    assert f"train/cat/new{ending}" in train.names and not train.notes()
+
+
+@pytest.mark.parametrize("ending", OTHER_PICTURES)
+def test_a_picture_that_is_not_read_is_said(lite_folders, ending):
+    (lite_folders / "train/cat" / f"new{ending}").write_bytes(b"x")
+    train = index_splits(lite_folders)[0]
+    assert len(train) == 16 and f"first: train/cat/new{ending}" in train.notes()[0]
+
+
+def test_a_class_of_pictures_that_are_not_read_alone_is_said_twice(lite_folders):
+    for path in (lite_folders / "train/cat").iterdir():
+        path.rename(path.with_suffix(".heic"))
+    said = index_splits(lite_folders)[0].notes()
+    assert "1 of 8 classes have no picture" in said[0] and "2 files are of a kind of picture that is not read" in said[1]
+
+
+# --- empty class folders ---
+
+
+def test_empty_class_folders_keep_their_numbers(lite_folders):
+    for name in ("aaa", "zzz"):
+        (lite_folders / "train" / name).mkdir()
+    train, val = index_splits(lite_folders, match="subset")
+    assert train.classes[0] == "aaa" and train.num_classes == val.num_classes == 10 and min(train.labels) == min(val.labels) == 1
+    assert "2 of 10 classes have no picture and keep their numbers; first: class 0, aaa" in train.notes()[0]
+    with pytest.raises(UserError, match=r"train: class aaa holds no picture, nor do 1 more: fill or remove it"):
+        index_splits(lite_folders, match="subset", strict=True)
+    assert len(usable(index_dataset(lite_folders, "val"), strict=True)) == 16, "sound data pass the strict rule"
+
+
+def test_data_without_any_picture_are_refused(tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / split / "cat").mkdir(parents=True)
+    with pytest.raises(UserError, match="holds no class folder with pictures"):
+        index_splits(tmp_path)
+
+
+# --- keys of shards ---
+
+
+def jpeg(colour):
+    held = io.BytesIO()
+    Image.new("RGB", (8, 8), (colour, 0, 0)).save(held, "JPEG")
+    return held.getvalue()
+
+
+def write_shard(path, *keys):
+    with tarfile.open(path, "w") as tar:
+        for key, label, colour in keys:
+            for name, data in ((f"{key}.jpg", jpeg(colour)), (f"{key}.cls", str(label).encode())):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+
+def test_a_key_that_is_there_twice_in_a_shard_is_found(tmp_path):
+    write_shard(tmp_path / "train-0.tar", ("a", 0, 1), ("b", 1, 2), ("a", 0, 3))
+    with pytest.raises(UserError, match=r"train-0\.tar: key a is there twice \(a\.jpg\)"):
+        index_dataset(tmp_path, "train")
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_shard_that_is_there_twice_is_found(tmp_path, link):
+    write_shard(tmp_path / "train-0.tar", ("a", 0, 1), ("b", 1, 2))
+    (os.symlink if link else shutil.copy)(tmp_path / "train-0.tar", tmp_path / "train-1.tar")
+    with pytest.raises(UserError, match=r"train-1\.tar: a\.jpg is in .*train-0\.tar too, byte for byte"):
+        usable(index_dataset(tmp_path, "train"))
+
+
+def test_keys_that_begin_anew_in_each_shard_are_no_mistake(tmp_path):
+    write_shard(tmp_path / "train-0.tar", ("0", 0, 1), ("1", 1, 2))
+    write_shard(tmp_path / "train-1.tar", ("0", 0, 101), ("1", 1, 102))
+    assert len(usable(index_dataset(tmp_path, "train"))) == 4
+
+
+# --- lists of class names ---
+
+NAMES = ("cat", "dog", "horse")
+LISTS = {
+    "IDs in another order": "2 horse\n0 cat\n1 dog\n",
+    "IDs from 1": "3 horse\n1 cat\n2 dog\n",
+    "a tab": "1\tdog\n0\tcat\n2\thorse\n",
+    "a colon": "1: dog\n2: horse\n0: cat\n",
+    "a table": "id,name\n1,dog\n2,horse\n0,cat\n",
+    "ID last": "dog 1\nhorse 2\ncat 0\n",
+    "a dictionary of Python's": "{1: 'dog',\n 0: 'cat',\n 2: 'horse'}",
+    "a dictionary of JSON's": json.dumps({"2": "horse", "0": "cat", "1": "dog"}),
+    "WordNet's index": json.dumps({"2": ["n3", "horse"], "0": ["n1", "cat"], "1": ["n2", "dog"]}),
+    "names alone": "cat\ndog\nhorse\n",
+    "a list of JSON's": '["cat", "dog", "horse"]',
+    "WordNet's IDs": "n00000002 dog\nn00000003 horse\nn00000001 cat\n",
+    "a byte order mark": "\ufeff2 horse\n0 cat\n1 dog\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_classes_is_matched_by_its_ids(tmp_path, name):
+    (tmp_path / "names.txt").write_text(LISTS[name], encoding="utf-8")
+    assert class_names(3, tmp_path / "names.txt") == NAMES
+
+
+def test_a_list_is_matched_by_the_names_that_the_weights_have(tmp_path):
+    (tmp_path / "names.txt").write_text("dog Hund\nhorse Pferd\ncat Katze\n")
+    assert class_names(3, tmp_path / "names.txt", NAMES) == ("Katze", "Hund", "Pferd")
+    assert in_order(["horse", "dog", "cat"], "x", NAMES) == NAMES, "the same names in another order"
+    assert in_order(["Pferd", "Hund", "Katze"], "x", NAMES) == ("Pferd", "Hund", "Katze"), "others are taken by line"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["1 euro", "2 euro", "5 euro"],
+        ["1 euro", "2 euro"],
+        ["7 eleven", "3 musketeers", "cat"],
+        ["class 0", "class 1", "class 2"],
+        ["0", "1", "2"],
+        ["101 dalmatians", "12 monkeys", "cat"],
+        ["apollo 11", "apollo 13"],
+    ],
+)
+def test_numbers_that_belong_to_the_names_stay(lines):
+    assert in_order(lines, "names.txt") == tuple(lines)
+
+
+@pytest.mark.parametrize(("ids", "said"), [([0, 1, 2, 3, 3, 5], "ID 3 is there twice"), ([0, 1, 2, 4, 5, 6], "there is no ID 3")])
+def test_a_list_of_ids_with_a_mistake_is_refused(tmp_path, ids, said):
+    path = tmp_path / "names.txt"
+    path.write_text("".join(f"{number} name{place}\n" for place, number in enumerate(ids)))
+    with pytest.raises(UserError, match=rf"names\.txt: {said}"):
+        read_class_list(path)
+
+
+def test_the_names_beside_a_list_file_are_matched_by_ids_too(lite_copy):
+    names = (lite_copy / "classes.txt").read_text().split()
+    before = index_dataset(lite_copy, "val").classes
+    (lite_copy / "classes.txt").write_text("".join(f"{i} {name}\n" for i, name in reversed(list(enumerate(names)))))
+    assert index_dataset(lite_copy, "val").classes == before
