@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.data import data
-from alignment.comparisons.metric import metric
+from alignment.comparisons.metric import right_answers
 from alignment.comparisons.update import backward
 from alignment.record import save_record
 from mobilenetv3_common.presets import EvalPreset
@@ -36,7 +36,7 @@ def guide_files(context: Context, role: str) -> GuideFiles:
         files["data"] = {"images": images}
     logits = framework.tensor(lane.outputs(inputs)[0])
     if side.metric is not None:
-        right = framework.array(metric.part(side).top_k_correct(logits, framework.tensor(labels), (1, 5)))
+        right = framework.array(right_answers.part(side).top_k_correct(logits, framework.tensor(labels), (1, 5)))
         files["metric"] = {"acc_top1": right[:, 0].mean(keepdims=True), "acc_top5": right[:, 1].mean(keepdims=True)}
     if side.loss is not None:
         value = side.loss.CrossEntropyLoss(0.0)(logits, framework.tensor(labels))

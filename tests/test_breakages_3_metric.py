@@ -8,8 +8,11 @@ import paddle
 import pytest
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.metric import metric
+from alignment.comparisons.explain import locate
+from alignment.comparisons.metric import step as metric
+from alignment.faults import injected
 from mobilenetv3_paddle.metric import TopKAccuracy, top_k_correct
+from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.faults.metric import correct_by, earlier, rank_by
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, first_finding, found_where_it_is
@@ -110,3 +113,16 @@ def test_step_3_refuses_accuracies_that_show_nothing(metric_context, small_state
     blind["classifier.3.bias"][500] = 1.0
     result = metric.run(dataclasses.replace(metric_context(), given_state=blind, options={"width_mult": 0.5}))
     assert not result.passed and any("top1" in problem for problem in result.problems)
+
+
+@pytest.mark.parametrize("name", faults_of(3)[:3])
+def test_what_failed_is_explained_from_what_was_measured(metric_context, name, monkeypatch):
+    """The port's metric is not asked again: a side is measured once."""
+    with injected(PROJECT, name) as project:
+        broken = metric_context(project)
+        result = metric.run(broken)
+        asked = []
+        for part in ("top_k_correct", "TopKAccuracy"):
+            monkeypatch.setattr(broken.port.metric, part, lambda *given, part=part: asked.append(part))
+        finding = locate(broken, [result], with_table=False).first
+    assert result.failed and finding.location in FAULTS[name].location and asked == []

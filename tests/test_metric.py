@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from alignment.comparisons.metric.metric import oracle
+from alignment.comparisons.metric.right_answers import oracle
 from mobilenetv3_paddle.metric import TopKAccuracy
 from tests.conftest import run_command
 

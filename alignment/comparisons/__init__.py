@@ -9,7 +9,7 @@ from collections.abc import Callable
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import data
 from alignment.comparisons.loss import loss
-from alignment.comparisons.metric import metric
+from alignment.comparisons.metric import step as metric
 from alignment.comparisons.model import forward
 from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import StepResult

@@ -23,7 +23,6 @@ from alignment.comparisons.data import (
 )
 from alignment.comparisons.loss import explain as loss
 from alignment.comparisons.loss import explain_options as loss_options
-from alignment.comparisons.metric import explain as metric
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import explain_converted as converted
 from alignment.comparisons.precision import explain as precision
@@ -64,7 +63,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         data_outside.plan,
         draws.drawn,
     ),
-    3: (models.built, metric.right_answers, metric.counting),
+    3: (models.built,),
     4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, loss_options.options, precision.in_low_precision),
     5: (
         models.built,
@@ -133,7 +132,10 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
                 broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
             if outcome.first is not None:
                 break
-        outcome.first = outcome.first or broken or quantity_finding(failed)
+        measured = (one.explain() for one in failed.compared)
+        outcome.first = (
+            outcome.first or next((found for found in measured if found is not None), None) or broken or quantity_finding(failed)
+        )
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start

@@ -1,0 +1,69 @@
+"""A comparison measures each side once; what it measured is judged, and where the judgement fails, explained.
+
+A comparison is one class in one file. ``compare`` runs it in a step: the reference and the port are measured, the two measurements
+are judged, and both are kept with the step's result. ``explain`` of a failed step reads them again; it runs no side a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from alignment.compare import Quantity
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult
+from alignment.finding import Finding
+
+Value = np.ndarray | Mapping[str, float] | str  # an array, named numbers, or what a side does in words: "raises"
+Measurement = Mapping[str, Value]  # of one side, by name; it can be stored
+M = TypeVar("M", bound=Measurement)
+
+
+class Comparison(Protocol):
+    """What is compared of the two sides. It holds the inputs that both are given, and nothing of a side."""
+
+    def measure(self, context: Context, role: str) -> Measurement:
+        """What one side gives for the inputs.
+
+        Args:
+            context: the two sides.
+            role: ``"port"`` or ``"reference"``.
+
+        Raises:
+            Exception: what the port raises; the step then fails, and says where.
+        """
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        """The verdict on every row, from the measurements alone."""
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """Place and cause of what is wrong in the measurements; None where nothing is wrong, or another comparison's subject is."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison with what it measured.
+
+    Attributes:
+        comparison: what was compared.
+        port, reference: the measurements.
+    """
+
+    comparison: Comparison
+    port: Measurement
+    reference: Measurement
+
+    def explain(self) -> Finding | None:
+        return self.comparison.explain(self.port, self.reference)
+
+
+def compare(context: Context, result: StepResult, comparison: Comparison) -> Compared:
+    """Measure both sides once, judge them, and keep the measurements with the step's result."""
+    measured = {role: comparison.measure(context, role) for role in ("reference", "port")}
+    compared = Compared(comparison, measured["port"], measured["reference"])
+    result.extend(comparison.judge(compared.port, compared.reference))
+    result.compared.append(compared)
+    return compared
