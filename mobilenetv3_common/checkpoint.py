@@ -1,7 +1,8 @@
 """Checkpoints: one safetensors file each, whole or absent, read without running code.
 
-The tensors are named ``model/...``, ``ema/...`` and ``optimizer/...``; everything else (where the run stands, schedule,
-scaler, config, classes) is JSON in the file's metadata, in which Python's floats survive to the last bit.
+The tensors are named ``model/...``, ``ema/...`` and ``optimizer/...``, and in mid-epoch, where ranks have BatchNorm statistics of
+their own, ``rankN/model/...`` and ``rankN/ema/...``; everything else (where the run stands, schedule, scaler, config, classes) is
+JSON in the file's metadata, in which Python's floats survive to the last bit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Checkpoint:
     """Everything that a run needs to go on.
 
     Attributes:
-        arrays: tensors by ``kind/name``, kind being ``model``, ``ema`` or ``optimizer``.
+        arrays: tensors by ``kind/name``, kind being ``model``, ``ema``, ``optimizer`` or ``rankN``.
         meta: JSON values; ``framework``, ``epoch``, ``update``, ``config`` and ``classes`` among them.
     """
 

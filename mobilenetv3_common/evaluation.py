@@ -22,12 +22,12 @@ from mobilenetv3_common.dataset_index import (
 from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.held_out import index_held_out
 from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
+from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.run_control import StopRequest
 from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
-from mobilenetv3_common.weights import is_statistic
 
 Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``TrainingBackend.build_loader`` gives them
 
@@ -125,23 +125,6 @@ def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None, aver
         f"training diverged before update {run.update}: logits of validation pictures are not finite",
         f"; earlier checkpoints in {run.config.output_dir} are kept: lower --lr, or add --clip-norm or --warmup-epochs",
     )
-
-
-def merge_statistics(run: Run) -> None:
-    """Where each rank has BatchNorm statistics of its own: replace them, and those of the moving average, by the ranks' means.
-
-    Every rank has to call it. Running averages and moving averages are linear, so a run goes on as if it had kept the means.
-    """
-    if run.config.sync_bn or run.ranks.world_size == 1:
-        return
-    run.backend.average_statistics(run.model, run.ranks)
-    averages = run.average.arrays()
-    own = {name: array for name, array in averages.items() if is_statistic(name)}
-    if own:
-        total = run.ranks.sum(np.concatenate([array.ravel() for array in own.values()]))
-        parts = np.split(total / run.ranks.world_size, np.cumsum([array.size for array in own.values()])[:-1])
-        merged = {n: part.reshape(a.shape).astype(a.dtype) for (n, a), part in zip(own.items(), parts, strict=True)}
-        run.average.load({**averages, **merged})
 
 
 def evaluation_loader(run: Run) -> Loader:

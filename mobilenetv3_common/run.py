@@ -17,6 +17,7 @@ from mobilenetv3_common.held_out import index_held_out
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import MovingAverage, Network, Own, Precision, Ranks, Schedule
 from mobilenetv3_common.rank_data import refuse_unlike_ranks
+from mobilenetv3_common.rank_statistics import add_statistics, restore_statistics
 from mobilenetv3_common.resuming import (
     refuse_damaged,
     refuse_impossible_place,
@@ -27,7 +28,7 @@ from mobilenetv3_common.resuming import (
 )
 from mobilenetv3_common.sampling import BatchPlan, DropoutStream
 from mobilenetv3_common.train_config import TrainConfig
-from mobilenetv3_common.training_backend import Builder, TrainingBackend
+from mobilenetv3_common.training_backend import Arrays, Builder, TrainingBackend
 from mobilenetv3_common.weights import check_fit
 
 
@@ -65,6 +66,7 @@ class Run:
         rollbacks: how often the run went back to a checkpoint since it had diverged.
         rate_factor: what the schedule's learning rates are multiplied by since then.
         source: the checkpoint from which this run goes on.
+        ranks_then: of how many ranks that was, where it holds statistics of each and this run has another number; else 0.
         meter: sums since the last log line.
         observer: is told what the run does.
     """
@@ -93,6 +95,7 @@ class Run:
     rollbacks: int = 0
     rate_factor: float = 1.0
     source: Path | None = None
+    ranks_then: int = 0
     meter: Meter = field(default_factory=Meter)
     observer: Observer = field(default_factory=Observer)
 
@@ -184,9 +187,12 @@ def build_run(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, build
         plan=plan,
     )
     run.source = find_checkpoint(config.resume, config.output_dir) if config.resume else None
-    if run.source is not None:
-        restore(run, read_checkpoint(run.source), str(run.source))
+    found = read_checkpoint(run.source) if run.source is not None else None
+    if found is not None:
+        restore(run, found, str(run.source))
     run.parallel = backend.parallel(backend.compiled(model) if config.compile else model, ranks)
+    if found is not None:  # now: wrapping a model gives every rank the statistics of rank 0
+        run.ranks_then = restore_statistics(run, found, str(run.source))
     return run
 
 
@@ -248,14 +254,20 @@ def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan
     return plan
 
 
-def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
-    """The run as it stands between two updates; ``skipped`` counts the damaged pictures of all ranks."""
+def checkpoint_of(run: Run, skipped: int, statistics: Arrays | None = None) -> Checkpoint:
+    """The run as it stands between two updates.
+
+    Args:
+        run: of rank 0.
+        skipped: damaged pictures of all ranks.
+        statistics: of ``statistics_of_ranks``.
+    """
     backend = run.backend
     arrays = {f"model/{name}": array for name, array in backend.model_arrays(run.model).items()}
     arrays |= {f"ema/{name}": array for name, array in run.average.arrays().items()}
     optimizer = backend.optimizer_arrays(run.model, run.optimizer, run.precision)
     arrays |= {f"optimizer/{name}": array for name, array in optimizer.items()}
-    return Checkpoint(
+    checkpoint = Checkpoint(
         arrays,
         {
             "framework": backend.NAME,
@@ -277,6 +289,8 @@ def checkpoint_of(run: Run, skipped: int) -> Checkpoint:
             "teacher": run.teacher_digest,
         },
     )
+    add_statistics(checkpoint, statistics or {})
+    return checkpoint
 
 
 def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:

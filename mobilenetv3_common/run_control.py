@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from mobilenetv3_common.image import quiet_opencv
 
@@ -86,6 +87,19 @@ class StopRequest:
             if asked and time.monotonic() - asked > self.within and not self._heeded.is_set():
                 _say(f"stopped by signal {int(self.signal)} in mid-update: --resume auto goes on from the last checkpoint")
                 os._exit(128 + self.signal)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Inside the block no signal interrupts this thread's system calls; another thread, or the thread afterwards, takes it.
+
+    For libraries that take an interrupted call (EINTR) for a failure: Paddle's store does while a rank waits for the others.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def launched() -> bool:

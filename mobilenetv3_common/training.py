@@ -15,12 +15,13 @@ from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, 
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import SPLITS, has_split
 from mobilenetv3_common.errors import Diverged, UserError, delivered
-from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader, merge_statistics
+from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader
 from mobilenetv3_common.files import ensure_writable_dir
 from mobilenetv3_common.held_out import single_pictures, write_lists
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
+from mobilenetv3_common.rank_statistics import merge_statistics, statistics_of_ranks
 from mobilenetv3_common.rolling_back import rolled_back
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
@@ -116,6 +117,11 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
             f"note: {len(run.val_index)} of {len(run.train_index) + len(run.val_index)} pictures are held out for validation "
             f"(--val-share {config.val_share:g}, --seed {config.seed}); the lists are in {lists}{'; ' if single else ''}{single}"
         )
+    if run.ranks_then:
+        said.append(
+            f"note: the checkpoint is of {run.ranks_then} ranks in mid-epoch: each of the {run.ranks.world_size} here goes on with "
+            "the mean of their BatchNorm statistics"
+        )
     steps = config.epochs * run.updates_per_epoch // config.ema_every
     if config.ema_decay and not config.ema_warmup and (left := config.ema_decay ** max(steps - 1, 0)) > STALE_AVERAGE:
         said.append(
@@ -178,6 +184,7 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
             if config.save_every and run.update % config.save_every == 0 and run.iteration < run.updates_per_epoch:
                 save(run, folder, best=False)
         run.epoch, run.iteration = run.epoch + 1, 0
+        merge_statistics(run)
         run.to_evaluate = run.epoch % config.eval_every == 0 or run.epoch == config.epochs
         save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost
     if ended_early(run):
@@ -322,6 +329,8 @@ def skipped_by_all(run: Run) -> int:
 def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | None = None) -> None:
     """Write a checkpoint from rank 0, with statistics of all ranks, provided that every weight is finite.
 
+    The run itself stays as it is, so that one that is saved more often, or stopped, computes the same.
+
     Args:
         run: between two updates; every rank has to call this.
         folder: rank 0's; None on the others.
@@ -332,9 +341,8 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | No
         Diverged: a weight is not finite.
         UserError: the file cannot be written.
     """
-    merge_statistics(run)
-    skipped = skipped_by_all(run)
-    checkpoint = checkpoint_of(run, skipped) if folder is not None else Checkpoint()
+    statistics, skipped = statistics_of_ranks(run), skipped_by_all(run)
+    checkpoint = checkpoint_of(run, skipped, statistics) if folder is not None else Checkpoint()
     spoilt = [name for name, array in checkpoint.arrays.items() if not np.isfinite(array).all()]
     if not (agreed(run, not spoilt) if run.config.roll_back else not spoilt):
         raise Diverged(

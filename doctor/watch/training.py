@@ -9,8 +9,8 @@ from typing import Any
 
 from doctor.watch.look import Look
 from doctor.watch.watch import Watch
-from mobilenetv3_common.evaluation import merge_statistics
 from mobilenetv3_common.observer import Observer
+from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.train_log import EVENTS, TrainLog
 

@@ -7,12 +7,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
 
 from mobilenetv3_common.errors import RankError, UserError, naming_lost_ranks
+from mobilenetv3_common.run_control import undisturbed
 from mobilenetv3_common.weights import is_statistic
 
 
@@ -106,13 +108,18 @@ def meet() -> None:
     store, timeout = paddle.base.core.create_or_get_global_tcp_store(), float(os.environ["PADDLE_PG_TIMEOUT"]) / 1000
     _meetings += 1
     begun, pause = time.monotonic(), 0.0002
-    came = store.add("mobilenetv3/met", 1)
+    came = _met(store, 1)
     while came < _meetings * dist.get_world_size():
         if time.monotonic() - begun > timeout:
             raise RankError(f"another rank did not come within {timeout:g} s: its own log says why, --rank-timeout gives it longer")
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
-        came = store.add("mobilenetv3/met", 0)
+        came = _met(store, 0)
+
+
+def _met(store: Any, more: int) -> int:
+    with undisturbed():
+        return store.add("mobilenetv3/met", more)
 
 
 def average_statistics(model: paddle.nn.Layer, ranks: Ranks) -> None:

@@ -21,6 +21,7 @@ from alignment.project import Project
 from mobilenetv3_common import evaluation
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import TrainPreset
+from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, epoch_order, sample_params
 from mobilenetv3_common.weights import is_statistic
 from mobilenetv3_paddle.data import ImageDataset, build_loader
@@ -388,7 +389,7 @@ def evaluation_padded(stack, project):
 @fault("ranks", 7, "evaluation on every rank", Kind.RANKS_NOT_MERGED)
 def evaluation_not_merged(stack, project):
     def evaluate(run, loader):
-        evaluation.merge_statistics(run)
+        merge_statistics(run)
         with run.average.applied():
             return evaluation.evaluate(backend, run.model, loader, run.train_index.num_classes, Ranks(), run.precision)
 
