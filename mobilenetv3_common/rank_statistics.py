@@ -105,10 +105,10 @@ def restore_statistics(run: Ranked, checkpoint: Checkpoint, source: str) -> int:
     wanted = {name: array.shape for name, array in _statistics(run).items() if name in names}
     own: Arrays = {}
     for rank in range(run.ranks.world_size):  # on every rank alike, so that all of them refuse
-        found = checkpoint.part(f"rank{rank}")
-        shapes = {name: array.shape for name, array in found.items()}
+        theirs = checkpoint.part(f"rank{rank}")
+        shapes = {name: array.shape for name, array in theirs.items()}
         check_fit(shapes, wanted, f"the statistics of rank {rank} in checkpoint {source}")
-        own = found if rank == run.ranks.rank else own
+        own = theirs if rank == run.ranks.rank else own
     _put(run, own, source)
     return 0
 
