@@ -23,6 +23,7 @@ from mobilenetv3_common.picture_format import (
     format_of,
     jpeg_components,
     jpeg_scans,
+    pixel_work,
     quick_size,
 )
 from mobilenetv3_common.shards import Member
@@ -133,7 +134,7 @@ def picture_size(data: bytes, name: str, rules: Rules) -> tuple[int, int, int]:
     kind = format_of(data, name, rules)
     with _one_line(name, rules), Image.open(io.BytesIO(data), formats=[kind]) as header:
         (width, height), scans = header.size, jpeg_scans(data) if kind == "JPEG" else 0
-    rules.check_size(name, width, height, scans)
+    rules.check_size(name, width, height, scans, pixel_work(data))
     return width, height, scans
 
 
@@ -176,7 +177,7 @@ def _one_line(name: str, rules: Rules) -> Iterator[None]:
 
 def _decode_pil(data: bytes, name: str, kind: str, rules: Rules) -> Image.Image:
     with _one_line(name, rules), Image.open(io.BytesIO(data), formats=[kind]) as image:
-        rules.check_size(name, *image.size, jpeg_scans(data) if kind == "JPEG" else 0)
+        rules.check_size(name, *image.size, jpeg_scans(data) if kind == "JPEG" else 0, pixel_work(data))
         if kind == "JPEG" and (by := rules.reduction(*image.size)) > 1:
             image.draft(image.mode, (image.width // by, image.height // by))
         image.load()

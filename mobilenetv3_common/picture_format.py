@@ -18,6 +18,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MOST_PIXELS = 178_956_970  # Pillow's own limit: a third of a gigabyte in RGB
 MOST_SCANS = 100  # a progressive JPEG has about 10
 MOST_WORK = 2_000_000_000  # pixels times scans: each scan of a progressive JPEG goes over the whole picture
+ROW_WORK = 7000  # pixels that take as long as a row may: libtiff reports each damaged row of a fax
+RUN_WORK = 200  # times that a pixel of run lengths in a BMP takes longer than others: Pillow unpacks them in Python
 
 _SIGNATURES = {
     "JPEG": (b"\xff\xd8\xff",),
@@ -65,12 +67,15 @@ class Rules:
         shorter = min(width, height)
         return next(by for by in (8, 4, 2, 1) if by == 1 or (self.reduce_to is not None and shorter // by >= self.reduce_to))
 
-    def check_size(self, name: str, width: int, height: int, scans: int) -> None:
-        """Raise ``TooLarge`` where a picture takes more than these rules allow."""
+    def check_size(self, name: str, width: int, height: int, scans: int, pixel_work: int = 1) -> None:
+        """Raise ``TooLarge`` where a picture takes more than these rules allow; ``pixel_work`` is that function's."""
         if width * height > self.pixels:
             raise TooLarge(f"{name} has {width} x {height} pixels, more than {self.pixels:,}: make it smaller")
-        if scans > self.scans or scans * width * height > max(MOST_WORK, 10 * self.pixels):
+        most = max(MOST_WORK, 10 * self.pixels)
+        if scans > self.scans or scans * width * height > most:
             raise TooLarge(f"{name} has {scans} scans of {width} x {height} pixels, too many to decode: save it as a baseline JPEG")
+        if (pixel_work * width + ROW_WORK) * height > most:
+            raise TooLarge(f"{name} has {width} x {height} pixels, which take too long to decode in this format: save it as a PNG")
 
 
 TRAINING = Rules((*FORMATS, "PPM"))  # as torchvision's loader, which ignores the orientation
@@ -89,6 +94,12 @@ def format_of(data: bytes, name: str, rules: Rules) -> str:
         if data.startswith(_SIGNATURES.get(kind, ())):
             return kind
     raise NotAPicture(f"{name} is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
+
+
+def pixel_work(data: bytes) -> int:
+    """How many times longer than others a pixel of this file takes to decode."""
+    runs = data.startswith(b"BM") and data[14:18] != b"\x0c\0\0\0" and data[30:34] in (b"\1\0\0\0", b"\2\0\0\0")
+    return RUN_WORK if runs else 1
 
 
 def quick_size(data: bytes) -> tuple[int, int] | None:

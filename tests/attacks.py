@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zlib
 
 from PIL import Image
@@ -41,3 +42,19 @@ def flat(kind: str, width: int, height: int, mode: str = "RGB", **options) -> by
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n%%EOF\n"
 BLP = b"BLP2" + (1).to_bytes(4, "little") + bytes([1, 8, 0, 0]) + (16).to_bytes(4, "little") * 2 + bytes(2000)
+
+
+def bmp_of_runs(width: int, height: int, bits: int, body: bytes) -> bytes:
+    """A BMP with run lengths (RLE8, RLE4), whose body is given."""
+    palette, kind = b"\0\0\0\0" * (1 << bits), 1 if bits == 8 else 2
+    start = 54 + len(palette)
+    head = b"BM" + struct.pack("<IHHI", start + len(body), 0, 0, start)
+    return head + struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, kind, len(body), 0, 0, 1 << bits, 0) + palette + body
+
+
+def tiff(width: int, height: int, compression: int, data: bytes, bits: int = 1) -> bytes:
+    """A greyscale TIFF of one strip, whose data is given."""
+    tags = {256: width, 257: height, 258: bits, 259: compression, 262: 1, 273: 8, 277: 1, 278: height, 279: len(data)}
+    data += b"\0" * (len(data) % 2)
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)

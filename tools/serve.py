@@ -1,20 +1,22 @@
 """Serve an exported model over HTTP: python tools/serve.py --model-dir exported
 
 POST a picture to /predict (its bytes, or a form with a file); /health, /health/live, /health/ready, /metrics (Prometheus);
-/ is a page for people. SIGTERM and Ctrl-C take no new requests, answer those under way, and end.
+/ is a page for people. SIGTERM, SIGHUP and Ctrl-C take no new requests, answer those under way, and end.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.streams import keep_open, leave, tell
 from mobilenetv3_paddle.deploy.engines import cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, positive, rules_of
 
@@ -61,6 +63,7 @@ def parser() -> Parser:
 
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
+    keep_open()
     args = parser().parse_args(argv)
     if args.threads < 0 or args.decoders < 0 or not 0 <= args.port <= 65535:
         raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
@@ -91,11 +94,12 @@ def main(argv: list[str] | None = None) -> int:
     identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
     sock = place.sock if place else listening(args.host, args.port)
     if place is None and args.host not in LOOPBACK and not access.token:
-        print(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file", file=sys.stderr)
+        tell(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file")
     where = f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
     if args.workers > 1 and place is None:
         line = f"{where} with {args.workers} workers"
-        return supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: print(line, flush=True))
+        supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: tell(line, error=False))
+        leave()
     sparing = None
     if threads > beside_decoders and args.device == "cpu":
         sparing = create_engine(bundle, args.engine, args.precision, beside_decoders)
@@ -106,13 +110,12 @@ def main(argv: list[str] | None = None) -> int:
         if place:
             place.answers()
         else:
-            print(where, flush=True)
+            tell(where, error=False)
 
     def stopping() -> None:
         state.stopping = True
 
     serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
-    return 0
 
 
 def worker_command(argv: list[str] | None) -> list[str]:
@@ -142,10 +145,15 @@ def log(args: Namespace) -> Callable[[str], None] | None:
     if args.access_log is None:
         return None
     try:
-        file: Any = sys.stdout if args.access_log == "-" else open(args.access_log, "a", encoding="utf-8")  # noqa: SIM115
+        file = 1 if args.access_log == "-" else os.open(args.access_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     except OSError as error:
         raise UserError(f"cannot write --access-log {args.access_log}: {error.strerror}") from error
-    return lambda line: print(line, file=file, flush=True)
+
+    def write(line: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk, or a reader that has gone, costs lines and no answers
+            os.write(file, f"{line}\n".encode())
+
+    return write
 
 
 if __name__ == "__main__":

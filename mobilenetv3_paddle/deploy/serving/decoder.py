@@ -55,7 +55,7 @@ def main(settings: str, descriptor: str) -> int:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    _quiet()
     made = json.loads(settings)
     shared = Shared(int(descriptor), made["crop"])
     rules = Rules(tuple(made["formats"]), made["orient"], made["pixels"], made["scans"])
@@ -146,6 +146,15 @@ def parsed(data: bytes, signature: tensors.Signature) -> tuple[int, bytes]:
         return REFUSED, b"the request does not fit into memory: send tensors as binary data"
     except tensors.Refused as error:
         return REFUSED, error.line.encode()
+
+
+def _quiet() -> None:
+    """Let Python alone print: libtiff reports each damaged row of a picture, which a kilobyte can have millions of."""
+    sys.stderr = os.fdopen(os.dup(2), "w")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
 
 
 def _answer(outgoing: BinaryIO, status: int, content: bytes) -> None:

@@ -20,9 +20,10 @@ from typing import Any, cast
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, quick_size
+from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, pixel_work, quick_size
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_paddle.deploy.serving.batcher import TooLate
+from mobilenetv3_common.streams import tell
+from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, TooLate
 from mobilenetv3_paddle.deploy.serving.decoder import (
     HEAD,
     JSON,
@@ -59,6 +60,7 @@ class _Job:
         result: what came of it.
         process: that has it in hand; None while it waits.
         timer: gives it up at its deadline.
+        again: whether a process has ended on it already.
     """
 
     kind: int
@@ -67,6 +69,7 @@ class _Job:
     result: asyncio.Future
     process: _Process | None = None
     timer: asyncio.TimerHandle | None = None
+    again: bool = False
 
     def settle(self, result: Any) -> None:
         """Set the result, or the exception, unless nobody waits for it any more."""
@@ -217,6 +220,7 @@ class Decoders:
         Raises:
             NotAPicture, TooLarge, UserError: the picture cannot be used.
             TooLate: it is not decoded by then.
+            EngineDown: two processes ended on it.
         """
         format_of(data, "the picture", self.rules)
         return await self._done(PICTURE, data, _work(data) > LARGE, deadline)
@@ -226,7 +230,7 @@ class Decoders:
 
         Raises:
             Refused: it cannot be answered.
-            UserError: it ended its process.
+            EngineDown: two processes ended on it.
             TooLate: it is not read by then.
         """
         return await self._done(JSON, data, len(data) > LARGE_JSON, deadline)
@@ -265,14 +269,21 @@ class Decoders:
             self.at_work += 1
             self._idle.pop().begin(job)
 
-    def _released(self, process: _Process) -> _Job | None:
-        """The job that a process had in hand."""
+    def _released(self, process: _Process, ended: bool = False) -> _Job | None:
+        """The job that a process had in hand; where the process has ended on it, another takes it, once."""
         job, process.job = process.job, None
         if job is not None:
+            job.process = None
             self._large -= job.large
             self.at_work -= 1
+            if ended and not job.again and not job.result.done() and not self._stopping:
+                job.again = True
+                self._jobs.appendleft(job)
+                return job
             if job.timer is not None:
                 job.timer.cancel()
+            if ended:
+                job.settle(EngineDown("two decoders ended on this request"))
         return job
 
     def _answered(self, process: _Process, status: int, content: bytes) -> None:
@@ -297,10 +308,7 @@ class Decoders:
 
     def _ended(self, process: _Process) -> None:
         self._processes.discard(process)
-        job = self._released(process)
-        if job is not None:
-            ended = Refused("the request ended its decoder: send tensors as binary data")
-            job.settle(ended if job.kind == JSON else UserError("the picture is damaged: its decoder ended on it"))
+        self._released(process, ended=True)
         if process in self._idle:
             self._idle.remove(process)
         if self._stopping or not process.started:
@@ -328,7 +336,7 @@ class Decoders:
                     process.kill()
                     raise
             except Exception as error:
-                print(f"warning: cannot start a decoder: {error or type(error).__name__}", file=sys.stderr, flush=True)
+                tell(f"warning: cannot start a decoder: {error or type(error).__name__}")
                 await asyncio.sleep(1)
 
     async def _begun(self) -> _Process:
@@ -350,4 +358,4 @@ def _work(data: bytes) -> float:
     if size is None or len(data) > 2**20 + 4 * size[0] * size[1]:  # more of something than of pixels
         return math.inf
     # numpy would count in a quarter of the time, but after each step the event loop would wait for Python's lock again.
-    return size[0] * size[1] * max(1, data.count(b"\xff\xda") // 4)
+    return size[0] * size[1] * max(1, pixel_work(data) // 4, data.count(b"\xff\xda") // 4)

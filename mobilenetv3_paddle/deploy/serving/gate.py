@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import random
@@ -74,6 +75,10 @@ class Gate:
 
         try:
             await self._answer(scope, receive, sending)
+        except asyncio.CancelledError:  # the end has come, and this request did not
+            if seen["status"]:
+                raise
+            await _refuse(scope["path"], sending, 503, "the service is ending: try again", (b"retry-after", b"1"))
         finally:
             if self.access.log is not None:
                 self.access.log(_line(scope, self._client(scope), number, seen, time.perf_counter() - start))
@@ -89,6 +94,11 @@ class Gate:
                 needed = "a token is needed: Authorization: Bearer TOKEN"
                 await _refuse(path, send, 401, needed, (b"www-authenticate", b"Bearer"))
                 return
+        if any(_coded(value) for key, value in scope["headers"] if key == b"content-encoding"):
+            await _refuse(path, send, 415, "a Content-Encoding is not accepted: send the request as it is")
+            return
+        if scope["method"] == "HEAD":  # the server leaves the body out
+            scope = {**scope, "method": "GET"}
         if not _COUNTED.fullmatch(path):
             await self.app(scope, receive, send)
             return
@@ -126,6 +136,11 @@ def problem(path: str, detail: str) -> dict[str, str]:
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def _coded(value: bytes) -> bool:
+    """Whether a Content-Encoding says that the body is not as it is."""
+    return any(name.strip() not in (b"", b"identity") for name in value.lower().split(b","))
 
 
 def _host(value: str) -> str:

@@ -87,9 +87,6 @@ def known(service: Service, model: str, version: str) -> None:
 
 
 async def _answer(service: Service, request: Request) -> Response:
-    coding = request.headers.get("content-encoding", "identity")
-    if coding != "identity":
-        raise HTTPException(415, f"Content-Encoding {coding[:40]!r} is not taken: send the request as it is")
     binary = HEADER_LENGTH in request.headers
     most = service.signature.most_bytes if binary else service.limits.upload
 

@@ -6,16 +6,17 @@ import faulthandler
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.streams import leave
 from mobilenetv3_paddle.deploy.serving.connections import BACKLOG, HEAD, guarded
 
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # each asks for the end, however often, in whatever order
 KERNEL_BACKLOG = 4096  # connections that wait to be taken
 
 
@@ -63,6 +64,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,  # uvicorn believes any local client's X-Forwarded-For; the gate believes those it was told to
         )  # fmt: skip
         super().__init__(config)
+        self._null = open(os.devnull, "w")  # noqa: SIM115  at the end there may be no descriptor left
         self._sock, self._shutdown, self._on_start, self._on_stop = sock, shutdown, on_start, on_stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -71,17 +73,23 @@ class Server(uvicorn.Server):
         self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # A thread of C that needs no lock of Python's: it ends the process even while something hangs.
-        faulthandler.dump_traceback_later(self._shutdown + 1, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
-        self._on_stop()
-        super().handle_exit(sig, frame)
+        """Begin to end; a further signal changes nothing, though uvicorn itself would drop the requests under way."""
+        if not self.should_exit:
+            # A thread of C that needs no lock of Python's: it ends the process even while something hangs.
+            faulthandler.dump_traceback_later(self._shutdown + 1, exit=True, file=self._null)
+            self._on_stop()
+            self.should_exit = True
 
 
-def serve(server: Server, sock: socket.socket) -> None:
-    """Serve until SIGTERM or Ctrl-C; then this process ends with status 0, without waiting for threads that hang."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended in good order
-        signal.signal(number, lambda *_: None)
+def at_the_end(handle: Callable[[int, FrameType | None], Any]) -> None:
+    """What to call when this process is told to end; a hangup that is ignored (nohup) stays ignored."""
+    for number in ENDS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handle)
+
+
+def serve(server: Server, sock: socket.socket) -> NoReturn:
+    """Serve until a signal of ``ENDS``; then this process ends with status 0."""
+    at_the_end(server.handle_exit)
     server.run(sockets=[sock])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    leave()

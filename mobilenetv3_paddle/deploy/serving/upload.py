@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 import anyio
 from fastapi import HTTPException, Request
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 FORM_LINES = 10_000  # bytes of a form beside its file
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it would write a line for each form that cannot be read
 
 
 @dataclass
@@ -57,7 +63,7 @@ class Uploads:
         except ValueError as error:
             raise HTTPException(400, "Content-Length is no number") from error
         too_large = HTTPException(413, f"the {what} is larger than {most:,} bytes", {"Connection": "close"})
-        form = what == "picture" and request.headers.get("content-type", "").startswith("multipart/form-data")
+        form = what == "picture" and request.headers.get("content-type", "").lower().startswith("multipart/form-data")
         most += FORM_LINES if form else 0
         if declared > most:
             await _thrown_away(request, seconds)
@@ -90,7 +96,13 @@ async def _joined(body: AsyncGenerator[bytes, None]) -> bytes:
 
 
 async def _form_file(request: Request, body: AsyncGenerator[bytes, None], most: int) -> bytes:
-    parser = MultiPartParser(request.headers, body, max_files=1, max_fields=10)
+    _, options = parse_options_header(request.headers["content-type"])
+    boundary = options.get(b"boundary", b"")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise MultiPartException("it needs a boundary of at most 70 letters and digits")
+    # The parser takes a charset from its headers; some charsets take quadratic time, so the client's is not passed on.
+    plain = Headers(raw=[(b"content-type", b'multipart/form-data; boundary="%s"' % boundary)])
+    parser = MultiPartParser(plain, body, max_files=1, max_fields=10, max_part_size=FORM_LINES)
     parser.spool_max_size = most  # in memory: its size is bounded
     form = await parser.parse()
     try:

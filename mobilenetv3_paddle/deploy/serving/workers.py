@@ -8,21 +8,22 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.streams import tell
+from mobilenetv3_paddle.deploy.serving.server import at_the_end
 
-PLACE = "MOBILENETV3_WORKER"  # of a worker: its number, the descriptors of socket and of the pipe to its parent, a folder
+PLACE = "MOBILENETV3_WORKER"  # of a worker: its number, the descriptors of socket, of the pipe to its parent, of all metrics
 HUNG = 5.0  # seconds that the engine of a worker may hang before the worker ends, and another takes its place
 START = 90.0  # seconds that a worker may take until it answers
 PAUSE = 1.0  # seconds before a worker that ended is replaced
@@ -37,13 +38,13 @@ class Place:
         number: from 0.
         sock: the socket that all listen on.
         parent: descriptor on which it says that it answers.
-        folder: where each writes its metrics for the others.
+        boards: descriptors of memory, one of each worker, where each writes its metrics for the others.
     """
 
     number: int
     sock: socket.socket
     parent: int
-    folder: Path
+    boards: tuple[int, ...]
 
     @classmethod
     def mine(cls) -> Place | None:
@@ -53,8 +54,8 @@ class Place:
             return None
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-        number, sock, parent, folder = given.split(",", 3)
-        return cls(int(number), socket.socket(fileno=int(sock)), int(parent), Path(folder))
+        number, sock, parent, *boards = map(int, given.split(","))
+        return cls(number, socket.socket(fileno=sock), parent, tuple(boards))
 
     def answers(self) -> None:
         """Tell the parent that this worker answers."""
@@ -68,7 +69,7 @@ class Place:
             since = time.monotonic()
             while True:
                 with contextlib.suppress(OSError):
-                    self.write(metrics)
+                    write(self.boards[self.number], generate_latest(metrics))
                 time.sleep(WRITTEN)
                 if not hung():
                     since = time.monotonic()
@@ -77,33 +78,43 @@ class Place:
 
         threading.Thread(target=work, daemon=True).start()
 
-    def write(self, metrics: CollectorRegistry) -> None:
-        """Write the metrics, whole or not at all."""
-        part = self.folder / f"{self.number}.part"
-        part.write_bytes(generate_latest(metrics))
-        part.replace(self.folder / f"{self.number}.prom")
-
     def together(self, metrics: CollectorRegistry) -> bytes:
         """The metrics of all workers, this one's as of now, each with its number as ``worker``."""
-        self.write(metrics)
+        texts = [generate_latest(metrics) if n == self.number else read(board) for n, board in enumerate(self.boards)]
         registry = CollectorRegistry()
-        registry.register(_Numbered(self.folder))  # type: ignore[arg-type]
+        registry.register(_Numbered(texts))  # type: ignore[arg-type]
         return generate_latest(registry)
 
 
-class _Numbered:
-    """A collector of what the workers wrote."""
+def write(board: int, text: bytes) -> None:
+    """Put a text on a board, with what tells whether it was read whole."""
+    os.pwrite(board, len(text).to_bytes(4, "big") + zlib.crc32(text).to_bytes(4, "big") + text, 0)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+def read(board: int) -> bytes:
+    """The text that was last put on a board; none before the first, or where it is being written again and again."""
+    for _ in range(10):
+        data = os.pread(board, 2**20, 0)
+        text = data[8 : 8 + int.from_bytes(data[:4], "big")]
+        if data and int.from_bytes(data[4:8], "big") == zlib.crc32(text):
+            return text
+        time.sleep(0.001)
+    return b""
+
+
+class _Numbered:
+    """A collector of what the workers wrote, in the order of their numbers."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        self.texts = texts
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
-        for file in sorted(self.folder.glob("*.prom")):
-            for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
+        for number, text in enumerate(self.texts):
+            for family in text_string_to_metric_families(text.decode()):
                 one = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:
-                    one.add_sample(sample.name, {**sample.labels, "worker": file.stem}, sample.value)
+                    one.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
         yield from found.values()
 
 
@@ -123,8 +134,8 @@ class _Worker:
                 self.process.kill()
 
 
-def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> int:
-    """Run workers until SIGTERM or Ctrl-C, and replace each that ends.
+def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
+    """Run workers until the end is asked for, and replace each that ends.
 
     Args:
         command: what a worker runs.
@@ -133,44 +144,54 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
         shutdown: seconds that they give their requests at the end.
         on_start: called when all answer.
 
-    Returns:
-        The exit status.
-
     Raises:
-        UserError: one ends before all have answered.
+        UserError: one ends before any has answered.
     """
-    stop = threading.Event()
-    for sent in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sent, lambda *_: stop.set())
-    with tempfile.TemporaryDirectory(prefix="mobilenetv3-workers-") as folder:
-        workers = [_start(command, number, sock, folder) for number in range(count)]
-        try:
-            begun = False
-            while not stop.wait(0.05 if not begun else 0.2):
-                for number, worker in enumerate(workers):
-                    worker.look()
-                    if worker.process.poll() is None:
-                        continue
-                    if not begun:
-                        raise UserError("a worker ended before it answered: its own message is above")
-                    print(f"warning: worker {number} ended: another starts", file=sys.stderr, flush=True)
-                    os.close(worker.pipe)
-                    if not stop.wait(PAUSE):
-                        workers[number] = _start(command, number, sock, folder)
-                if not begun and all(worker.answers for worker in workers):
-                    begun = True
-                    on_start()
-        finally:
-            _end([worker.process for worker in workers], shutdown)
-    return 0
+    stop, boards = threading.Event(), [_board() for _ in range(count)]
+    at_the_end(lambda *_: stop.set())
+    workers: list[_Worker] = []
+    try:
+        workers += [_start(command, number, sock, boards) for number in range(count)]
+        begun = False
+        while not stop.wait(0.05 if not begun else 0.2):
+            for number, worker in enumerate(workers):
+                worker.look()
+                if worker.process.poll() is None:
+                    continue
+                if not any(worker.answers for worker in workers):
+                    raise UserError("a worker ended before it answered: its own message is above")
+                tell(f"warning: worker {number} ended: another starts")
+                if not stop.wait(PAUSE):
+                    with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
+                        workers[number] = _start(command, number, sock, boards)
+                        os.close(worker.pipe)
+            if not begun and all(worker.answers for worker in workers):
+                begun = True
+                on_start()
+    finally:
+        _end([worker.process for worker in workers], shutdown)
 
 
-def _start(command: list[str], number: int, sock: socket.socket, folder: str) -> _Worker:
+def _board() -> int:
+    """Memory for a worker's metrics, which needs no folder."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.memfd_create("metrics")
+    with tempfile.TemporaryFile() as file:  # macOS has none
+        return os.dup(file.fileno())
+
+
+def _start(command: list[str], number: int, sock: socket.socket, boards: list[int]) -> _Worker:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    place = f"{number},{sock.fileno()},{writing},{folder}"
-    process = subprocess.Popen(command, pass_fds=(sock.fileno(), writing), env={**os.environ, PLACE: place})
-    os.close(writing)
+    kept = (sock.fileno(), writing, *boards)
+    try:
+        place = ",".join(map(str, (number, *kept)))
+        process = subprocess.Popen(command, pass_fds=kept, env={**os.environ, PLACE: place})
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
     return _Worker(process, reading)
 
 

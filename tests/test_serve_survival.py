@@ -1,0 +1,327 @@
+"""What strangers, a full disk, signals or killed processes do to the service: it goes on, and honest clients see no failure."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mobilenetv3_common.picture_format import Rules, TooLarge
+from mobilenetv3_paddle.deploy.serving import workers
+from tests.attacks import bmp_of_runs, tiff
+from tests.conftest import ROOT
+from tests.test_serve import CAT, ask, detail
+
+PART = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n'
+NOISE = bytes(n * n * 7 % 251 for n in range(1000))
+
+
+def form(*parts):
+    return b"\r\n".join(parts) + b"\r\n--x--\r\n"
+
+
+def held_up(running, work):
+    """What a request gives, and the longest that the health path took meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        asked, longest = pool.submit(work), 0.0
+        while not asked.done():
+            start = time.monotonic()
+            assert running.ask()[0] == 200
+            longest = max(longest, time.monotonic() - start)
+        return asked.result(), longest
+
+
+CHARSETS = ["punycode", "idna", "undefined", "utf-7", "unicode_escape", "zlib_codec", "rot13", "\xff", "x" * 4000]
+
+
+def test_nothing_that_a_client_names_chooses_a_decoder(service):
+    """``charset=punycode`` with a field of 1 MB stopped the whole service for 84 s; ``undefined`` and ``idna`` gave 500."""
+    running = service("--timeout", "4")
+    file = PART % (b"f", b'; filename="c.jpg"') + CAT
+    for charset in CHARSETS:
+        kind = {"Content-Type": f"multipart/form-data; charset={charset}; boundary=x"}
+        for name in (b"field", b"\xff\xfe", b"a-" + b"b" * 3000):
+            status, _, content = running.predict(form(PART % (name, b"") + b"xn--\xff", file), **kind)
+            assert status == 200, (charset, name[:10], content)
+    attacks = {
+        "a name": form(PART % (b"a" * 10**6, b"") + b"1"),
+        "a value": form(PART % (b"a", b"") + b"a" * 10**6),
+        "a file's name": form(PART % (b"a", b"; filename=" + b"a;" * 10**6) + CAT),
+        "a name's charset": form(PART % (b"a", b"; filename*=punycode''" + b"a" * 10**6) + CAT),
+        "heads": form((PART % (b"a", b"")).replace(b"\r\n\r\n", b"\r\nA: b" * 10**5 + b"\r\n\r\n")),
+        "nearly boundaries": form(PART % (b"a", b'; filename="b"') + b"\r\n--" * 2_000_000),
+        "line ends": form(PART % (b"a", b'; filename="b"') + b"\r" * 9_000_000),
+        "what follows": form(file) + b"\r\n--" * 2000,
+    }
+    for name, body in attacks.items():
+        kind = {"Content-Type": "multipart/form-data; charset=punycode; boundary=x"}
+        (status, _, _), longest = held_up(running, lambda body=body, kind=kind: running.predict(body, **kind))
+        assert status in (400, 413, 415) or (name == "what follows" and status == 200), (name, status)
+        assert longest < 1, (name, longest)
+    for boundary in ("b" * 71, '"\\"', "", "a;" * 5000):
+        status, _, content = running.predict(form(file), **{"Content-Type": f"multipart/form-data; boundary={boundary}"})
+        assert status == 400 and "the form cannot be read" in detail(content)
+    for body in ("é".encode("utf-16"), b"\xff\xfe{\0}\0"):  # JSON is UTF-8, whatever its first bytes or its charset say
+        kind = {"Content-Type": "application/json; charset=utf-16"}
+        assert running.ask("POST", "/v2/models/mobilenet_v3_small/infer", body, kind)[0] == 400
+    assert running.errors.read_text() == ""
+
+
+@pytest.mark.parametrize("path", ["/predict", "/health", "/v2/models/mobilenet_v3_small/infer", "/metrics", "/nothing"])
+@pytest.mark.parametrize(("coding", "refused"), [("gzip", True), ("identity, br", True), ("Identity", False), ("", False)])
+def test_a_coded_body_is_refused_on_every_path(server, path, coding, refused):
+    method = "POST" if path.startswith(("/predict", "/v2")) else "GET"
+    status, _, content = ask(server, method, path, CAT, {"Content-Encoding": coding})
+    assert (status == 415 and b"Content-Encoding" in content) == refused, content
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready", "/v2/models/mobilenet_v3_small/ready",
+     "/", "/metrics", "/docs", "/openapi.json", "/v2"],
+)  # fmt: skip
+def test_head_is_answered_as_get_without_a_body(server, path):
+    """As load balancers and ``wget --spider`` ask."""
+    status, headers, content = ask(server, "HEAD", path)
+    assert status == 200 and content == b"" and int(headers["content-length"]) > 0
+    assert headers["content-type"] == ask(server, "GET", path)[1]["content-type"]
+    assert ask(server, "HEAD", "/predict")[0] == 405 and ask(server, "HEAD", "/nothing")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def server(exported):
+    from tests.test_serve import serving
+
+    with serving(exported, "--timeout", "5") as (process, port):
+        yield port
+        assert process.poll() is None
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "ends of lines, one row": bmp_of_runs(49_000_000, 1, 8, b"\1\1\0\0" * 300),
+    "ends of lines": bmp_of_runs(7000, 7000, 8, b"\1\1\0\0" * 300),
+    "runs of half bytes": bmp_of_runs(7000, 7000, 4, (b"\xff\1" * 28 + b"\0\0") * 7000),
+    "a fax of damaged rows": tiff(1, 49_000_000, 3, NOISE),
+    "a fax of wider rows": tiff(8, 6_000_000, 3, NOISE),
+    "run lengths of rows": tiff(1, 49_000_000, 2, NOISE),
+    "packed rows": tiff(1, 40_000_000, 32773, NOISE, bits=8),
+}
+
+
+def test_pictures_that_cost_much_are_refused_before_they_are_decoded_and_do_not_print(service):
+    """A BMP of 1.6 kB held a decoder for 9 s, a TIFF of 1.1 kB for 274 s, and wrote 3 GB to standard error."""
+    running = service("--timeout", "6", "--decoders", "1")
+    for name, bomb in BOMBS.items():
+        start = time.monotonic()
+        status, _, content = running.predict(bomb)
+        assert status == 413 and "too long to decode" in detail(content) and time.monotonic() - start < 1, (name, status)
+    for allowed in (bmp_of_runs(640, 480, 8, b"\1\1\0\0" * 480), bmp_of_runs(64, 48, 4, b"\x20\1\0\0" * 48)):
+        assert running.predict(allowed)[0] == 200
+    for noisy in (tiff(8, 200_000, 3, NOISE), tiff(3000, 3000, 4, NOISE), tiff(300, 90_000, 3, NOISE)):
+        assert running.predict(noisy)[0] in (200, 422)
+    assert running.predict()[0] == 200 and running.metric("mobilenetv3_decoders_killed_total") == 0
+    assert running.errors.read_text() == ""
+
+
+def test_a_row_and_a_run_count_as_what_they_take():
+    rules = Rules(pixels=50_000_000)
+    rules.check_size("x", 7000, 7000, 0)
+    rules.check_size("x", 200, 250_000, 0)
+    for width, height, work in ((1, 300_000, 1), (4000, 3000, 200), (1, 49_000_000, 1)):
+        with pytest.raises(TooLarge, match="too long to decode"):
+            rules.check_size("x", width, height, 0, work)
+
+
+# --- decoders ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_whose_decoder_is_killed_is_decoded_by_another_and_after_two_it_is_503(service):
+    """29 of 7,705 valid pictures were called damaged while decoders were killed."""
+    running = service("--timeout", "6", "--decoders", "2")
+    stopped = running.family()[1:]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)  # so that it has the picture in hand when it is killed
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(running.predict)
+        time.sleep(0.3)
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.3)
+        status, headers, content = asked.result()
+    assert status in (200, 503) and b"damaged" not in content
+    if status == 503:  # both had it
+        assert headers["retry-after"] == "5" and "decoders" in detail(content)
+    deadline = time.monotonic() + 20
+    while len(running.family()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(running.family()) == 3
+    assert running.predict()[0] == 200
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+        os.kill(running.family()[1], number)
+        assert running.predict()[0] == 200, number
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_no_valid_picture_is_called_damaged_while_decoders_are_killed(service):
+    running, stop = service("--timeout", "8", "--decoders", "2"), threading.Event()
+    statuses: list[int] = []
+
+    def client():
+        while not stop.is_set():
+            statuses.append(running.predict()[0])
+
+    threads = [threading.Thread(target=client) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    killed = 0
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        time.sleep(1.5)
+        for pid in running.family()[1:][: 1 + killed % 2]:
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert killed > 20 and len(statuses) > 500 and set(statuses) <= {200, 503}, {s: statuses.count(s) for s in set(statuses)}
+    assert statuses.count(200) > 0.99 * len(statuses)
+
+
+# --- streams, folders, signals -------------------------------------------------------------------------------------------------
+
+
+def started(exported, redirection, *flags):
+    """The command with its streams as a shell redirects them, and its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = f"exec {sys.executable} tools/serve.py --model-dir {exported} --port {port} {' '.join(flags)} {redirection}"
+    process = subprocess.Popen(["bash", "-c", command], cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            if ask(port, "GET", "/health")[0] == 200:
+                return process, port
+        time.sleep(0.1)
+    raise AssertionError(f"it does not answer: {process.poll()}")
+
+
+@pytest.mark.parametrize(
+    "redirection", [">&-", ">/dev/full", "<&- >&- 2>&-", "--access-log - >/dev/full", "--access-log /dev/full 2>/dev/full"]
+)
+def test_the_service_needs_none_of_its_streams(exported, redirection):
+    process, port = started(exported, redirection, "--decoders", "1")
+    try:
+        assert [ask(port, "POST", "/predict", CAT)[0] for _ in range(3)] == [200] * 3
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        assert ask(port, "POST", "/predict", CAT)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", [">/dev/null 2>/dev/full", ">&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_workers_are_replaced_without_streams_and_without_a_temporary_folder(exported, redirection):
+    """The supervisor died of its own warning, and /metrics was 500 while its folder was full or gone."""
+    process, port = started(exported, redirection, "--workers", "2", "--decoders", "1")
+    try:
+        text = ask(port, "GET", "/metrics")[2].decode()
+        assert not [name for name in os.listdir("/tmp") if name.startswith("mobilenetv3-workers")]
+        first = set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(int(min(first, key=int)), signal.SIGKILL)
+        deadline, statuses = time.monotonic() + 40, set()
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                statuses.add(ask(port, "POST", "/predict", CAT)[0])
+            text = ask(port, "GET", "/metrics")[2].decode()
+            now = set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+            if len(now) == 2 and now != first and len(set(re.findall(r'resident_memory_bytes{worker="(\d)"}', text))) == 2:
+                break
+        assert now != first and len(now) == 2 and statuses == {200}
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+
+
+def test_a_board_gives_the_last_text_whole_or_nothing():
+    board = workers._board()
+    assert workers.read(board) == b""
+    for text in (b"longer than the next", b"short", b""):
+        workers.write(board, text)
+        assert workers.read(board) == text
+    workers.write(board, b"whole")
+    os.pwrite(board, b"W", 8)
+    assert workers.read(board) == b""
+    os.close(board)
+
+
+ENDINGS = {
+    "SIGHUP": [signal.SIGHUP],
+    "SIGTERM twice": [signal.SIGTERM, signal.SIGTERM],
+    "SIGINT twice": [signal.SIGINT, signal.SIGINT],
+    "all": [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGINT],
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_signals_in_whatever_order_end_the_service_after_the_upload_under_way(service, ending):
+    """SIGHUP dropped it; a second signal answered it with 500."""
+    running = service("--timeout", "8", "--shutdown", "6", "--decoders", "1")
+    with socket.create_connection(("127.0.0.1", running.port), 10) as connection:
+        connection.sendall(f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(CAT)}\r\n\r\n".encode() + CAT[:1000])
+        time.sleep(0.3)
+        for number in ENDINGS[ending]:
+            running.process.send_signal(number)
+            time.sleep(0.3)
+        connection.sendall(CAT[1000:])
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200") and b"connection: close" in answer.lower()
+    assert running.process.wait(10) == 0 and running.errors.read_text() == ""
+
+
+def test_an_upload_that_outlasts_the_end_is_told_so(service):
+    running = service("--timeout", "20", "--shutdown", "1", "--decoders", "1")
+    with socket.create_connection(("127.0.0.1", running.port), 10) as connection:
+        connection.sendall(f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(CAT)}\r\n\r\n".encode() + CAT[:1000])
+        time.sleep(0.3)
+        running.process.send_signal(signal.SIGTERM)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 503") and json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith(
+        "the service is"
+    )
+    assert running.process.wait(10) == 0
+
+
+@pytest.mark.slow
+def test_a_hangup_and_ctrl_c_end_all_workers_after_the_upload_under_way(exported):
+    for numbers in ([signal.SIGHUP, signal.SIGHUP], [signal.SIGINT, signal.SIGTERM, signal.SIGINT]):
+        process, port = started(exported, "2>/dev/null", "--workers", "2", "--decoders", "1", "--shutdown", "6")
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(CAT)}\r\n\r\n".encode() + CAT[:1000])
+            time.sleep(0.3)
+            for number in numbers:
+                os.killpg(process.pid, number)  # as a terminal does
+                time.sleep(0.3)
+            connection.sendall(CAT[1000:])
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200"), answer[:100]
+        assert process.wait(10) == 0
