@@ -94,8 +94,9 @@ class Gate:
                 needed = "a token is needed: Authorization: Bearer TOKEN"
                 await _refuse(path, send, 401, needed, (b"www-authenticate", b"Bearer"))
                 return
-        if any(_coded(value) for key, value in scope["headers"] if key == b"content-encoding"):
-            await _refuse(path, send, 415, "a Content-Encoding is not accepted: send the request as it is")
+        coding = ", ".join(value.decode("latin-1") for key, value in scope["headers"] if key == b"content-encoding")
+        if any(name.strip() not in ("", "identity") for name in coding.lower().split(",")):
+            await _refuse(path, send, 415, f"Content-Encoding {coding[:40]!r} is not taken: send the request as it is")
             return
         if scope["method"] == "HEAD":  # the server leaves the body out
             scope = {**scope, "method": "GET"}
@@ -136,11 +137,6 @@ def problem(path: str, detail: str) -> dict[str, str]:
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
-
-
-def _coded(value: bytes) -> bool:
-    """Whether a Content-Encoding says that the body is not as it is."""
-    return any(name.strip() not in (b"", b"identity") for name in value.lower().split(b","))
 
 
 def _host(value: str) -> str:
