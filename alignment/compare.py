@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alignment import tolerance
+from alignment.distance import distance, gap, norm, out_of_range, relative
 
 IN_EXACT_MODE = "exact mode differs by"  # what the reason of a row that failed in exact mode holds
 
@@ -124,7 +126,7 @@ def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = Tr
         return f"shape {a.shape} in the port, {b.shape} in the reference"
     if a.dtype != b.dtype:
         return f"type {a.dtype} in the port, {b.dtype} in the reference"
-    if finite and a.dtype.kind == "f":
+    if finite and a.dtype.kind in "fc":
         for side, x in (("the port", a), ("the reference", b)):
             bad = x.size - int(np.isfinite(x).sum())
             if bad:
@@ -168,20 +170,25 @@ def where_derived(gradients: Mapping[str, np.ndarray | None], right: Mapping[str
     return found
 
 
-def norm(array: np.ndarray) -> float:
-    """L2 norm, computed in float64."""
-    flat = array.reshape(-1).astype(np.float64, copy=False)
-    return float(np.sqrt(flat @ flat))
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, copy=False)
 
 
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """L2 norm of the difference, computed in float64."""
-    return norm(np.subtract(a, b, dtype=np.float64))
+def _scaled_down(array: np.ndarray, power: int) -> np.ndarray:
+    """The numbers by ``2 ** power`` smaller, in float64; as they are for 0."""
+    if power == 0:
+        return array
+    if array.dtype.kind == "c":
+        return _scaled_down(array.real, power) + 1j * _scaled_down(array.imag, power)
+    return np.ldexp(array.astype(np.float64), -power)
 
 
-def relative(error: float, scale: float) -> float:
-    """error / scale; 0 for 0 / 0, infinity for an error against a zero truth."""
-    return error / scale if scale > 0 else (0.0 if error == 0 else float("inf"))
+def _differences(quantity: Quantity, a: np.ndarray, b: np.ndarray) -> None:
+    """Mean and largest absolute difference of finite numbers of one shape; 0 where there are none."""
+    sizes, power = gap(a, b)
+    with np.errstate(over="ignore"):
+        sizes = np.ldexp(sizes, power) if power else sizes
+        quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(sizes)) if sizes.size else 0.0 for f in (np.mean, np.max))
 
 
 def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None) -> Quantity:
@@ -196,9 +203,7 @@ def judge_equal(name: str, port: np.ndarray | None, reference: np.ndarray | None
     if port.dtype.kind in "US":
         quantity.mean_abs_diff = quantity.max_abs_diff = float(differing > 0)
     else:
-        difference = np.abs(port.astype(np.float64) - reference.astype(np.float64))
-        quantity.mean_abs_diff = float(difference.mean()) if difference.size else 0.0
-        quantity.max_abs_diff = float(difference.max()) if difference.size else 0.0
+        _differences(quantity, port, reference)
     if differing:
         first = np.unravel_index(int(np.argmax((port != reference).reshape(-1))), port.shape)
         quantity.fail(f"{differing} of {port.size} value(s) differ, first at {tuple(map(int, first))}")
@@ -209,15 +214,16 @@ def judge_close(name: str, port: np.ndarray | None, expected: np.ndarray | None,
     """Pass where shapes agree, all is finite, and the relative L2 difference is at most ``rtol``; types do not count."""
     some = port if port is not None else expected
     quantity = Quantity(name, list(some.shape) if some is not None else [])
-    wide = (array if array is None else np.asarray(array, np.float64) for array in (port, expected))
+    wide = (array if array is None else _wide(np.asarray(array)) for array in (port, expected))
     ours, theirs = without_masked(*wide)
     problem = strict_problem(ours, theirs)
     if problem:
         return quantity.fail(problem)
     assert ours is not None and theirs is not None
-    difference = np.abs(ours - theirs)
-    quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(difference)) if difference.size else 0.0 for f in (np.mean, np.max))
-    error = relative(norm(difference), norm(theirs))
+    _differences(quantity, ours, theirs)
+    power = out_of_range(ours, theirs)
+    ours, theirs = _scaled_down(ours, power), _scaled_down(theirs, power)
+    error = relative(distance(ours, theirs), norm(theirs))
     if not error <= rtol:
         quantity.fail(f"relative L2 difference {error:.1e} (bound {rtol:.0e})")
     return quantity
@@ -255,17 +261,27 @@ def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Qua
             return quantity.fail(f"{kind} run gave type {port.dtype}")
     port, reference, kind = pairs[0]
     assert port is not None and reference is not None
-    with np.errstate(invalid="ignore"):  # infinity less infinity; the next line refuses it
-        difference = np.subtract(port, reference, dtype=np.float64)
-    if not np.isfinite(norm(difference)):
-        return quantity.fail(f"{kind}: {strict_problem(port, reference)}")
-    difference = np.abs(difference)
-    quantity.mean_abs_diff, quantity.max_abs_diff = float(difference.mean()), float(difference.max())
+    if problem := strict_problem(port, reference):
+        return quantity.fail(f"{kind}: {problem}")
+    _differences(quantity, port, reference)
+    lanes, leeway = _in_range(lanes, leeway)
     if lanes.port32 is not None and lanes.reference64 is not None:
         _judge_float32(quantity, lanes, leeway)
     if lanes.port64 is not None:
         _judge_exact(quantity, lanes, leeway)
     return quantity
+
+
+def _in_range(lanes: Lanes, leeway: Leeway) -> tuple[Lanes, Leeway]:
+    """The same by a power of two smaller or larger, where squares would overflow or vanish; every verdict is relative."""
+    arrays = {one.name: getattr(lanes, one.name) for one in fields(lanes)}
+    power = out_of_range(*arrays.values())
+    if power == 0:
+        return lanes, leeway
+    moved = {name: array if array is None else _scaled_down(array, power) for name, array in arrays.items()}
+    change = leeway.change64 and Change(*(math.ldexp(value, -power) for value in leeway.change64))
+    nothing32, nothing64 = (math.ldexp(value, -power) for value in (leeway.nothing32, leeway.nothing64))
+    return Lanes(**moved), replace(leeway, change64=change, nothing32=nothing32, nothing64=nothing64)
 
 
 def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, refuse_growth
+from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.growth import refuse_growth, refuse_long_table
 from mobilenetv3_common.safe_pickle import MOST_AXES, PickledArray, Raw, load_lazily
 
 BLOCK = 1 << 22  # bytes read at a time
@@ -91,7 +92,6 @@ class OnDisk:
 _BROKEN = (ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, MemoryError)
 _KINDS = "fciubUS"  # of types that can be compared
 _MOST_HEADER = 10_000  # bytes of an array's header, as numpy has it
-_MOST_MEMBERS = 1 << 24  # bytes of an archive's table of members
 
 
 def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
@@ -189,7 +189,7 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 def _open_npz(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
     arrays: dict[str, OnDisk] = {}
     try:
-        _refuse_long_table(file)
+        refuse_long_table(file)
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
@@ -218,16 +218,3 @@ def _member(path: Path, member: str, start: int) -> BinaryIO:
     file = zipfile.ZipFile(path).open(member)  # noqa: SIM115  # the member keeps its archive open
     file.read(start)
     return file  # type: ignore[return-value]
-
-
-def _refuse_long_table(file: BinaryIO) -> None:
-    """Refuse an archive of very many members, which zipfile would list in memory; ``ValueError`` where it is one."""
-    end = file.seek(0, os.SEEK_END)
-    file.seek(max(0, end - (1 << 16) - 22))
-    tail = file.read()
-    place = tail.rfind(b"PK\x05\x06")
-    table = int.from_bytes(tail[place + 12 : place + 16], "little") if place >= 0 else 0
-    if table == 0xFFFFFFFF and (place := tail.rfind(b"PK\x06\x06")) >= 0:  # the larger number stands before it
-        table = int.from_bytes(tail[place + 40 : place + 48], "little")
-    if table > _MOST_MEMBERS:
-        raise ValueError(f"a table of members of {table} bytes")

@@ -6,15 +6,15 @@ Nothing that a file carries is run, and neither file is held in memory: an array
 from __future__ import annotations
 
 import json
-import math
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from alignment.record import OnDisk, open_record
+from alignment.distance import Distance
+from alignment.record import BLOCK, OnDisk, open_record
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
@@ -37,12 +37,22 @@ class Row:
     passed: bool = True
     reason: str = ""
 
+    def note(self, remark: str) -> None:
+        self.reason = f"{self.reason}; {remark}" if self.reason else remark
+
+    def fail(self, reason: str) -> None:
+        self.passed = False
+        self.note(reason)
+
 
 def compare_records(a: dict[str, OnDisk], b: dict[str, OnDisk], rtol: float = RTOL) -> list[Row]:
     """One row an array, in the second record's order and then the first's.
 
-    Floating arrays pass with equal shape and type, every value finite, a relative L2 of at most ``rtol``, and no element
-    further off than ``100 * rtol`` times the root mean square. Integers, booleans and text pass when every value is equal.
+    Floating and complex arrays pass with equal shape and type, every value finite, a relative L2 of at most ``rtol``, and no
+    element further off than ``100 * rtol`` times the root mean square, however large or small the numbers are. Integers, booleans
+    and text pass when every value is equal. A single number may have the shape () on one side and e.g. (1,) on the other.
+    Minus infinity in the same places of both is a mask, as of logits, and left out; NaN, plus infinity, and infinity on one side
+    alone never pass. Empty arrays pass: their shape and type are all that they have.
     """
     rows = []
     for name in dict.fromkeys([*b, *a]):
@@ -51,65 +61,72 @@ def compare_records(a: dict[str, OnDisk], b: dict[str, OnDisk], rtol: float = RT
         assert known is not None
         row = Row(name, list(known.shape), str(known.dtype))
         if ours is None or theirs is None:
-            row.passed, row.reason = False, f"only in the {'second' if ours is None else 'first'} record"
-        elif ours.shape != theirs.shape:
-            row.passed, row.reason = False, f"shape {ours.shape} in the first, {theirs.shape} in the second"
+            row.fail(f"only in the {'second' if ours is None else 'first'} record")
+        elif ours.shape != theirs.shape and not _one_number(ours, theirs):
+            row.fail(f"shape {ours.shape} in the first, {theirs.shape} in the second")
         elif ours.dtype.newbyteorder("=") != theirs.dtype.newbyteorder("="):
-            row.passed, row.reason = False, f"type {ours.dtype} in the first, {theirs.dtype} in the second"
-        elif known.dtype.kind not in "fciubUS":
-            row.passed, row.reason = False, f"type {known.dtype} cannot be compared"
+            row.fail(f"type {ours.dtype} in the first, {theirs.dtype} in the second")
         else:
             _compare(row, ours, theirs, rtol)
+            if ours.shape != theirs.shape:
+                row.note(f"one number, of shape {ours.shape} in the first and {theirs.shape} in the second")
         rows.append(row)
     return rows
 
 
+def _one_number(a: OnDisk, b: OnDisk) -> bool:
+    """Whether one side is a scalar and the other an array with one element: a loss, with which nobody broadcasts by mistake."""
+    return a.size == b.size == 1 and () in (a.shape, b.shape)
+
+
 def _compare(row: Row, ours: OnDisk, theirs: OnDisk, rtol: float) -> None:
-    if ours.fortran != theirs.fortran and len(ours.shape) > 1:
-        pairs: Any = [(ours.whole().ravel(), theirs.whole().ravel())]
-    else:
-        pairs = zip(ours.blocks(), theirs.blocks(), strict=True)
-    floating = ours.dtype.kind in "fc"
-    bad = [0, 0]
-    differing, first, done = 0, -1, 0
-    total = largest = squares = norm_a = norm_b = product = 0.0
-    for x, y in pairs:
-        if ours.dtype.kind == "c":
-            x, y = x.view(x.real.dtype), y.view(y.real.dtype)
-        different = x != y
-        if floating:
-            for side, values in enumerate((x, y)):
-                bad[side] += values.size - int(np.isfinite(values).sum())
-        if different.any() and first < 0:
-            first = done + int(np.argmax(different))
-        differing += int(different.sum())
-        done += x.size
-        if ours.dtype.kind in "US" or any(bad):
-            continue
-        p, q = x.astype(np.float64), y.astype(np.float64)
-        gap = p - q
-        sizes = np.abs(gap)
-        total, largest = total + float(sizes.sum()), max(largest, float(sizes.max(initial=0.0)))
-        squares, norm_a, norm_b = squares + float(gap @ gap), norm_a + float(p @ p), norm_b + float(q @ q)
-        product += float(p @ q)
-    if any(bad):
-        sides = " and ".join(f"{n} in the {which}" for n, which in zip(bad, ("first", "second"), strict=True) if n)
-        row.passed, row.reason = False, f"NaN or infinite values: {sides}"
+    if ours.size == 0:
+        row.mean_abs_diff = row.max_abs_diff = row.relative_l2 = 0.0
+        row.note("empty: no value to compare")
+        return
+    found = Distance(ours.size, ours.dtype)
+    for x, y in _pairs(ours, theirs):
+        found.add(x, y)
+    if any(found.bad):
+        counts = [n + found.masked for n in found.bad]
+        sides = " and ".join(f"{n} in the {which}" for n, which in zip(counts, ("first", "second"), strict=True) if n)
+        row.fail(f"NaN or infinite values: {sides}")
         return
     if ours.dtype.kind not in "US":
-        row.mean_abs_diff, row.max_abs_diff = total / max(done, 1), largest
-        row.relative_l2 = math.sqrt(squares / norm_b) if norm_b > 0 else (0.0 if squares == 0 else math.inf)
-        row.cosine = product / math.sqrt(norm_a * norm_b) if norm_a * norm_b > 0 else float(norm_a == norm_b)
-    if not floating:
-        if differing:
-            row.passed, row.reason = False, f"{differing} of {done} values differ, first at flat index {first}"
+        row.mean_abs_diff, row.max_abs_diff = found.mean, found.largest.number()
+        row.relative_l2, row.cosine = found.relative(), found.cosine()
+    if ours.dtype.kind not in "fc":
+        if found.differing:
+            row.fail(f"{found.differing} of {ours.size} values differ, first at flat index {found.first}")
         return
-    limit = LARGEST * rtol * math.sqrt(norm_b / max(done, 1))
-    assert row.relative_l2 is not None
-    if row.relative_l2 > rtol:
-        row.passed, row.reason = False, f"relative L2 {row.relative_l2:.1e} above {rtol:g}; first difference at flat index {first}"
-    elif largest > limit:
-        row.passed, row.reason = False, f"one element differs by {largest:.1e}, more than {limit:.1e}"
+    _judge(row, found, rtol)
+
+
+def _judge(row: Row, found: Distance, rtol: float) -> None:
+    """The verdict on floating numbers, all of them finite."""
+    relative, furthest = found.relative(), found.furthest()
+    if not relative <= rtol or (rtol == 0 and found.differing):
+        row.fail(f"relative L2 {relative:.1e} above {rtol:g}; first difference at flat index {found.first}")
+    elif not furthest <= LARGEST * rtol:
+        bound = LARGEST * rtol
+        row.fail(f"one element differs by {found.largest.number():.1e}: {furthest:.1e} of the root mean square, above {bound:.1e}")
+    if found.masked == found.size:
+        row.fail("every value is minus infinity in both: nothing to compare")
+    elif found.masked:
+        row.note(f"{found.masked} value(s) that are minus infinity in both are left out")
+    if found.subnormal():
+        row.note("all values are subnormal, with fewer digits than others of the type")
+
+
+def _pairs(ours: OnDisk, theirs: OnDisk) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of both arrays in one order."""
+    if ours.fortran == theirs.fortran or len(ours.shape) < 2 or len(theirs.shape) < 2:
+        yield from zip(ours.blocks(), theirs.blocks(), strict=True)
+        return
+    first, second = (array.whole().reshape(-1) for array in (ours, theirs))
+    step = max(1, BLOCK // ours.dtype.itemsize)
+    for start in range(0, len(first), step):
+        yield first[start : start + step], second[start : start + step]
 
 
 def table(rows: list[Row]) -> str:

@@ -12,9 +12,6 @@ from typing import IO
 
 from mobilenetv3_common.errors import UserError
 
-HARMLESS = 1 << 27  # bytes that a file's arrays may always take
-GROWTH = 16  # times its size that they may take beyond that
-
 
 @contextlib.contextmanager
 def atomic_open(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
@@ -92,24 +89,6 @@ def all_printable(names: Iterable[str]) -> list[str]:
     """``printable`` of many names, quickly where there is nothing to escape."""
     given = list(names)
     return given if "".join(given).isprintable() else [printable(name) for name in given]
-
-
-def refuse_growth(path: str | os.PathLike, needed: int) -> None:
-    """Refuse a file whose arrays take far more memory than the file has bytes: compressed zeros, or one array many times over.
-
-    Args:
-        path: of the file.
-        needed: bytes of all of its arrays in memory.
-
-    Raises:
-        UserError: they are more than ``GROWTH`` times the file's, and more than ``HARMLESS``.
-    """
-    size = os.stat(path).st_size
-    if needed > max(HARMLESS, GROWTH * size):
-        raise UserError(
-            f"{path} has {size} bytes, but its arrays would take {needed / 2**30:.3g} GiB of memory, more than {GROWTH} times as "
-            "much: it is not read; write it without compression, and each array once"
-        )
 
 
 def sha256_of(path: str | os.PathLike) -> str:

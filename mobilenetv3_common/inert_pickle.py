@@ -12,7 +12,9 @@ import pickle
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
+
+from mobilenetv3_common.safe_pickle import BoundedUnpickler
 
 # Modules of Python's own library whose objects are data, and names of others; they are read as ``Left`` like everything else, but
 # are no reason to refuse.
@@ -31,6 +33,9 @@ DATA = {
     "operator": {"attrgetter", "itemgetter"},
     "types": {"MappingProxyType", "NoneType", "SimpleNamespace"},
 }  # fmt: skip
+
+
+MOST_CLASSES = 10_000  # that a file may name; a checkpoint of a trainer names some dozens
 
 
 class Left:
@@ -91,7 +96,7 @@ def left_of(module: str, name: str) -> type[Left]:
     return type("Left", (Left,), {"title": f"{module}.{name}"})
 
 
-class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python: the one in C allocates what a memo's index names
+class Unpickler(BoundedUnpickler):
     """Reads plain data, what ``known`` resolves, and the rest as ``Left``.
 
     Attributes:
@@ -103,10 +108,20 @@ class Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python: 
     append: Callable[[Any], None]
     never_called: ClassVar[tuple[Any, ...]] = ()
     known: ClassVar[Mapping[tuple[str, str], Any]] = {("collections", "OrderedDict"): OrderedDict}
-    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[int, Any]] = dict(BoundedUnpickler.dispatch)
+
+    def __init__(self, file: IO[bytes], **given: Any) -> None:
+        super().__init__(file, **given)
+        self.left: dict[tuple[str, str], type[Left]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        return self.known[module, name] if (module, name) in self.known else left_of(module, name)
+        if (module, name) in self.known:
+            return self.known[module, name]
+        if (module, name) not in self.left:
+            if len(self.left) >= MOST_CLASSES:
+                raise pickle.UnpicklingError(f"it names more than {MOST_CLASSES} classes and functions")
+            self.left[module, name] = left_of(module, name)
+        return self.left[module, name]
 
     def load_build(self) -> None:
         """Attributes are given to ``Left`` alone; torch's versions of modules beside a dictionary's keys are not needed."""

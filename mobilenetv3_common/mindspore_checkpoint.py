@@ -7,6 +7,7 @@ The messages are ``Checkpoint {repeated Value value = 1}``, ``Value {string tag 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ TYPES = {
     "Int8": np.int8, "UInt8": np.uint8, "Bool": np.bool_,
 }  # fmt: skip
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
+MOST_AXES = 64  # of an array of numpy's
 BYTES = 2  # protocol buffers' wire type of strings, bytes, messages and packed numbers
 
 
@@ -32,7 +34,7 @@ def read_ckpt(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         return _tensors(path.read_bytes())
-    except (ValueError, IndexError, OSError) as error:
+    except (ValueError, IndexError, OverflowError, OSError) as error:
         raise UserError(f"{path} is damaged or not a checkpoint of MindSpore: {error}") from error
 
 
@@ -73,14 +75,17 @@ def _tensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _tensor(data: bytes) -> tuple[tuple[tuple[int, ...], np.dtype], bytes]:
-    dims, kind, content = [], "", b""
+    dims: list[int] = []
+    kind, content = "", b""
     for number, value in _fields(data):
         if number == 1:
-            dims += [value] if isinstance(value, int) else list(_varints(value))
+            dims += [value] if isinstance(value, int) else itertools.islice(_varints(value), MOST_AXES + 1)
         elif number == 2 and isinstance(value, bytes):
             kind = value.decode()
         elif number == 3 and isinstance(value, bytes):
             content = value
+    if len(dims) > MOST_AXES:
+        raise ValueError(f"a tensor of {len(dims)} axes")
     if kind not in TYPES:
         raise ValueError(f"a tensor of type {kind!r}")
     return (tuple(dims), np.dtype(TYPES[kind])), content

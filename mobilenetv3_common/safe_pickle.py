@@ -17,7 +17,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -208,60 +208,12 @@ class _Bounded:
 
 # Everything that pickle writes for the values above; sets, instances, references outside the file and the like are not among it.
 _OPERATIONS = [
-    "PROTO",
-    "FRAME",
-    "STOP",
-    "MARK",
-    "POP",
-    "POP_MARK",
-    "DUP",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "INT",
-    "LONG",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "FLOAT",
-    "BINFLOAT",
-    "STRING",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-    "UNICODE",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-    "BYTEARRAY8",
-    "EMPTY_DICT",
-    "DICT",
-    "SETITEM",
-    "SETITEMS",
-    "EMPTY_LIST",
-    "LIST",
-    "APPEND",
-    "APPENDS",
-    "EMPTY_TUPLE",
-    "TUPLE",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "GLOBAL",
-    "STACK_GLOBAL",
-    "REDUCE",
-    "BUILD",
-    "GET",
-    "BINGET",
-    "LONG_BINGET",
-    "PUT",
-    "BINPUT",
-    "LONG_BINPUT",
-    "MEMOIZE",
-]
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE", "INT", "LONG", "BININT", "BININT1",
+    "BININT2", "LONG1", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE",
+    "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "EMPTY_DICT", "DICT", "SETITEM",
+    "SETITEMS", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "GLOBAL",
+    "STACK_GLOBAL", "REDUCE", "BUILD", "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE",
+]  # fmt: skip
 
 
 class _Operations(dict):
@@ -280,29 +232,68 @@ class _Operations(dict):
         raise Refused(f"it has the operation {name}, which a file of arrays does not need")
 
 
-_PURE: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the one in C cannot leave bytes in the file
+_PURE: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the one in C believes every number in the file
 
 
-class Unpickler(_PURE):
+class BoundedUnpickler(_PURE):
+    """Python's unpickler, in memory that the file's own size bounds; a subclass says which operations there are.
+
+    Attributes:
+        dispatch: code -> what is done.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_PURE.dispatch)
+
+    def __init__(self, file: IO[bytes], **given: Any) -> None:
+        self.bounded = _Bounded(file)
+        super().__init__(self.bounded, **given)
+        self.__dict__["dispatch"] = _Operations(self.dispatch)  # which counts for this file alone
+
+    def items(self, values: list) -> None:
+        """Set keys of the dictionary on top of the stack."""
+        target = self.stack[-1]
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            target[self.key(key)] = value
+
+    def key(self, key: Any) -> Any:
+        """A key as it is; numbers that all have one hash would make a dictionary as slow as a list.
+
+        Raises:
+            Refused: it is too large a number.
+        """
+        if isinstance(key, int) and abs(key) >= 1 << 60:
+            raise Refused(f"a dictionary with the key {key:#x}")
+        return key
+
+    def load_dict(self) -> None:
+        values = self.pop_mark()
+        self.append({})
+        self.items(values)
+
+    def load_put(self) -> None:
+        number = int(self.readline()[:-1])
+        if not 0 <= number < 1 << 32:
+            raise pickle.UnpicklingError("a place of the memo that is none")
+        self.memo[number] = self.stack[-1]
+
+    dispatch |= {
+        pickle.SETITEM[0]: lambda self: self.items([self.stack.pop(-2), self.stack.pop()]),
+        pickle.SETITEMS[0]: lambda self: self.items(self.pop_mark()),
+        pickle.DICT[0]: load_dict,
+        pickle.PUT[0]: load_put,
+    }
+
+
+class Unpickler(BoundedUnpickler):
     """Builds ``PickledArray``, dicts, lists and plain values and nothing else; large raw data stays where it is."""
 
+    dispatch: ClassVar[dict[int, Any]] = {
+        getattr(pickle, name)[0]: BoundedUnpickler.dispatch[getattr(pickle, name)[0]] for name in _OPERATIONS
+    }
+
     def __init__(self, file: IO[bytes], encoding: str = "ASCII") -> None:
-        self.bounded = _Bounded(file)
-        super().__init__(self.bounded, encoding=encoding)
+        super().__init__(file, encoding=encoding)
         self.file, self.python2 = file, encoding
-        known = {getattr(pickle, name)[0]: _PURE.dispatch[getattr(pickle, name)[0]] for name in _OPERATIONS}
-        own = {
-            pickle.BINBYTES: lambda self: self.leave(4),
-            pickle.BINBYTES8: lambda self: self.leave(8),
-            pickle.BYTEARRAY8: lambda self: self.leave(8),
-            pickle.BINSTRING: lambda self: self.leave(4, self.python2),
-            pickle.SETITEM: lambda self: self.items([self.stack.pop(-2), self.stack.pop()]),
-            pickle.SETITEMS: lambda self: self.items(self.pop_mark()),
-            pickle.DICT: lambda self: self.new_dict(self.pop_mark()),
-            pickle.BUILD: Unpickler.build,
-            pickle.PUT: Unpickler.put,
-        }
-        self.dispatch = _Operations(known | {code[0]: act for code, act in own.items()})
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -326,15 +317,13 @@ class Unpickler(_PURE):
 
     def items(self, values: list) -> None:
         """Set keys of the dictionary on top of the stack."""
-        target = self.stack[-1]
-        if not isinstance(target, dict):
+        if not isinstance(self.stack[-1], dict):
             raise pickle.UnpicklingError("keys of what is no dictionary")
-        for key, value in zip(values[::2], values[1::2], strict=True):
-            target[_key(key)] = value
+        super().items(values)
 
-    def new_dict(self, values: list) -> None:
-        self.append({})
-        self.items(values)
+    def key(self, key: Any) -> Any:
+        """Text, or a small number."""
+        return _key(key)
 
     def build(self) -> None:
         """Give the value below the top of the stack its state."""
@@ -344,11 +333,13 @@ class Unpickler(_PURE):
         elif not isinstance(made, _Dict):  # of which torch keeps versions of modules beside the keys
             raise Refused(f"a {type(made).__name__.strip('_')} with attributes")
 
-    def put(self) -> None:
-        number = int(self.readline()[:-1])
-        if not 0 <= number < 1 << 32:
-            raise pickle.UnpicklingError("a place of the memo that is none")
-        self.memo[number] = self.stack[-1]
+    dispatch |= {
+        pickle.BINBYTES[0]: lambda self: self.leave(4),
+        pickle.BINBYTES8[0]: lambda self: self.leave(8),
+        pickle.BYTEARRAY8[0]: lambda self: self.leave(8),
+        pickle.BINSTRING[0]: lambda self: self.leave(4, self.python2),
+        pickle.BUILD[0]: build,
+    }
 
 
 def load_lazily(file: IO[bytes], name: str, encoding: str = "ASCII") -> Any:

@@ -21,8 +21,8 @@ import numpy as np
 
 from mobilenetv3_common import inert_pickle
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.growth import refuse_growth, refuse_long_table
 
-MOST_UNPACKED = 1 << 28  # bytes that a compressed archive may have beyond 4 times its size; torch compresses nothing
 EXACT_IN_FLOAT32 = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 
 
@@ -86,14 +86,15 @@ def _check_archive(path: Path) -> None:
                 raise UserError(f"{path} is a tar archive of a torch before 0.2, which is not read: load and save it with torch")
         return
     try:
-        with zipfile.ZipFile(path) as archive:
-            infos = archive.infolist()
+        with open(path, "rb") as file:
+            refuse_long_table(file)
+            with zipfile.ZipFile(file) as archive:
+                infos = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if any(info.filename.endswith("/constants.pkl") for info in infos):
         raise UserError(f"{path} is a TorchScript program, which is not run: load it with torch.jit and save its state_dict()")
-    if sum(info.file_size for info in infos) > 4 * path.stat().st_size + MOST_UNPACKED:
-        raise UserError(f"{path} is not read: unpacked it would be many times its size, and torch compresses nothing")
+    refuse_growth(path, sum(info.file_size for info in infos))
 
 
 def _pickle_module(torch: Any) -> types.ModuleType:

@@ -19,6 +19,7 @@ import numpy as np
 
 from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.growth import refuse_growth, written_out
 from mobilenetv3_common.inert_pickle import Left
 from mobilenetv3_common.mindspore_checkpoint import read_ckpt
 from mobilenetv3_common.safe_pickle import load_arrays
@@ -33,6 +34,7 @@ LEGACY_TORCH = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the number with 
 AVERAGED = re.compile(r"(^|_)(ema|swa|avg|averaged?|shadow)(_|$)")
 NO_WEIGHTS = re.compile(r"optim|sched|scaler|callback|criterion|averaging_state|^(opt|loss|meta|message_hub|rng|random)(_|$)")
 PREFERRED = ("state_dict", "model", "model_state_dict", "current_model_state", "module", "net", "network", "weights", "params")
+MOST_VALUES = 1_000_000  # in a file's dictionaries and modules, written out
 DEEPEST = 4  # dictionaries within each other, of which trainers write two or three
 NAMED = 4  # entries of a file that the line names
 SAFETENSORS = {
@@ -92,6 +94,7 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
         checkpoint = read_checkpoint(path)
         return _of_own_checkpoint(checkpoint.part("model"), checkpoint.part("ema"), path, take)
     content = _content(path)
+    _refuse_tangle(content, path)
     label, found, kind = _chosen(_sets(content), content, path, take)
     arrays, odd = _arrays(found, path)
     state, removed = without_wrappers(arrays)
@@ -172,6 +175,26 @@ def _paddle(path: Path) -> Any:
     return content
 
 
+def _refuse_tangle(content: Any, path: Path) -> None:
+    """Refuse dictionaries and modules that refer to each other so often that nobody could go through them."""
+    try:
+        many = written_out(content, _inner, MOST_VALUES) > MOST_VALUES
+    except RecursionError:
+        many = True
+    if many:
+        raise UserError(
+            f"{path} is not read: written out, its dictionaries would have more than {MOST_VALUES} entries, or no end: save the "
+            "state_dict() alone"
+        )
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, Left):
+        children = value.attributes().get("_modules")
+        return [*value.items.values(), *(children.values() if isinstance(children, Mapping) else ())]
+    return list(value.values()) if isinstance(value, Mapping) else []
+
+
 # --- which of its tensors --------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +267,7 @@ def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
     """The tensors of a set as arrays, and the names of what is none."""
     state: State = {}
     odd = []
+    refuse_growth(path, sum(value.nbytes for value in map(_tensor, found.values()) if is_tensor(value)))
     for name, given in found.items():
         value = _tensor(given)
         if is_tensor(value):

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.growth import written_out
 
 if TYPE_CHECKING:
     import yaml
@@ -32,8 +33,8 @@ def read_yaml(path: str | os.PathLike, what: str) -> yaml.Node | None:
         if len(text) > LONGEST:
             raise UserError(f"{what} is longer than {LONGEST} characters: it is no file of settings")
         node = yaml.compose(text, yaml.SafeLoader)
-        if node is not None:
-            _refuse_many(node, what)
+        if node is not None and written_out(node, _parts, MOST_VALUES) > MOST_VALUES:
+            raise UserError(f"{what} stands for more than {MOST_VALUES} values, with its aliases (*name) written out: shorten it")
         return node
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read {what}: {error}") from error
@@ -67,17 +68,6 @@ def value_of(node: yaml.Node | None, what: str) -> Any:
         raise UserError(f"{what} holds a value that cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _refuse_many(node: yaml.Node, what: str) -> None:
-    sizes: dict[int, int] = {}  # by identity: an alias is the very node that it stands for
-
-    def size(one: yaml.Node) -> int:
-        if id(one) not in sizes:
-            sizes[id(one)] = MOST_VALUES + 1  # as long as it is being counted: a value that holds itself never ends
-            inner = one.value if isinstance(one.value, list) else []
-            sizes[id(one)] = 1 + sum(size(part) for item in inner for part in (item if isinstance(item, tuple) else (item,)))
-        return sizes[id(one)]
-
-    if size(node) > MOST_VALUES:
-        raise UserError(
-            f"{what} stands for more than {MOST_VALUES} values, with its aliases (*name) written out: write what is needed"
-        )
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    inside = node.value if isinstance(node.value, list) else []
+    return [part for item in inside for part in (item if isinstance(item, tuple) else (item,))]
