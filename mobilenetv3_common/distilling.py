@@ -53,6 +53,7 @@ def _teacher(backend: TrainingBackend, config: TrainConfig, index: DatasetIndex,
         raise UserError(f"{said}: a teacher must know the classes of the training pictures in their order")
     changes: dict[str, Any] = {
         "pretrained": path,
+        "checkpoint_weights": "auto",
         "reset_classifier": False,
         "param_groups": None,
         "sync_bn": False,

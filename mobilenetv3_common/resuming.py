@@ -16,7 +16,8 @@ from mobilenetv3_common.train_config import WHOLE_RUN, TrainConfig, flag_of
 
 # What a run may change when it goes on from a checkpoint; everything else would make it another run.
 _FREE_ON_RESUME = (
-    "data_path", "pretrained", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir", "resume",
+    "data_path", "pretrained", "checkpoint_weights", "reset_classifier", "workers", "batch_size", "device", "threads", "output_dir",
+    "resume",
     "print_every", "save_every", "keep", "eval_every", "check_every", "on_bad_image", "num_classes", "match_classes", "new_data",
     "check_data", "rank_timeout", "picture_cache", "picture_cache_gb", "keep_best", "early_stop", "eval_raw",
     "teacher", "strict_classes", "roll_back", "roll_back_factor", "grad_checkpointing", "deterministic", "log_to",

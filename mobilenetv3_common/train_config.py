@@ -17,6 +17,7 @@ from mobilenetv3_common.param_groups import FORM, GroupRule, parse_rules
 from mobilenetv3_common.presets import AUTO_AUGMENT_POLICIES, TTA, EvalPreset, TrainPreset
 from mobilenetv3_common.ranges import Range
 from mobilenetv3_common.tracking import TRACKERS, trackers_of
+from mobilenetv3_common.weights_file import TAKE
 
 OPTIMIZERS = ("sgd", "rmsprop", "adamw", "adam", "adadelta", "lamb", "lion")
 SCHEDULES = ("constant", "step", "exponential", "cosine", "multistep", "polynomial", "onecycle", "restarts")
@@ -174,6 +175,9 @@ class TrainConfig:
         None,
         "weights to begin from: a file, or torchvision or torchvision-v2 (fetched once)",
         metavar="FILE",
+    )
+    checkpoint_weights: str = _model(
+        "auto", "of a training checkpoint: its moving average, or the weights themselves; auto: averaged where it has them", TAKE
     )
     reset_classifier: bool = _model(False, "begin with a fresh last layer where the weights have another number of classes")
     match_classes: str = _model(

@@ -26,7 +26,7 @@ from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
-    "framework", "model", "num_classes", "match_classes", "strict_classes", "width_mult", "pretrained",
+    "framework", "model", "num_classes", "match_classes", "strict_classes", "width_mult", "pretrained", "checkpoint_weights",
     "data_path", "val_share", "seed", "image_backend", "on_bad_image", "workers",
     "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip

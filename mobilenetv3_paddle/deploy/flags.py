@@ -13,6 +13,7 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_format import PREDICTION, Rules
 from mobilenetv3_common.published import V2_RESIZE, pretrained_file
 from mobilenetv3_common.train_config import MODELS
+from mobilenetv3_common.weights_file import TAKE
 from mobilenetv3_paddle.deploy.engines import AUTO, DEFAULT_ENGINE, ENGINES, PRECISIONS
 
 
@@ -20,8 +21,12 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
     """Which weights, and what to know about them where they do not say it: the arguments of ``load_trained``."""
     p.add_argument(
         "--pretrained", default="torchvision", metavar="FILE",
-        help="the weights: .safetensors, .pdparams or .pth; torchvision or torchvision-v2 fetches ImageNet's published ones "
-        "once (default: torchvision)",
+        help="the weights: .safetensors, .pdparams, .pth or another trainer's checkpoint; torchvision or torchvision-v2 fetches "
+        "ImageNet's published ones once (default: torchvision)",
+    )  # fmt: skip
+    p.add_argument(
+        "--checkpoint-weights", choices=TAKE, default="auto",
+        help="of a training checkpoint: its moving average, or the weights themselves (default: averaged where it has them)",
     )  # fmt: skip
     p.add_argument(
         "--model", choices=MODELS, help="architecture of published weights (default: mobilenet_v3_small, of v2 mobilenet_v3_large)"
@@ -66,7 +71,9 @@ def load_weights(args: argparse.Namespace) -> Any:
     model = args.model or ("mobilenet_v3_large" if args.pretrained == "torchvision-v2" else "mobilenet_v3_small")
     path = pretrained_file(args.pretrained, model)
     resize_size = args.resize_size or (V2_RESIZE if args.pretrained == "torchvision-v2" else None)
-    trained = load_trained(path, args.width_mult, args.classes, args.image_backend, resize_size, args.crop_size)
+    trained = load_trained(
+        path, args.width_mult, args.classes, args.image_backend, resize_size, args.crop_size, args.checkpoint_weights
+    )
     if args.model not in (None, trained.model):
         raise UserError(f"--model {args.model}: {path} holds {trained.model}; leave --model out")
     return trained

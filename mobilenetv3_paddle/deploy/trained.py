@@ -8,14 +8,16 @@ from typing import Any
 
 import paddle
 
+from mobilenetv3_common.architecture import Architecture, model_of
 from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.class_names import class_names
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.weights import State, as_paddle, read_state
+from mobilenetv3_common.pretrained import read_for
+from mobilenetv3_common.weights import CLASSIFIER, State, as_paddle
 from mobilenetv3_paddle.deploy import facts
-from mobilenetv3_paddle.models import MODELS
+from mobilenetv3_paddle.models import MODELS, foreign
 from mobilenetv3_paddle.train.state import load_model_arrays
 
 
@@ -48,6 +50,7 @@ def load_trained(
     image_backend: str | None = None,
     resize_size: int | None = None,
     crop_size: int | None = None,
+    take: str = "auto",
 ) -> Trained:
     """Build the network that weights belong to.
 
@@ -55,10 +58,11 @@ def load_trained(
     the number of classes are read off the tensors; preprocessing and names are then ImageNet's unless given.
 
     Args:
-        path: .pdparams, .pth or .safetensors, of either framework.
-        width_mult: of the network, where the file does not say it and it is not 1.
+        path: .pdparams, .pth, .safetensors or another trainer's checkpoint, of either framework.
+        width_mult: of the network; read off the tensors where None.
         classes: file with a class name a line.
         image_backend, resize_size, crop_size: in place of the checkpoint's, or the defaults.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: the file cannot be read, is no MobileNetV3's, or does not fit what was given.
@@ -66,28 +70,21 @@ def load_trained(
     config: dict[str, Any] = {}
     names: tuple[str, ...] | None = None
     if str(path).endswith(".safetensors") and is_checkpoint(path):
-        checkpoint = read_checkpoint(path)
-        config, names = _facts(checkpoint.meta, path)
-        state = as_paddle(checkpoint.weights())
-    else:
-        state = as_paddle(read_state(path))
-    model = config.get("model") or _architecture(state)
-    if model not in MODELS or "classifier.3.bias" not in state:
-        raise UserError(f"{path} holds no MobileNetV3's weights: its tensors begin with {', '.join(list(state)[:3])}")
-    num_classes = int(state["classifier.3.bias"].size)
-    if classes is None and names is not None and len(names) != num_classes:
-        raise UserError(f"{path} names {len(names)} classes, but its last layer has {num_classes}: give --classes")
-    width = width_mult or config.get("width_mult", 1.0)
-    layer = MODELS[model](num_classes=num_classes, width_mult=width)
-    load_model_arrays(layer, state, str(path))
+        config, names = _facts(read_checkpoint(path).meta, path)
+    state = read_for(path, take=take)
+    found = _architecture(state, config, width_mult, path)
+    if classes is None and names is not None and len(names) != found.num_classes:
+        raise UserError(f"{path} names {len(names)} classes, but its last layer has {found.num_classes}: give --classes")
+    layer = foreign.build(found, path)
+    load_model_arrays(layer, as_paddle(state), str(path))
     layer.eval()
     preset = EvalPreset(config.get("resize_size", 256), config.get("crop_size", 224))
     if resize_size or crop_size:
         preset = replace(preset, resize_size=resize_size or preset.resize_size, crop_size=crop_size or preset.crop_size)
     if classes is not None or names is None:
-        names = class_names(num_classes, classes, names or ())
+        names = class_names(found.num_classes, classes, names or ())
     decoder = image_backend or config.get("image_backend", "pil")
-    return Trained(layer, model, preset, decoder, names, Path(path), sha256_of(path))
+    return Trained(layer, found.model, preset, decoder, names, Path(path), sha256_of(path))
 
 
 def _facts(meta: Any, path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -113,9 +110,18 @@ def _facts(meta: Any, path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]
         raise UserError(f"checkpoint {path} is damaged ({error}): take another one") from error
 
 
-def _architecture(state: State) -> str | None:
-    """The model whose last block, a convolution, is among the weights; at any width."""
-    for name, build in MODELS.items():
-        if f"features.{len(build(width_mult=0.1).features) - 1}.0.weight" in state:
-            return name
-    return None
+def _architecture(state: State, config: dict[str, Any], width_mult: float | None, path: str | Path) -> Architecture:
+    """The network that the weights belong to, from their shapes; a checkpoint, and who gives a width, say it themselves.
+
+    Raises:
+        UserError: no MobileNetV3 has such tensors.
+    """
+    found = foreign.fitting({name: array.shape for name, array in state.items()})
+    model = config.get("model") or (found.model if found else model_of(state))
+    if model not in MODELS or f"{CLASSIFIER}.bias" not in state:
+        raise UserError(f"{path} holds no MobileNetV3's weights: its tensors begin with {', '.join(list(state)[:3])}")
+    width = width_mult or config.get("width_mult")
+    if found is not None and found.model == model and width in (None, found.width_mult):
+        return found
+    reduced = found is not None and found.reduced_tail
+    return Architecture(model, int(state[f"{CLASSIFIER}.bias"].size), width or 1.0, reduced)

@@ -98,7 +98,7 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     paddle.seed(config.seed)
     model = builder(num_classes)
     if config.pretrained:
-        load_pretrained(model, config.pretrained, config.reset_classifier)
+        load_pretrained(model, config.pretrained, config.reset_classifier, config.checkpoint_weights)
     for layer in model.sublayers(include_self=True):
         if isinstance(layer, BatchNorm2D):
             layer.synchronized = config.sync_bn

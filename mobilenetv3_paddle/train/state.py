@@ -6,7 +6,9 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from mobilenetv3_common.weights import as_paddle, check_fit, other_classifier, read_state
+from mobilenetv3_common.pretrained import read_for
+from mobilenetv3_common.weights import CLASSIFIER, as_paddle, as_torch, check_fit, other_classifier
+from mobilenetv3_paddle.models import foreign
 from mobilenetv3_paddle.train.precision import Precision
 
 Arrays = dict[str, np.ndarray]
@@ -34,18 +36,25 @@ def load_model_arrays(model: nn.Layer, arrays: Arrays, source: str) -> None:
         tensor.set_value(paddle.to_tensor(arrays[name]).astype(tensor.dtype))
 
 
-def load_pretrained(model: nn.Layer, path: str, reset_classifier: bool = False) -> None:
+def load_pretrained(model: nn.Layer, path: str, reset_classifier: bool = False, take: str = "auto") -> None:
     """Begin from a file of weights of either framework, or from a checkpoint's.
 
     Args:
         model: takes the weights.
-        path: .pdparams, .pth or .safetensors.
+        path: .pdparams, .pth, .safetensors or another trainer's checkpoint.
         reset_classifier: keep the model's own last layer where the file's has another number of classes.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: the file cannot be read or does not fit.
     """
-    arrays = as_paddle(read_state(path))
+    own = as_torch(model_arrays(model))
+    state = read_for(path, own, take)
+    if any(
+        name not in own or (array.shape != own[name].shape and not name.startswith(CLASSIFIER)) for name, array in state.items()
+    ):
+        foreign.adapt(model, foreign.fitting({name: array.shape for name, array in state.items()}), path)
+    arrays = as_paddle(state)
     load_model_arrays(model, arrays | other_classifier(arrays, model_arrays(model), path, reset_classifier), path)
 
 

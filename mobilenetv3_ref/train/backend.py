@@ -100,7 +100,7 @@ def build_model(config: TrainConfig, num_classes: int, builder: Builder | None =
     torch.manual_seed(config.seed)
     model = builder(num_classes)
     if config.pretrained:
-        load_pretrained(model, config.pretrained, config.reset_classifier)
+        load_pretrained(model, config.pretrained, config.reset_classifier, config.checkpoint_weights)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.momentum = config.bn_momentum or layer.momentum

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from mobilenetv3_common.weights import as_torch, check_fit, other_classifier, read_state
+from mobilenetv3_common.pretrained import read_for
+from mobilenetv3_common.weights import CLASSIFIER, check_fit, other_classifier
+from mobilenetv3_ref.models import foreign
 from mobilenetv3_ref.train.precision import Precision
 
 Arrays = dict[str, np.ndarray]
@@ -37,18 +39,24 @@ def load_model_arrays(model: nn.Module, arrays: Arrays, source: str) -> None:
         tensor.copy_(torch.from_numpy(np.array(arrays[name])))
 
 
-def load_pretrained(model: nn.Module, path: str, reset_classifier: bool = False) -> None:
+def load_pretrained(model: nn.Module, path: str, reset_classifier: bool = False, take: str = "auto") -> None:
     """Begin from a file of weights of either framework, or from a checkpoint's.
 
     Args:
         model: takes the weights.
-        path: .pdparams, .pth or .safetensors.
+        path: .pdparams, .pth, .safetensors or another trainer's checkpoint.
         reset_classifier: keep the model's own last layer where the file's has another number of classes.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: the file cannot be read or does not fit.
     """
-    arrays = as_torch(read_state(path))
+    own = model_arrays(model)
+    arrays = read_for(path, own, take)
+    if any(
+        name not in own or (array.shape != own[name].shape and not name.startswith(CLASSIFIER)) for name, array in arrays.items()
+    ):
+        foreign.adapt(model, foreign.fitting({name: array.shape for name, array in arrays.items()}), path)
     load_model_arrays(model, arrays | other_classifier(arrays, model_arrays(model), path, reset_classifier), path)
 
 
