@@ -7,6 +7,7 @@ backward, the reference's own gradient of its output), and is to blame where it 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -366,11 +367,18 @@ class Subject:
     call: Call
     phase: str
     blame: Blame
+    _probes: dict[float, Subject | None] = field(default_factory=dict, repr=False)
 
     @property
     def layer(self) -> Layer:
         """What the reference's module computes."""
         network = self.pair.reference
+        return network.framework.layer(network.modules[self.path])
+
+    @property
+    def own_layer(self) -> Layer:
+        """What the port's module computes."""
+        network = self.pair.port
         return network.framework.layer(network.modules[self.path])
 
     @property
@@ -385,6 +393,11 @@ class Subject:
 
     def probe(self, scale: float) -> Subject | None:
         """The same layer on normal numbers of a given standard deviation; None where it has children, or cannot take them."""
+        if scale not in self._probes:
+            self._probes[scale] = self._probe(scale)
+        return self._probes[scale]
+
+    def _probe(self, scale: float) -> Subject | None:
         network = self.pair.reference
         if self.pair.truth is not None or network.framework.children(network.modules[self.path]):
             return None
@@ -416,6 +429,26 @@ class Subject:
     def expected(self) -> np.ndarray | None:
         """The first array that the reference's module gave."""
         return self.blame.theirs.outputs[0] if self.blame.theirs.outputs else None
+
+    @property
+    def differing(self) -> int:
+        """Number of the first output that is not the same on both sides; 0 where all are."""
+        both = enumerate(itertools.zip_longest(self.blame.ours.outputs, self.blame.theirs.outputs))
+        return next((n for n, (a, b) in both if a is None or b is None or a.shape != b.shape or (a != b).any()), 0)
+
+    @property
+    def ours_at_first(self) -> np.ndarray | None:
+        """The port's array at ``differing``."""
+        return _at(self.blame.ours.outputs, self.differing)
+
+    @property
+    def right_at_first(self) -> np.ndarray | None:
+        """The reference's array at ``differing``."""
+        return _at(self.blame.theirs.outputs, self.differing)
+
+
+def _at(outputs: Sequence[np.ndarray], number: int) -> np.ndarray | None:
+    return outputs[number] if number < len(outputs) else None
 
 
 def forward_quantities(answer: Answer) -> Named:

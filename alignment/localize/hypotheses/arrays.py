@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from alignment.compare import distance, norm, relative
-from alignment.finding import Hint
-from alignment.kinds import Kind
+from alignment.compare import distance
 
 CLOSE = 1e-6  # relative L2 at which a hypothesis counts as met; kernels' float32 constants stay below it
 UNEXPLAINED = 0.05  # share of the port's difference from the reference that a hypothesis may leave over
@@ -68,25 +66,6 @@ def factor_hint(a: np.ndarray, b: np.ndarray) -> float | None:
     return ratio if explains(ratio * np.asarray(b, np.float64), a, b) else None
 
 
-def array_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
-    """Scale, permutation, single wrong elements, rounding to half precision; both arrays are finite and of one shape."""
-    ratio = factor_hint(out, expected)
-    if ratio is not None:
-        yield Kind.SCALED, f"every value times {ratio:.6g}"
-    for axis in range(1, out.ndim):
-        same_values = out.shape[axis] > 1 and close(np.sort(out, axis=axis), np.sort(expected, axis=axis), 1e-9)
-        if same_values and not close(out, expected, 1e-9):
-            yield Kind.PERMUTED, f"the right values in another order along axis {axis}"
-    different = ~np.isclose(out, expected, rtol=1e-9, atol=1e-12 * float(np.abs(expected).max(initial=0)))
-    where = [tuple(map(int, place)) for place in zip(*np.nonzero(different), strict=True)]
-    columns = {place[-1] for place in where} if out.ndim > 1 else set()
-    if 0 < len(where) <= max(1, out.size // 100):
-        yield Kind.FEW_ELEMENTS, f"{len(where)} of {out.size} values differ, first at {where[0]}"
-    if len(columns) == 1 and out.shape[-1] > 8:
-        yield Kind.FEW_ELEMENTS, f"only index {columns.pop()} of the last axis differs"
-    yield from half_hint(out, expected)
-
-
 def bfloat16(array: np.ndarray) -> np.ndarray:
     """Rounded to bfloat16, half to even, as float32."""
     bits = np.asarray(array, np.float32).view(np.uint32)
@@ -100,15 +79,3 @@ def float16(array: np.ndarray) -> np.ndarray:
 
 
 HALVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"bfloat16": bfloat16, "float16": float16}
-
-
-def half_hint(out: np.ndarray, expected: np.ndarray) -> Iterator[Hint]:
-    """Which half precision the values were rounded to, or were computed in: they are then all numbers of that type."""
-    error = relative(distance(out, expected), norm(expected))
-    if not 1e-5 < error < 3e-2:
-        return
-    for name, rounded in HALVES.items():
-        whole = [np.array_equal(rounded(array), np.asarray(array, np.float32)) for array in (out, expected)]
-        if np.unique(out).size > 8 and whole == [True, False]:
-            how = "rounded to" if close(out, rounded(expected), 3e-4 if name == "bfloat16" else 3e-5) else "computed in"
-            yield Kind.HALF_PRECISION, f"{how} {name}: relative L2 {error:.1e}"

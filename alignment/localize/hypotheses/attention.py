@@ -2,61 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from alignment.finding import Hint
 from alignment.frameworks._attention import ATTENTION, INPUTS, MASKS, added
 from alignment.frameworks.base import Attended
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import explains
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, seen
+from alignment.localize.hypotheses.passes import of_pass
 from alignment.models.tracing import Network
 
+ATTENTION_LAYER = Family("attention", of_pass)
 NEVER = -1e4  # a score that is so much smaller counts for nothing
 
 
-def attention(s: Subject) -> Iterator[Hint]:
-    """Another scale or mask in an attention layer; another mask that a module gives to one inside it."""
-    if s.phase != "forward" or s.pair.truth is not None:
-        return
-    if s.call.attended is not None and s.call.attended.kind == ATTENTION:
-        yield from _scale(s, s.call.attended)
-        yield from _own_mask(s, s.call.attended)
-    yield from _given_masks(s)
+def _attended(s: Subject) -> Attended | None:
+    """The call of an attention layer; None where the module is none."""
+    call = s.call.attended
+    asked = s.phase == "forward" and s.pair.truth is None
+    return call if asked and call is not None and call.kind == ATTENTION else None
 
 
-def _made(s: Subject, call: Attended) -> np.ndarray | None:
-    answer = s.pair.reference.answer(s.path, replace(s.call, attended=call))
-    return answer.outputs[0] if answer.outputs else None
-
-
-def _explains(s: Subject, made: np.ndarray | None) -> bool:
-    return made is not None and s.output is not None and s.expected is not None and explains(made, s.output, s.expected)
-
-
-def _scale(s: Subject, call: Attended) -> Iterator[Hint]:
+@ATTENTION_LAYER
+def scale(s: Subject) -> Iterator[Hypothesis]:
     """Scores that are divided by another number than the root of a head's width.
 
     The projections of a stock layer are linear, so a factor of the scores is one of its query's weights: those are scaled.
     """
-    network = s.pair.reference
-    layer = network.framework.attention(network.modules[s.path])
-    if layer is None:
+    call, network = _attended(s), s.pair.reference
+    layer = network.framework.attention(network.modules[s.path]) if call is not None else None
+    if layer is None or call is None:
         return
     width = call.inputs[0].shape[-1]
     head = width // layer.heads
     divisors = {"nothing": 1.0, f"{head}, the width of a head": head, f"the root of {width}, the whole width": math.sqrt(width)}
+
+    def predict(factor: float, one: Subject) -> np.ndarray | None:
+        outputs = network.answer_set(one.path, one.call, {"score_factor": factor}).outputs
+        return outputs[0] if outputs else None
+
     for words, divisor in {**divisors, f"{width}, the whole width": width}.items():
-        outputs = network.answer_set(s.path, s.call, {"score_factor": math.sqrt(head) / divisor}).outputs
-        if divisor**2 != head and _explains(s, outputs[0] if outputs else None):
-            yield Kind.ATTENTION_SCALE, f"the scores are divided by {words}, expected the root of {head}, the width of a head"
+        if divisor**2 != head:
+            words = f"the scores are divided by {words}, expected the root of {head}, the width of a head"
+            yield Hypothesis(Kind.ATTENTION_SCALE, words, functools.partial(predict, math.sqrt(head) / divisor))
 
 
-def _own_mask(s: Subject, call: Attended) -> Iterator[Hint]:
+@ATTENTION_LAYER
+def own_mask(s: Subject) -> Iterator[Hypothesis]:
+    """The layer ignores its mask, has one of its own, or takes it for the contrary."""
+    if (call := _attended(s)) is None:
+        return
     mask = call.masks[0]
     queries, keys = call.inputs[0].shape[1], call.inputs[1].shape[1]
     causal = np.tril(np.ones((queries, keys), bool))
@@ -65,14 +65,21 @@ def _own_mask(s: Subject, call: Attended) -> Iterator[Hint]:
         options = [("it masks what comes later, expected no mask", causal)]
     elif mask.dtype.kind == "b":
         options.append(("it takes true in a mask for the contrary: what is masked is attended to", ~mask))
-    for words, other in options:
-        if _explains(s, _made(s, replace(call, masks=(other,)))):
-            yield Kind.MASK, words
+
+    def predict(other: Attended, one: Subject) -> np.ndarray | None:
+        outputs = one.pair.reference.answer(one.path, replace(one.call, attended=other)).outputs
+        return outputs[0] if outputs else None
+
+    for words, given in options:
+        yield Hypothesis(Kind.MASK, words, functools.partial(predict, replace(call, masks=(given,))))
 
 
-def _given_masks(s: Subject) -> Iterator[Hint]:
+@ATTENTION_LAYER
+def given_masks(s: Subject) -> Iterator[Hypothesis]:
     """The masks that the port's module gives to attention layers inside it, held against the reference's."""
     pair = s.pair
+    if s.phase != "forward" or pair.truth is not None:
+        return
     inside = [
         key for key in pair.reference.children(s.path, pair.called)
         if key in pair.calls and pair.calls[key].attended is not None and key in pair.port.modules
@@ -84,7 +91,7 @@ def _given_masks(s: Subject) -> Iterator[Hint]:
             continue
         for name, ours, theirs in zip(MASKS[right.kind], mine.masks, right.masks, strict=True):
             if words := _other_mask(ours, theirs, right, name):
-                yield Kind.MASK, f"the {name} that {key} is given: {words}"
+                yield seen(Kind.MASK, f"the {name} that {key} is given: {words}")
 
 
 def _calls_inside(network: Network, s: Subject, inside: list[str]) -> dict[str, Attended | None]:

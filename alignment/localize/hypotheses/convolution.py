@@ -11,68 +11,112 @@ import numpy as np
 from alignment import formulas
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.hypothesis import Hypothesis
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
+from alignment.localize.hypotheses.passes import by_input
+
+CONVOLUTION = Family("convolution", by_input)
+Hypotheses = Iterator[Hypothesis]
 
 
-def convolution(s: Subject) -> Iterator[Hypothesis]:
-    """Other padding, stride, dilation, padding mode, groups; the kernel transposed or flipped; no bias.
-
-    A hypothesis whose output has another shape than the port's is not computed.
-    """
-    out, x, held, settings = s.output, s.input, s.weights(), dict(s.layer.settings)
-    if out is None or x is None or isinstance(settings["padding"], str) or x.ndim != 4:
+def _made(s: Subject, kind: Kind, words: str, **changes: Any) -> Hypotheses:
+    """The convolution with other settings; one whose output has another shape than the port's is not computed."""
+    out, held = s.output, s.weights()
+    if out is None or s.input is None or s.input.ndim != 4 or isinstance(s.layer.settings["padding"], str):
         return
-    weight, bias = held["weight"], held.get("bias")
-    stride, padding, dilation = (settings[name] for name in ("stride", "padding", "dilation"))
-    kernel = weight.shape[2:]
+    given = {"weight": held["weight"], "bias": held.get("bias"), **s.layer.settings, **changes}
 
-    def hypothesis(kind: Kind, words: str, **changes: Any) -> Hypothesis:
-        given = {"weight": weight, "bias": bias, **settings, **changes}
+    def predict(x: np.ndarray) -> np.ndarray | None:
+        sizes = (given["stride"], given["dilation"], formulas.margins(given["padding"]))
+        ends = zip(x.shape[2:], given["weight"].shape[2:], *sizes, strict=True)
+        shape = tuple((n + sum(m) - d * (k - 1) - 1) // step + 1 for n, k, step, d, m in ends)
+        if shape != out.shape[2:]:
+            return None
+        try:
+            return formulas.conv(x, **given)
+        except ValueError:
+            return None
 
-        def made(x: np.ndarray) -> np.ndarray | None:
-            sizes = (given["stride"], given["dilation"], formulas.margins(given["padding"]))
-            ends = zip(x.shape[2:], kernel, *sizes, strict=True)
-            shape = tuple((n + sum(m) - d * (k - 1) - 1) // step + 1 for n, k, step, d, m in ends)
-            if shape != out.shape[2:]:
-                return None
-            try:
-                return formulas.conv(x, **given)
-            except ValueError:
-                return None
+    yield Hypothesis(kind, words, predict)
 
-        return Hypothesis(kind, words, made)
 
-    if bias is not None:
-        yield hypothesis(Kind.BIAS_MISSING, "the bias is not added", bias=None)
+def _weight(s: Subject) -> np.ndarray:
+    """Canonical, four axes; empty where the layer is no convolution of pictures."""
+    weight = s.weights()["weight"]
+    return weight if weight.ndim == 4 else np.zeros((0, 0, 0, 0))
+
+
+@CONVOLUTION
+def bias_missing(s: Subject) -> Hypotheses:
+    if s.weights().get("bias") is not None:
+        yield from _made(s, Kind.BIAS_MISSING, "the bias is not added", bias=None)
+
+
+@CONVOLUTION
+def stride(s: Subject) -> Hypotheses:
+    expected = s.layer.settings["stride"]
     for n in range(1, 5):
-        if (n, n) != stride:
-            yield hypothesis(Kind.STRIDE, f"stride {n}, expected {stride}", stride=(n, n))
+        if (n, n) != expected:
+            yield from _made(s, Kind.STRIDE, f"stride {n}, expected {expected}", stride=(n, n))
+
+
+@CONVOLUTION
+def padding(s: Subject) -> Hypotheses:
+    expected = s.layer.settings["padding"]
     for p in range(6):
-        if (p, p) != padding:
-            yield hypothesis(Kind.PADDING, f"padding {p}, expected {padding}", padding=(p, p))
+        if (p, p) != expected:
+            yield from _made(s, Kind.PADDING, f"padding {p}, expected {expected}", padding=(p, p))
+
+
+@CONVOLUTION
+def dilation(s: Subject) -> Hypotheses:
+    kernel, expected = _weight(s).shape[2:], s.layer.settings["dilation"]
     for d in range(1, 5):
-        reach = tuple(d * (k - 1) // 2 for k in kernel)
-        if (d, d) != dilation and math.prod(kernel) > 1:
-            yield hypothesis(Kind.DILATION, f"dilation {d}, expected {dilation}", dilation=(d, d))
-            yield hypothesis(Kind.DILATION, f"dilation {d}, expected {dilation}", dilation=(d, d), padding=reach)
-    if math.prod(kernel) > 1:
-        if kernel[0] == kernel[1]:
-            words = "kernel transposed: height and width are swapped"
-            yield hypothesis(Kind.WEIGHT_TRANSPOSED, words, weight=weight.transpose(0, 1, 3, 2))
+        if (d, d) != expected and math.prod(kernel) > 1:
+            words, reach = f"dilation {d}, expected {expected}", tuple(d * (k - 1) // 2 for k in kernel)
+            yield from _made(s, Kind.DILATION, words, dilation=(d, d))
+            yield from _made(s, Kind.DILATION, words, dilation=(d, d), padding=reach)
+
+
+@CONVOLUTION
+def kernel_transposed(s: Subject) -> Hypotheses:
+    weight = _weight(s)
+    if weight.shape[2] == weight.shape[3] > 1:
+        words = "kernel transposed: height and width are swapped"
+        yield from _made(s, Kind.WEIGHT_TRANSPOSED, words, weight=weight.transpose(0, 1, 3, 2))
+
+
+@CONVOLUTION
+def kernel_flipped(s: Subject) -> Hypotheses:
+    weight = _weight(s)
+    if math.prod(weight.shape[2:]) > 1:
         words = "kernel flipped: a true convolution, expected a correlation"
-        yield hypothesis(Kind.WEIGHT_FLIPPED, words, weight=weight[:, :, ::-1, ::-1])
+        yield from _made(s, Kind.WEIGHT_FLIPPED, words, weight=weight[:, :, ::-1, ::-1])
+
+
+@CONVOLUTION
+def channels_swapped(s: Subject) -> Hypotheses:
+    weight = _weight(s)
     if weight.shape[0] == weight.shape[1] > 1:
         words = "weight transposed: input and output channels are swapped"
-        yield hypothesis(Kind.WEIGHT_TRANSPOSED, words, weight=weight.transpose(1, 0, 2, 3))
+        yield from _made(s, Kind.WEIGHT_TRANSPOSED, words, weight=weight.transpose(1, 0, 2, 3))
+
+
+@CONVOLUTION
+def padding_on_one_side(s: Subject) -> Hypotheses:
+    around = s.layer.settings["padding"]
+    if isinstance(around, str) or len(around) != 2:
+        return
     for top, left in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1)):
-        moved = ((padding[0] - top, padding[0] + top), (padding[1] - left, padding[1] + left))
+        moved = ((around[0] - top, around[0] + top), (around[1] - left, around[1] + left))
         if min(min(side) for side in moved) >= 0:
-            words = (
-                f"padding off by one: it lies {(*moved[1], *moved[0])} (left, right, top, bottom), expected {padding} on both sides"
-            )
-            yield hypothesis(Kind.PADDING, words, padding=moved)
-    if any(padding):
-        for mode in ("reflect", "replicate", "circular", "zeros"):
-            if mode != settings["padding_mode"]:
-                words = f"padding mode {mode}, expected {settings['padding_mode']}"
-                yield hypothesis(Kind.PADDING, words, padding_mode=mode)
+            lies = (*moved[1], *moved[0])
+            words = f"padding off by one: it lies {lies} (left, right, top, bottom), expected {around} on both sides"
+            yield from _made(s, Kind.PADDING, words, padding=moved)
+
+
+@CONVOLUTION
+def padding_mode(s: Subject) -> Hypotheses:
+    around, expected = s.layer.settings["padding"], s.layer.settings["padding_mode"]
+    for mode in ("reflect", "replicate", "circular", "zeros"):
+        if mode != expected and not isinstance(around, str) and any(around):
+            yield from _made(s, Kind.PADDING, f"padding mode {mode}, expected {expected}", padding_mode=mode)

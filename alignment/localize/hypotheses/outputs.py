@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from alignment.compare import distance, norm
-from alignment.finding import Hint
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, backward_quantities
-from alignment.localize.hypotheses.arrays import CLOSE, array_hint, close
+from alignment.localize.hypotheses.arrays import CLOSE, close
+from alignment.localize.hypotheses.changed import CHANGED
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
 from alignment.models.outputs import names_of
 from alignment.models.tracing import Answer
 
+DETACHED = Family("detached_outputs")
 MOST = 16  # outputs of one module that are looked at one by one
 
 
-def detached_outputs(s: Subject) -> Iterator[Hint]:
+@DETACHED
+def some_outputs(s: Subject) -> Iterator[Hypothesis]:
     """Outputs from which no gradient flows back in the port alone, while those of the others are right."""
     cotangents = list(s.pair.cotangents or ()) if s.path == "" else list(s.call.gradients)
     given = [number for number, cotangent in enumerate(cotangents) if cotangent is not None]
@@ -36,7 +37,8 @@ def detached_outputs(s: Subject) -> Iterator[Hint]:
     ours, theirs = (backward_quantities(answer) for answer in answers([number for number in given if number not in cut]))
     scale = max((norm(array) for array in theirs.values() if array is not None), default=0.0)
     if all(_equal(ours.get(name), array, scale) for name, array in theirs.items()):
-        yield Kind.DETACHED, f"no gradient flows back from {_names(s, cut)} in the port: detached, or computed without a graph"
+        words = f"no gradient flows back from {_names(s, cut)} in the port: detached, or computed without a graph"
+        yield seen(Kind.DETACHED, words)
 
 
 def _cut(ours: Answer, theirs: Answer) -> bool:
@@ -52,32 +54,40 @@ def _equal(ours: np.ndarray | None, right: np.ndarray | None, scale: float) -> b
     return ours.shape == right.shape and distance(ours, right) <= CLOSE * scale
 
 
-def exchanged(s: Subject) -> Iterator[Hint]:
+def _observed(s: Subject) -> list[Observed]:
+    ours, right = s.blame.ours.outputs, s.blame.theirs.outputs
+    return [Observed(number, a, b) for number, (a, b) in enumerate(zip(ours, right, strict=False))]
+
+
+OUTPUTS = Family("outputs", _observed)
+ANOTHER_OUTPUT = Family("another_output")
+
+
+@OUTPUTS
+def exchanged(s: Subject) -> Iterator[Hypothesis]:
     """Two outputs in each other's place."""
     ours, right = s.blame.ours.outputs, s.blame.theirs.outputs
-    if len(ours) != len(right) or len(ours) > MOST:
-        return
-    wrong = [number for number, (a, b) in enumerate(zip(ours, right, strict=True)) if not close(a, b)]
-    for one, other in itertools.combinations(wrong, 2):
-        if len(wrong) == 2 and close(ours[one], right[other]) and close(ours[other], right[one]):
-            yield Kind.PERMUTED, f"{_names(s, wrong)} are exchanged"
+    wrong = [number for number, (a, b) in enumerate(zip(ours, right, strict=False)) if not close(a, b)]
+    if len(ours) == len(right) <= MOST and len(wrong) == 2:
+        places = {wrong[0]: wrong[1], wrong[1]: wrong[0]}
+        yield Hypothesis(Kind.PERMUTED, f"{_names(s, wrong)} are exchanged", lambda number: right[places.get(number, number)])
 
 
-def another_output(s: Subject) -> Iterator[Hint]:
+@ANOTHER_OUTPUT
+def changed(s: Subject) -> Iterator[Hypothesis]:
     """The first output is right, and another one changed in a known way."""
     number = s.blame.what.removeprefix("output ")
     if not number.isdecimal() or not 2 <= int(number) <= min(len(s.blame.ours.outputs), len(s.blame.theirs.outputs)):
         return
     place = int(number) - 1
-    ours, theirs = (replace(answer, outputs=[answer.outputs[place]]) for answer in (s.blame.ours, s.blame.theirs))
-    out, right = ours.outputs[0], theirs.outputs[0]
+    out, right = s.blame.ours.outputs[place], s.blame.theirs.outputs[place]
     name = _names(s, [place])
     if out.shape != right.shape:
-        yield Kind.SHAPE, f"{name} has shape {out.shape}, expected {right.shape}"
+        yield seen(Kind.SHAPE, f"{name} has shape {out.shape}, expected {right.shape}")
     elif out.dtype.kind == right.dtype.kind == "f":
-        yield from ((kind, f"{name}: {words}") for kind, words in array_hint(out, right))
+        yield from (seen(one.kind, f"{name}: {one.words}") for one in CHANGED.confirmed(out, right))
     else:
-        yield Kind.UNKNOWN, f"{int((out != right).sum())} of {out.size} values of {name} are others"
+        yield seen(Kind.UNKNOWN, f"{int((out != right).sum())} of {out.size} values of {name} are others")
 
 
 def _names(s: Subject, numbers: list[int]) -> str:

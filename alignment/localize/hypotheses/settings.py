@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from alignment.finding import Hint
 from alignment.formulas import ACTIVATIONS as ACTIVATIONS_BY_NAME
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import close, explains
-from alignment.localize.hypotheses.hypothesis import PROBE
+from alignment.localize.hypotheses.arrays import close
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
+from alignment.localize.hypotheses.passes import PROBE, by_call, by_input, by_repair
+
+SETTINGS = Family("settings", by_call)
+OWN_FUNCTION = Family("function_of_own_class", by_input)
+OWN_SETTING = Family("setting_of_own_class", by_repair)
 
 KINDS = {
     "eps": Kind.NORM_EPS,
@@ -56,56 +60,81 @@ USUAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def settings(s: Subject) -> Iterator[Hint]:
-    """Settings that the port's layer says it has, alone and together; usual ones where it does not say.
+def _hypothesis(s: Subject, changes: Mapping[str, Any]) -> Hypothesis:
+    """The reference's own layer with other settings."""
+    network, expected = s.pair.reference, s.layer.settings
 
-    A hypothesis counts as everywhere: it gives what the port gives, for the input of the pass and for a second one.
-    """
-    pair, network = s.pair, s.pair.reference
-    expected = dict(s.layer.settings)
-    if s.phase != "forward" or pair.truth is not None or not expected:
+    def predict(one: Subject) -> np.ndarray | None:
+        made = network.answer_set(one.path, one.call, changes).outputs
+        return made[one.differing] if one.differing < len(made) == len(one.blame.ours.outputs) else None
+
+    words = ", ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
+    return Hypothesis(_kind(s.layer.kind, next(iter(changes))), f"wrong {words}", predict)
+
+
+def _asked(s: Subject) -> bool:
+    return s.phase == "forward" and s.pair.truth is None
+
+
+@SETTINGS
+def said_by_the_port(s: Subject) -> Iterator[Hypothesis]:
+    """Settings that the port's layer says it has, alone and together."""
+    own, expected = s.own_layer, s.layer.settings
+    if not _asked(s) or own.kind != s.layer.kind:
         return
-    own = pair.port.framework.layer(pair.port.modules[s.path])
-    if own.kind == s.layer.kind:
-        other = {name: value for name, value in own.settings.items() if name in expected and value != expected[name]}
-        options: list[dict[str, Any]] = [{name: value} for name, value in other.items()]
-        options += [other] if len(other) > 1 else []
-    else:
-        tried = [(name, value) for name in USUAL if name in expected for value in USUAL[name] if value != expected[name]]
-        options = [{name: value} for name, value in tried]
-    subjects = [s, *([probe] if (probe := s.probe(PROBE)) is not None else [])]
-    for changes in options:
-        if not changes.keys() <= KINDS.keys():
-            continue
-        if all(_confirmed(one, network.answer_set(s.path, one.call, changes).outputs) for one in subjects):
-            words = ", ".join(f"{name} {_shown(value)}, expected {_shown(expected[name])}" for name, value in changes.items())
-            yield _kind(s.layer.kind, next(iter(changes))), f"wrong {words}"
+    other = {name: value for name, value in own.settings.items() if name in expected and value != expected[name]}
+    options: list[dict[str, Any]] = [{name: value} for name, value in other.items()]
+    for changes in [*options, other] if len(other) > 1 else options:
+        if changes.keys() <= KINDS.keys():
+            yield _hypothesis(s, changes)
 
 
-def of_own_class(s: Subject) -> Iterator[Hint]:
-    """The reference's module is of a user's own class, the port's is a stock layer: that is computed again with usual settings.
+@SETTINGS
+def usual(s: Subject) -> Iterator[Hypothesis]:
+    """Usual settings where the port's layer does not say its own."""
+    expected = s.layer.settings
+    if _asked(s) and s.own_layer.kind != s.layer.kind:
+        for name, value in ((one, value) for one in USUAL if one in expected for value in USUAL[one]):
+            if value != expected[name]:
+                yield _hypothesis(s, {name: value})
 
-    A hypothesis counts where the port's layer then gives what the reference's module gives, for the input and for a second one.
-    """
+
+def _of_own_class(s: Subject) -> Subject | None:
+    """The second input where the reference's module is of a user's own class and the port's is a stock layer; else None."""
     pair, network = s.pair, s.pair.reference
-    if s.phase != "forward" or pair.truth is not None or network.framework.knows(network.modules[s.path]):
-        return
-    module = pair.port.modules[s.path]
+    if not _asked(s) or network.framework.knows(network.modules[s.path]):
+        return None
     probe = s.probe(PROBE)  # None where the reference's module has children: it is no layer
-    if probe is None or not pair.port.framework.knows(module):
+    return probe if probe is not None and pair.port.framework.knows(pair.port.modules[s.path]) else None
+
+
+@OWN_FUNCTION
+def another_activation(s: Subject) -> Iterator[Hypothesis]:
+    """Both compute activations that are known, and not the same one."""
+    if (probe := _of_own_class(s)) is None:
         return
-    own = pair.port.framework.layer(module)
     computed, wanted = ([_function(one, mine) for one in (s, probe)] for mine in (True, False))
-    if computed[0] and wanted[0] and computed[0] == computed[1] and wanted[0] == wanted[1]:
-        yield Kind.ACTIVATION, f"activation swapped: it computes {computed[0]}, expected {wanted[0]}"
+    if computed[0] and wanted[0] and wanted[0] == wanted[1]:
+        function = ACTIVATIONS_BY_NAME[computed[0]]
+        words = f"activation swapped: it computes {computed[0]}, expected {wanted[0]}"
+        yield Hypothesis(Kind.ACTIVATION, words, function, SAME)
+
+
+@OWN_SETTING
+def usual_setting_repairs(s: Subject) -> Iterator[Hypothesis]:
+    """The port's stock layer, computed again with a usual setting, gives what the reference's own class gives."""
+    if _of_own_class(s) is None:
+        return
+    own = s.own_layer
     for name, value in ((one, value) for one in USUAL if one in own.settings for value in USUAL[one]):
-        if value != own.settings[name] and all(_becomes_right(one, {name: value}) for one in (s, probe)):
-            yield _kind(own.kind, name), f"wrong {name} {_shown(own.settings[name])}, expected {_shown(value)}"
+        if value != own.settings[name]:
+            words = f"wrong {name} {_shown(own.settings[name])}, expected {_shown(value)}"
+            yield Hypothesis(_kind(own.kind, name), words, functools.partial(_repaired, {name: value}))
 
 
-def _becomes_right(s: Subject, changes: Mapping[str, Any]) -> bool:
+def _repaired(changes: Mapping[str, Any], s: Subject) -> np.ndarray | None:
     made = s.pair.port.answer_set(s.path, s.call, changes).outputs
-    return len(made) == 1 and explains(made[0], s.expected, s.output)
+    return made[0] if len(made) == 1 else None
 
 
 def _function(s: Subject, mine: bool) -> str:
@@ -115,13 +144,6 @@ def _function(s: Subject, mine: bool) -> str:
         return ""
     with np.errstate(over="ignore", invalid="ignore"):
         return next((name for name, function in ACTIVATIONS_BY_NAME.items() if close(made, function(given), SAME)), "")
-
-
-def _confirmed(s: Subject, made: list) -> bool:
-    given, right = s.blame.ours.outputs, s.blame.theirs.outputs
-    triples = list(itertools.zip_longest(made, given, right))
-    differing = [t for t in triples if t[1] is None or t[2] is None or t[1].shape != t[2].shape or (t[1] != t[2]).any()]
-    return bool(made) and all(a is not None and explains(a, b, c) for a, b, c in differing[:1]) and len(made) == len(given)
 
 
 def _kind(layer: str, setting: str) -> Kind:

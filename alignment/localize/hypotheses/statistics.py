@@ -2,65 +2,138 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from alignment.finding import Hint
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import explains
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed
 
 ROUNDING = 1e-12  # of a statistic: a batch whose own is no farther from it says nothing of the share that it is given
 
 
-def statistics(s: Subject) -> Iterator[Hint]:
-    """Frozen, updated with another momentum, or from the biased variance.
+@dataclass(frozen=True)
+class _Update:
+    """What a training pass made of one statistic.
 
-    Only a layer that has a momentum of its own is spoken of: a part that holds several layers, or an average that takes every
-    batch with the same share, has none to be wrong.
+    Attributes:
+        name: of the statistic within the layer.
+        momentum: the share that the batch has in the reference.
+        start: the statistic before.
+        batch: the batch's own, in the reference.
+        ours, theirs: the statistic after the pass.
+        count: values of each channel in the batch; 0 where unknown.
     """
-    what = s.blame.what
-    momentum = s.layer.settings.get("momentum")
+
+    name: str
+    momentum: float
+    start: np.ndarray
+    batch: np.ndarray
+    ours: np.ndarray
+    theirs: np.ndarray
+    count: int
+
+    def with_share(self, share: float, batch: np.ndarray) -> np.ndarray:
+        """The statistic after, where the batch has another share."""
+        return self.start + share * (batch - self.start)
+
+    @property
+    def biased(self) -> np.ndarray | None:
+        """The batch's variance without the factor n / (n - 1); None where the statistic is none."""
+        return self.batch * (self.count - 1) / self.count if self.name.endswith("running_var") and self.count > 1 else None
+
+
+def _update(s: Subject) -> _Update | None:
+    """The statistic that is wrong; None where the layer has no momentum of its own, or the batch says nothing.
+
+    A part that holds several layers, or an average that takes every batch with the same share, has none to be wrong.
+    """
+    what, momentum = s.blame.what, s.layer.settings.get("momentum")
     if what not in s.blame.theirs.buffers or what not in s.blame.ours.buffers or not momentum:
-        return
-    momentum = float(momentum)
-    network = s.pair.reference
+        return None
+    network, momentum = s.pair.reference, float(momentum)
     start = network.start[network.below(s.path)[what]]
     ours, theirs = s.blame.ours.buffers[what], s.blame.theirs.buffers[what]
     if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    batch, x = start + (theirs - start) / momentum, s.input
+    if np.abs(batch - start).max(initial=0) <= ROUNDING * np.abs(batch).max(initial=0):
+        return None
+    count = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
+    return _Update(what, momentum, start, batch, ours, theirs, count)
+
+
+def _observed(s: Subject) -> list[Observed]:
+    update = _update(s)
+    return [Observed(update, update.ours, update.theirs)] if update else []
+
+
+STATISTICS = Family("statistics", _observed)
+
+
+@STATISTICS
+def frozen(s: Subject) -> Iterator[Hypothesis]:
+    if one := _update(s):
+        words = f"{one.name} is not updated in training: frozen, or the layer is in evaluation mode"
+        yield Hypothesis(Kind.STATISTICS_FROZEN, words, lambda update: update.start, 1e-9)
+
+
+@STATISTICS
+def momentum_inverted(s: Subject) -> Iterator[Hypothesis]:
+    if one := _update(s):
+        words = f"momentum inverted: the new batch has the share {1 - one.momentum:.4g} where torch's momentum gives it "
+        words += f"{one.momentum:g} (Paddle's momentum is the share of the old value)"
+        yield Hypothesis(Kind.MOMENTUM_INVERTED, words, lambda update: update.with_share(1 - update.momentum, update.batch))
+
+
+@STATISTICS
+def biased(s: Subject) -> Iterator[Hypothesis]:
+    if (one := _update(s)) and one.biased is not None:
+        words = f"biased variance: the batch variance lacks the factor n/(n-1) = {one.count}/{one.count - 1}"
+        yield Hypothesis(Kind.BIASED_VARIANCE, words, lambda update: update.with_share(update.momentum, update.biased))
+
+
+@STATISTICS
+def unbiased(s: Subject) -> Iterator[Hypothesis]:
+    if (one := _update(s)) and one.biased is not None:
+        twice = one.batch * one.count / (one.count - 1)
+        words = f"unbiased variance: the batch variance has the factor n/(n-1) = {one.count}/{one.count - 1}, not expected"
+        yield Hypothesis(Kind.UNBIASED_VARIANCE, words, lambda update: update.with_share(update.momentum, twice))
+
+
+@STATISTICS
+def momentum_inverted_and_biased(s: Subject) -> Iterator[Hypothesis]:
+    if (one := _update(s)) and one.biased is not None:
+        words = "momentum inverted, and the variance is the biased one"
+        yield Hypothesis(Kind.MOMENTUM_INVERTED, words, lambda update: update.with_share(1 - update.momentum, update.biased))
+
+
+@STATISTICS
+def momentum(s: Subject) -> Iterator[Hypothesis]:
+    """Another share, which most of the channels show."""
+    if (one := _update(s)) is None:
         return
-    batch = start + (theirs - start) / momentum
-    biased = batch
-    x, variance = s.input, what.endswith("running_var")
-    n = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
-    far = np.abs(batch - start)
+    far = np.abs(one.batch - one.start)
     moved = far > 1e-3 * far.max(initial=0)
-    if far.max(initial=0) <= ROUNDING * np.abs(batch).max(initial=0):
-        return
-    if explains(start, ours, theirs, 1e-9):
-        yield Kind.STATISTICS_FROZEN, f"{what} is not updated in training: frozen, or the layer is in evaluation mode"
-    if explains(start + (1 - momentum) * (batch - start), ours, theirs):
-        yield (
-            Kind.MOMENTUM_INVERTED,
-            f"momentum inverted: the new batch has the share {1 - momentum:.4g} where torch's momentum gives it {momentum:g} "
-            "(Paddle's momentum is the share of the old value)",
-        )
-    if variance and n > 1:
-        biased = batch * (n - 1) / n
-        if explains(start + momentum * (biased - start), ours, theirs):
-            yield Kind.BIASED_VARIANCE, f"biased variance: the batch variance lacks the factor n/(n-1) = {n}/{n - 1}"
-        if explains(start + momentum * (batch * n / (n - 1) - start), ours, theirs):
-            yield (
-                Kind.UNBIASED_VARIANCE,
-                f"unbiased variance: the batch variance has the factor n/(n-1) = {n}/{n - 1}, not expected",
-            )
-        if explains(start + (1 - momentum) * (biased - start), ours, theirs):
-            yield Kind.MOMENTUM_INVERTED, "momentum inverted, and the variance is the biased one"
-    for made_from, remark in ((batch, ""), *(((biased, ", and the variance is the biased one"),) if biased is not batch else ())):
+    for made_from, remark in ((one.batch, ""), (one.biased, ", and the variance is the biased one")):
+        if made_from is None:
+            continue
         with np.errstate(divide="ignore", invalid="ignore"):
-            seen = float(np.median((ours - start)[moved] / (made_from - start)[moved]))
-        if np.isfinite(seen) and explains(start + seen * (made_from - start), ours, theirs):
-            yield Kind.MOMENTUM, f"momentum {seen:.4g} in torch's sense, expected {momentum:g}{remark}"
-    if what.endswith("running_mean") and explains(batch, ours, theirs):
-        yield Kind.MOMENTUM, "the statistics are those of the last batch: momentum 1 in torch's sense"
+            share = float(np.median((one.ours - one.start)[moved] / (made_from - one.start)[moved]))
+        if np.isfinite(share):
+            words = f"momentum {share:.4g} in torch's sense, expected {one.momentum:g}{remark}"
+            yield Hypothesis(Kind.MOMENTUM, words, functools.partial(_with_share, share, made_from))
+
+
+def _with_share(share: float, batch: np.ndarray, update: _Update) -> np.ndarray:
+    return update.with_share(share, batch)
+
+
+@STATISTICS
+def last_batch_alone(s: Subject) -> Iterator[Hypothesis]:
+    if (one := _update(s)) and one.name.endswith("running_mean"):
+        words = "the statistics are those of the last batch: momentum 1 in torch's sense"
+        yield Hypothesis(Kind.MOMENTUM, words, lambda update: update.batch)

@@ -6,29 +6,38 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alignment.finding import Hint
 from alignment.frameworks.base import Tensor
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import close
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
+from alignment.localize.hypotheses.passes import by_repair_of_pass
+
+TABLES = Family("tables", by_repair_of_pass)
 
 
-def tables(s: Subject) -> Iterator[Hint]:
-    """Buffers outside the weights that differ, where the reference's values in them make the module's output right."""
-    found = _differing(s)
-    if not found or s.pair.truth is not None or s.expected is None:
+@TABLES
+def other_constants(s: Subject) -> Iterator[Hypothesis]:
+    """Buffers outside the weights that differ, where the reference's values in them make all the module's outputs right."""
+    found = [] if s.pair.truth is not None or s.expected is None else _differing(s)
+    if not found:
         return
-    framework, before = s.pair.port.framework, [s.pair.port.framework.array(tensor) for _, tensor, _ in found]
-    try:
-        for _, tensor, right in found:
-            framework.assign(tensor, right)
-        answer = s.pair.port.answer(s.path, s.call)
-    finally:
-        for (_, tensor, _), own in zip(found, before, strict=True):
-            framework.assign(tensor, own)
-    if len(answer.outputs) == len(s.blame.theirs.outputs) and all(map(close, answer.outputs, s.blame.theirs.outputs)):
-        words = [_words(name, own, right) for (name, _, right), own in zip(found, before, strict=True)]
-        yield Kind.CONSTANT, "the constructor makes other constants: " + "; ".join(words)
+    framework = s.pair.port.framework
+    before = [framework.array(tensor) for _, tensor, _ in found]
+    words = [_words(name, own, right) for (name, _, right), own in zip(found, before, strict=True)]
+
+    def predict(one: Subject) -> np.ndarray | None:
+        try:
+            for _, tensor, values in found:
+                framework.assign(tensor, values)
+            made = one.pair.port.answer(one.path, one.call).outputs
+        finally:
+            for (_, tensor, _), own in zip(found, before, strict=True):
+                framework.assign(tensor, own)
+        right = one.blame.theirs.outputs
+        return made[one.differing] if len(made) == len(right) and all(map(close, made, right)) else None
+
+    yield Hypothesis(Kind.CONSTANT, "the constructor makes other constants: " + "; ".join(words), predict)
 
 
 def _differing(s: Subject) -> list[tuple[str, Tensor, np.ndarray]]:

@@ -10,51 +10,44 @@ import numpy as np
 
 from alignment import formulas
 from alignment.compare import distance, norm, relative
-from alignment.finding import Hint
 from alignment.frameworks.base import leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import HALVES, close, explains
+from alignment.localize.hypotheses.arrays import HALVES, close
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, always, seen
+from alignment.localize.hypotheses.passes import of_pass
 
+WIRING = Family("wiring", of_pass)
+SIBLINGS = Family("siblings", of_pass)
+Hypotheses = Iterator[Hypothesis]
 Array = np.ndarray
 OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {"+": np.add, "*": np.multiply, "-": np.subtract}
 FUNCTIONS = ("ReLU", "ReLU6", "Hardswish", "Hardsigmoid", "Swish", "GELU", "Sigmoid", "Tanh")
 WRAPPED: dict[str, Callable[[Array], Array]] = {"": lambda x: x} | {name: formulas.ACTIVATIONS[name] for name in FUNCTIONS}
 
 
-def wiring(s: Subject) -> Iterator[Hint]:
-    """A residual or a scaling that is missing, extra or computed otherwise; children that forward leaves out or calls in
-    another order."""
+@WIRING
+def residual(s: Subject) -> Hypotheses:
+    """A residual or a scaling that is missing, or extra."""
     given, out, expected = s.input, s.output, s.expected
-    if given is None or out is None or expected is None:
+    if given is None or out is None or expected is None or not out.shape == expected.shape == given.shape:
         return
-    if out.shape == expected.shape == given.shape:
-        for kind, words, made in (
-            (Kind.DOES_NOTHING, "it gives its input back", given),
-            (Kind.NO_RESIDUAL, "residual missing: the input is not added to the output", expected - given),
-            (Kind.RESIDUAL_EXTRA, "residual too much: the input is added to the output", expected + given),
-            (Kind.EXTRA_SCALING, "the output is multiplied by the input once more", expected * given),
-        ):
-            if explains(made, out, expected):
-                yield kind, words
-    matched = s.pair.matching.paths  # either side may call a function in place of a layer
-    children = [path for path in s.pair.reference.children(s.path, s.pair.called) if path in matched]
-    ours, theirs = (side.called(s.path, s.call, children) for side in (s.pair.port, s.pair.reference))
-    yield from _combined(s)
-    yield from _halved(s, out, expected, children)
-    for child in children:
-        if ours.count(child) == theirs.count(child) or _at_once(s, child):
-            continue
-        if not _called_inside(s, child) and not _for_others(s, child):
-            yield (
-                Kind.LAYER_NOT_CALLED,
-                f"{child} is called {ours.count(child)} times in the port's forward, expected {theirs.count(child)}",
-            )
-    for mine, other in zip(ours, theirs, strict=False):
-        if mine != other and _depends(s, mine, other, children):
-            layer = s.pair.reference.framework.layer
-            mine, other = (f"{path} ({layer(s.pair.reference.modules[path]).title})" for path in (mine, other))
-            yield Kind.CALL_ORDER, f"the port's forward calls the reference's {mine} where the reference calls {other}"
+    for kind, words, made in (
+        (Kind.DOES_NOTHING, "it gives its input back", given),
+        (Kind.NO_RESIDUAL, "residual missing: the input is not added to the output", expected - given),
+        (Kind.RESIDUAL_EXTRA, "residual too much: the input is added to the output", expected + given),
+        (Kind.EXTRA_SCALING, "the output is multiplied by the input once more", expected * given),
+    ):
+        yield Hypothesis(kind, words, always(made))
+
+
+def _children(s: Subject) -> list[str]:
+    """Of the reference's module, those that the port has; either side may call a function in place of a layer."""
+    return [path for path in s.pair.reference.children(s.path, s.pair.called) if path in s.pair.matching.paths]
+
+
+def _complete(s: Subject) -> bool:
+    return s.input is not None and s.output is not None and s.expected is not None
 
 
 def _at_once(s: Subject, child: str) -> bool:
@@ -121,50 +114,100 @@ def _for_others(s: Subject, child: str) -> bool:
     return any(other.module in titles for other in others)
 
 
-def _combined(s: Subject) -> Iterator[Hint]:
-    """How else the port puts the output together, where the reference combines two arrays last."""
+@WIRING
+def another_operation(s: Subject) -> Hypotheses:
+    """The two arrays that the reference combines last are combined otherwise, or in another order."""
+    if (last := last_operation(s)) is None:
+        return
+    for other, (one, two) in itertools.product(OPERATIONS, ((last.a, last.b), (last.b, last.a))):
+        if other != last.sign:
+            kind = Kind.GATE_ADDED if (last.sign, other) == ("*", "+") else Kind.COMBINED_OTHERWISE
+            made = WRAPPED[last.outer](OPERATIONS[other](last.atoms[one], last.atoms[two]))
+            yield Hypothesis(kind, f"it computes {one} {other} {two}, expected {last.shown}", always(made))
+
+
+@WIRING
+def one_part_left_out(s: Subject) -> Hypotheses:
+    """One of the two arrays that the reference combines last is not used."""
     out, expected, last = s.output, s.expected, last_operation(s)
     if out is None or expected is None or last is None:
         return
-    outer, sign, a, b, atoms, shown, functions = last.outer, last.sign, last.a, last.b, last.atoms, last.shown, WRAPPED
-    for other, (one, two) in itertools.product(OPERATIONS, ((a, b), (b, a))):
-        if other != sign and explains(functions[outer](OPERATIONS[other](atoms[one], atoms[two])), out, expected):
-            kind = Kind.GATE_ADDED if (sign, other) == ("*", "+") else Kind.COMBINED_OTHERWISE
-            yield kind, f"it computes {one} {other} {two}, expected {shown}"
-    for alone, left in ((a, b), (b, a)):
-        left_over = atoms[alone] if atoms[alone].shape == out.shape else np.broadcast_to(atoms[alone], expected.shape)
-        if explains(functions[outer](left_over), out, expected):
-            kind = Kind.NO_RESIDUAL if sign == "+" else Kind.GATE_MISSING
-            yield kind, f"{left} is not {'added' if sign == '+' else 'multiplied'}: it computes {alone}, expected {shown}"
-    for name, function in functions.items():
-        if not (name or outer):
-            continue
-        variants = {
-            f"{name}({shown})" if name else shown: lambda f=function: f(OPERATIONS[sign](atoms[a], atoms[b])),
-            f"{name}({a}) {sign} {b}": lambda f=function: OPERATIONS[sign](f(atoms[a]), atoms[b]),
-            f"{a} {sign} {name}({b})": lambda f=function: OPERATIONS[sign](atoms[a], f(atoms[b])),
-        }
-        for words, made in variants.items():
-            if explains(made(), out, expected):
-                expected_words = f"{outer}({shown})" if outer else shown
-                yield Kind.ACTIVATION_ORDER, f"it computes {words}, expected {expected_words}"
-    for name, rounded in HALVES.items():
-        for what, chosen in ((a, {a}), (b, {b}), ("both", {a, b})):
-            x, y = (rounded(atoms[n]) if n in chosen else atoms[n] for n in (a, b))
-            if explains(functions[outer](OPERATIONS[sign](x, y)), out, expected, 3e-4, 0.2):
-                yield Kind.HALF_PRECISION, f"{what} rounded to {name} in {shown}"
+    kind, done = (Kind.NO_RESIDUAL, "added") if last.sign == "+" else (Kind.GATE_MISSING, "multiplied")
+    for alone, left in ((last.a, last.b), (last.b, last.a)):
+        atom = last.atoms[alone] if last.atoms[alone].shape == out.shape else np.broadcast_to(last.atoms[alone], expected.shape)
+        words = f"{left} is not {done}: it computes {alone}, expected {last.shown}"
+        yield Hypothesis(kind, words, always(WRAPPED[last.outer](atom)))
 
 
-def _halved(s: Subject, out: Array, expected: Array, children: list[str]) -> Iterator[Hint]:
-    """What a child gives is rounded to half precision before it goes on."""
-    if out.shape != expected.shape or not 1e-6 < relative(distance(out, expected), norm(expected)) < 3e-2:
+@WIRING
+def activation_elsewhere(s: Subject) -> Hypotheses:
+    """A function is applied before the two arrays are combined, and not after, or the other way round."""
+    if (last := last_operation(s)) is None:
         return
-    called = [child for child in children if child in s.pair.called]  # a module that has two names is called by one
+    sign, a, b, shown, combine = last.sign, last.a, last.b, last.shown, OPERATIONS[last.sign]
+    one, two = last.atoms[a], last.atoms[b]
+    expected = f"{last.outer}({shown})" if last.outer else shown
+    for name, function in WRAPPED.items():
+        if name or last.outer:
+            for words, made in (
+                (f"{name}({shown})" if name else shown, function(combine(one, two))),
+                (f"{name}({a}) {sign} {b}", combine(function(one), two)),
+                (f"{a} {sign} {name}({b})", combine(one, function(two))),
+            ):
+                yield Hypothesis(Kind.ACTIVATION_ORDER, f"it computes {words}, expected {expected}", always(made))
+
+
+@WIRING
+def combined_in_half_precision(s: Subject) -> Hypotheses:
+    if (last := last_operation(s)) is None:
+        return
+    for name, rounded in HALVES.items():
+        for what, chosen in ((last.a, {last.a}), (last.b, {last.b}), ("both", {last.a, last.b})):
+            x, y = (rounded(last.atoms[n]) if n in chosen else last.atoms[n] for n in (last.a, last.b))
+            made = WRAPPED[last.outer](OPERATIONS[last.sign](x, y))
+            yield Hypothesis(Kind.HALF_PRECISION, f"{what} rounded to {name} in {last.shown}", always(made), 3e-4, 0.2)
+
+
+@WIRING
+def child_in_half_precision(s: Subject) -> Hypotheses:
+    """What a child gives is rounded to half precision before it goes on."""
+    out, expected = s.output, s.expected
+    if not _complete(s) or out is None or expected is None or out.shape != expected.shape:
+        return
+    if not 1e-6 < relative(distance(out, expected), norm(expected)) < 3e-2:
+        return
+    called = [child for child in _children(s) if child in s.pair.called]  # a module that has two names is called by one
     for child, (name, rounded) in itertools.product(called, HALVES.items()):
         half = lambda a, r=rounded: r(a).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
-        answer = s.pair.reference.answer_changed(s.path, s.call, child, half)
-        if answer.outputs and explains(answer.outputs[0], out, expected, 1e-2, 0.2):
-            yield Kind.HALF_PRECISION, f"the output of {child} is rounded to {name}"
+        made = s.pair.reference.answer_changed(s.path, s.call, child, half).outputs
+        if made:
+            yield Hypothesis(Kind.HALF_PRECISION, f"the output of {child} is rounded to {name}", always(made[0]), 1e-2, 0.2)
+
+
+@WIRING
+def called_another_number_of_times(s: Subject) -> Hypotheses:
+    if not _complete(s):
+        return
+    children = _children(s)
+    ours, theirs = (side.called(s.path, s.call, children) for side in (s.pair.port, s.pair.reference))
+    for child in children:
+        if ours.count(child) == theirs.count(child) or _at_once(s, child):
+            continue
+        if not _called_inside(s, child) and not _for_others(s, child):
+            words = f"{child} is called {ours.count(child)} times in the port's forward, expected {theirs.count(child)}"
+            yield seen(Kind.LAYER_NOT_CALLED, words)
+
+
+@WIRING
+def call_order(s: Subject) -> Hypotheses:
+    if not _complete(s):
+        return
+    children, layer = _children(s), s.pair.reference.framework.layer
+    ours, theirs = (side.called(s.path, s.call, children) for side in (s.pair.port, s.pair.reference))
+    for mine, other in zip(ours, theirs, strict=False):
+        if mine != other and _depends(s, mine, other, children):
+            mine, other = (f"{path} ({layer(s.pair.reference.modules[path]).title})" for path in (mine, other))
+            yield seen(Kind.CALL_ORDER, f"the port's forward calls the reference's {mine} where the reference calls {other}")
 
 
 def _fits(a: Array, b: Array, expected: Array) -> bool:
@@ -174,25 +217,22 @@ def _fits(a: Array, b: Array, expected: Array) -> bool:
         return False
 
 
-def siblings(s: Subject) -> Iterator[Hint]:
+@SIBLINGS
+def sibling(s: Subject) -> Hypotheses:
     """The port has here a layer that the reference has in another place of the same part."""
     pair, path = s.pair, s.path
     network = pair.reference
     if not path or s.input is None or pair.truth is not None or network.framework.children(network.modules[path]):
         return
-    mine = pair.port.framework.layer(pair.port.modules[path]).kind
+    mine = s.own_layer.kind
     for other in network.children(path.rpartition(".")[0], pair.called):
-        if other == path or other not in pair.called or mine == s.layer.kind:
-            continue
         layer = network.framework.layer(network.modules[other])
-        if layer.kind != mine:
+        if other == path or other not in pair.called or mine == s.layer.kind or layer.kind != mine:
             continue
-        answer = network.answer(other, s.call)
-        if answer.outputs and explains(answer.outputs[0], s.output, s.expected) and not close(answer.outputs[0], s.input):
-            yield (
-                Kind.CALL_ORDER,
-                f"another order: it computes the reference's {other} ({layer.title}), expected {s.expected_class}",
-            )
+        made = network.answer(other, s.call).outputs
+        if made and not close(made[0], s.input):
+            words = f"another order: it computes the reference's {other} ({layer.title}), expected {s.expected_class}"
+            yield Hypothesis(Kind.CALL_ORDER, words, always(made[0]))
 
 
 def _depends(s: Subject, later: str, earlier: str, children: list[str]) -> bool:

@@ -1,0 +1,61 @@
+"""An array that is the right one changed in a known way, whatever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from alignment.compare import distance, norm, relative
+from alignment.kinds import Kind
+from alignment.localize.hypotheses.arrays import HALVES, close, common_factor
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, always, seen
+
+Hypotheses = Iterator[Hypothesis]
+SAME = 1e-9  # relative L2 within which the values are the right ones, in another order
+
+
+def _observed(out: np.ndarray, expected: np.ndarray) -> list[Observed]:
+    return [Observed(expected, out, expected)]
+
+
+CHANGED = Family("changed_array", _observed)  # asked about two finite arrays of one shape: the port's and the right one
+
+
+@CHANGED
+def scaled(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    if (ratio := common_factor(out, expected)) is not None:
+        yield Hypothesis(Kind.SCALED, f"every value times {ratio:.6g}", always(ratio * np.asarray(expected, np.float64)))
+
+
+@CHANGED
+def permuted(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    for axis in range(1, out.ndim):
+        if out.shape[axis] > 1:
+            rank = np.argsort(np.argsort(out, axis=axis), axis=axis)
+            made = np.take_along_axis(np.sort(expected, axis=axis), rank, axis)
+            yield Hypothesis(Kind.PERMUTED, f"the right values in another order along axis {axis}", always(made), SAME)
+
+
+@CHANGED
+def few_elements(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    different = ~np.isclose(out, expected, rtol=1e-9, atol=1e-12 * float(np.abs(expected).max(initial=0)))
+    where = [tuple(map(int, place)) for place in zip(*np.nonzero(different), strict=True)]
+    columns = {place[-1] for place in where} if out.ndim > 1 else set()
+    if 0 < len(where) <= max(1, out.size // 100):
+        yield seen(Kind.FEW_ELEMENTS, f"{len(where)} of {out.size} values differ, first at {where[0]}")
+    if len(columns) == 1 and out.shape[-1] > 8:
+        yield seen(Kind.FEW_ELEMENTS, f"only index {columns.pop()} of the last axis differs")
+
+
+@CHANGED
+def half_precision(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    """Which half precision the values were rounded to, or were computed in: they are then all numbers of that type."""
+    error = relative(distance(out, expected), norm(expected))
+    if not 1e-5 < error < 3e-2:
+        return
+    for name, rounded in HALVES.items():
+        whole = [np.array_equal(rounded(array), np.asarray(array, np.float32)) for array in (out, expected)]
+        if np.unique(out).size > 8 and whole == [True, False]:
+            how = "rounded to" if close(out, rounded(expected), 3e-4 if name == "bfloat16" else 3e-5) else "computed in"
+            yield seen(Kind.HALF_PRECISION, f"{how} {name}: relative L2 {error:.1e}")
