@@ -18,6 +18,7 @@ from alignment.record import BLOCK, OnDisk, open_record
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import printable
 
 RTOL = 1e-5
 LARGEST = 100.0  # times rtol and the root mean square: how far a single element may lie
@@ -135,7 +136,7 @@ def table(rows: list[Row]) -> str:
     head = ("name", "shape", "type", "mean abs diff", "max abs diff", "rel. L2", "cosine", "verdict", "reason")
     lines = [head] + [
         (
-            row.name,
+            printable(row.name),
             "x".join(map(str, row.shape)) or "()",
             row.dtype,
             show(row.mean_abs_diff),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from mobilenetv3_common.interrupts import raise_at_ctrl_c
+from mobilenetv3_common.terminal import escaped_output, printable
 
 Item = TypeVar("Item")
 
@@ -30,9 +31,9 @@ class UserError(Exception):
 
     @property
     def line(self) -> str:
-        """The message as one line, without any worker traceback around it."""
+        """The message as one line, without any worker traceback around it, and without what does not print."""
         text = str(self).rsplit("UserError: ", 1)[-1].rsplit(f"{type(self).__name__}: ", 1)[-1].strip()
-        text = " ".join(text.split())
+        text = printable(" ".join(text.split()))
         return text if len(text) <= 1200 else f"{text[:900]} ... {text[-250:]}"
 
 
@@ -120,15 +121,16 @@ def shown(path: object) -> str:
 
 
 def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a command's ``main``: a ``UserError`` becomes one line on standard error and exit status 2."""
+    """Wrap a command's ``main``: a ``UserError`` becomes one line on standard error and exit status 2; output is text alone."""
 
     @functools.wraps(main)
+    @escaped_output()
     def wrapped(*args, **kwargs) -> int:
         raise_at_ctrl_c()
         try:
             status = main(*args, **kwargs)
         except UserError as error:
-            _tell(f"error: {shown(error.line)}")
+            _tell(f"error: {error.line}")
             status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
@@ -141,7 +143,7 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             # Whatever the system refuses that nobody foresaw: a path too long, a disk that is gone.
             if error.filename is None:
                 raise
-            _tell(f"error: {shown(error.filename)}: {error.strerror}")
+            _tell(f"error: {printable(str(error.filename))}: {error.strerror}")
             status = 2
         if _one_of_several():
             # An orderly exit takes leave of the other ranks, and can wait for one that has gone already.

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -75,20 +75,6 @@ def regular_file(path: str | os.PathLike) -> bool:
             f"{path} is no regular file, but a folder, a pipe, a device or a link to nothing: remove it or move it away"
         )
     return False
-
-
-def printable(name: str | os.PathLike) -> str:
-    """A file's name for people: what is no UTF-8 or does not print is escaped."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def all_printable(names: Iterable[str]) -> list[str]:
-    """``printable`` of many names, quickly where there is nothing to escape."""
-    given = list(names)
-    return given if "".join(given).isprintable() else [printable(name) for name in given]
 
 
 def sha256_of(path: str | os.PathLike) -> str:

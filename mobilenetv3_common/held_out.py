@@ -19,7 +19,8 @@ from mobilenetv3_common.dataset_index import (
     usable,
 )
 from mobilenetv3_common.errors import UserError, shown
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir, printable
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.terminal import printable
 
 
 def index_held_out(

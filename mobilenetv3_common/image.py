@@ -14,7 +14,6 @@ from PIL import Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import printable
 from mobilenetv3_common.picture_format import (
     TRAINING,
     NotAPicture,
@@ -27,6 +26,7 @@ from mobilenetv3_common.picture_format import (
     quick_size,
 )
 from mobilenetv3_common.shards import Member
+from mobilenetv3_common.terminal import printable
 
 IMAGE_BACKENDS = ("pil", "cv2")
 JPEG_NAMES = (".jpg", ".jpeg", ".jpe", ".jfif", ".pjpeg", ".pjp")  # all of them are JPEG files

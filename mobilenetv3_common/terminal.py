@@ -1,10 +1,18 @@
-"""Colour and progress for people at a terminal; a pipe, a file and a log get plain text."""
+"""Colour and progress for people at a terminal; a pipe, a file and a log get plain text; and nobody gets what is no text.
+
+Names come from files: of tensors, classes, pictures, members of archives. A name can hold a sequence that clears the screen, sets
+its title, or turns the reading direction, so that another text is shown than is there. ``escaped_output`` is the one place where
+every command's output goes through.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 _CODES = {"green": "32", "red": "31", "bold": "1"}
@@ -24,6 +32,79 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 def verdict(word: str, stream: TextIO | None = None) -> str:
     """A verdict in its colour; other words as they are."""
     return paint(word, _OF_VERDICTS[word], stream) if word in _OF_VERDICTS else word
+
+
+def printable(name: str | os.PathLike) -> str:
+    """A name for people: what is no UTF-8, moves the cursor, turns the reading direction or does not print is escaped."""
+    text = os.fspath(name)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def all_printable(names: Iterable[str]) -> list[str]:
+    """``printable`` of many names, quickly where there is nothing to escape."""
+    given = list(names)
+    return given if "".join(given).isprintable() else [printable(name) for name in given]
+
+
+def _escape(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
+_PLAIN = re.compile(r"[\n\t\x20-\x7e]*")
+_OWN = re.compile(r"(\x1b\[[\d;]*m|\r)")  # what colour and progress need
+
+
+class Escaped:
+    """A stream that writes text alone: other characters are escaped, lines and tabs stay. It is the stream in all else.
+
+    Args:
+        stream: what is written to; where it is a terminal, colour and the way back to the beginning of the line are let through.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._terminal = stream.isatty()
+
+    def write(self, text: str) -> int:
+        self.stream.write(text if _PLAIN.fullmatch(text) else self._as_text(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def _as_text(self, text: str) -> str:
+        parts = _OWN.split(text) if self._terminal else [text]
+        return "".join(part if number % 2 else _escaped_lines(part) for number, part in enumerate(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stream)
+
+
+def _escaped_lines(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else _escape(c) for c in text)
+
+
+@contextlib.contextmanager
+def escaped_output() -> Iterator[None]:
+    """Inside the block, standard output and standard error write text alone."""
+    before = sys.stdout, sys.stderr
+    try:
+        sys.stdout, sys.stderr = (_as_escaped(stream) for stream in before)
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _as_escaped(stream: Any) -> Any:
+    if stream is None or isinstance(stream, Escaped) or getattr(stream, "closed", False):  # of a process without a terminal
+        return stream
+    return Escaped(stream)
 
 
 class Progress:

@@ -23,6 +23,7 @@ from mobilenetv3_common.growth import refuse_growth, written_out
 from mobilenetv3_common.inert_pickle import Left
 from mobilenetv3_common.mindspore_checkpoint import read_ckpt
 from mobilenetv3_common.safe_pickle import load_arrays
+from mobilenetv3_common.terminal import printable
 from mobilenetv3_common.torch_file import as_array, is_tensor, modules_state, read_torch
 
 State = dict[str, np.ndarray]
@@ -113,7 +114,7 @@ def say(path: str | os.PathLike, notes: list[str]) -> None:
         line = f"note: {path}: {note}"
         if line not in _said:
             _said.add(line)
-            print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line), file=sys.stderr)
+            print(printable(line), file=sys.stderr)
 
 
 _said: set[str] = set()

@@ -16,7 +16,7 @@ import pytest
 
 from mobilenetv3_common.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import all_printable, printable
+from mobilenetv3_common.terminal import all_printable, printable
 from mobilenetv3_common.weights import as_paddle, write_state
 from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine

@@ -11,8 +11,8 @@ import pytest
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
 from alignment.report.table import table
-from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.terminal import Progress, coloured, paint, verdict
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.terminal import Progress, all_printable, coloured, escaped_output, paint, printable, verdict
 
 TOOLS = (
     "align", "benchmark", "convert_weights", "doctor", "eval", "export_model", "infer", "lr_find", "predict", "prepare_digits",
@@ -163,3 +163,62 @@ def test_the_nearest_fault_may_be_an_edit_of_the_source():
         fault_named(PROJECT, edits[0][:-1])
     with pytest.raises(UserError, match="--source-faults"):
         fault_named(PROJECT, edits[0])
+
+
+NAMES = {  # as they may stand in a file -> as they are shown
+    "\x1b[2Jcleared": "\\x1b[2Jcleared",
+    "\x1b]0;title\x07": "\\x1b]0;title\\x07",
+    "over\rwritten": "over\\rwritten",
+    "\x9b31mC1": "\\x9b31mC1",
+    "abc\u202egnp.exe": "abc\\u202egnp.exe",
+    "a\u2066b\u2069": "a\\u2066b\\u2069",
+    "zero\u200bwidth\ufeff": "zero\\u200bwidth\\ufeff",
+    "two\u2028lines": "two\\u2028lines",
+    "half \ud800 a pair": "half \\ud800 a pair",
+    "no UTF-8 \udcff": "no UTF-8 \\xff",
+    "nothing\x00": "nothing\\x00",
+    "猫 Ärger 🐈": "猫 Ärger 🐈",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_and_moves_nothing(name, capsys):
+    assert printable(name) == NAMES[name] and printable(printable(name)) == NAMES[name]
+    assert all_printable(["plain", name]) == ["plain", NAMES[name]]
+
+    @exit_on_user_error
+    def main(fail):
+        print(f"a table:\t{name}\n\tend")
+        if fail:
+            raise UserError(f"x.npz: {name} is damaged")
+        return 0
+
+    assert main(False) == 0
+    assert capsys.readouterr().out == f"a table:\t{NAMES[name]}\n\tend\n"
+    assert main(True) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error.rstrip("\n").isprintable()
+
+
+def test_without_the_mechanism_a_name_reaches_the_terminal(capsys):
+    print("\x1b[2J")
+    assert capsys.readouterr().out == "\x1b[2J\n"
+
+
+def test_a_terminal_gets_colour_and_progress_and_no_other_sequence(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with escaped_output():
+        print(f"{paint('FAILED', 'red')} \x1b[2J\x1b]0;t\x07\u202e", end="\r")
+        with escaped_output():
+            print("\x1b[H", flush=True)
+    print("\x1b[H")
+    assert terminal.getvalue() == "\x1b[31mFAILED\x1b[0m \\x1b[2J\\x1b]0;t\\x07\\u202e\r\\x1b[H\n\x1b[H\n"
+
+
+def test_a_process_without_streams_prints_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with escaped_output():
+        print("nowhere")

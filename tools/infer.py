@@ -14,7 +14,8 @@ from pathlib import Path
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open, printable
+from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import printable
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
 

@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
     """Predict in batches, and print; a picture that cannot be used is named on standard error, and makes the status 2."""
-    from mobilenetv3_common.files import printable
+    from mobilenetv3_common.terminal import printable
     from mobilenetv3_paddle.deploy.annotate import save_annotated
 
     rows: list[dict] = []

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from doctor.data.subject import DataSubject
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import all_printable, atomic_open, printable
+from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import all_printable, printable
 
 HEADER = "# doctor manifest 1: sha256 of the file, class number, split, path; in the order in which training indexes them"
 Entry = tuple[str, int, str]  # digest, label, split

@@ -15,8 +15,8 @@ from doctor.data.measure import GOOD
 from doctor.data.near import Recognisable
 from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import printable
 from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
+from mobilenetv3_common.terminal import printable
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 from doctor.data.subject import DataSubject
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir, printable
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.terminal import printable
 
 
 def stratified(index: DatasetIndex, usable: np.ndarray, count: int, classes: list[int], seed: int = 0) -> list[int]:

@@ -14,11 +14,11 @@ from PIL import Image
 
 from mobilenetv3_common.class_folders import pictures_below
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import printable
 from mobilenetv3_common.image import PICTURE_EXTENSIONS, decode_bytes, decode_image
 from mobilenetv3_common.picture_format import PREDICTION, Rules
 from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.terminal import printable
 from mobilenetv3_paddle.deploy.engines import Engine
 
 STANDARD_INPUT = Path("-")

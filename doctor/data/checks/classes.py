@@ -9,7 +9,7 @@ import numpy as np
 
 from doctor.data.subject import DataSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
-from mobilenetv3_common.files import printable
+from mobilenetv3_common.terminal import printable
 
 IMBALANCE = 10.0
 CIFAR10 = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}

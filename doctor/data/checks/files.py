@@ -9,7 +9,7 @@ import numpy as np
 from doctor.data.measure import DAMAGED, DEEP_MODES, NOT_A_PICTURE, UNREADABLE
 from doctor.data.subject import DataSubject, places
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
-from mobilenetv3_common.files import printable
+from mobilenetv3_common.terminal import printable
 
 EMPTY_CONTRAST = 0.5  # levels of 255: standard deviation of every channel
 SAME_SIZE = 0.95  # share of pictures that make a size the data set's own
