@@ -7,6 +7,7 @@ import dataclasses
 import paddle
 import pytest
 
+from alignment.comparisons import guarded
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.metric import step as metric
@@ -126,3 +127,13 @@ def test_what_failed_is_explained_from_what_was_measured(metric_context, name, m
             monkeypatch.setattr(broken.port.metric, part, lambda *given, part=part: asked.append(part))
         finding = locate(broken, [result], with_table=False).first
     assert result.failed and finding.location in FAULTS[name].location and asked == []
+
+
+def test_a_metric_that_raises_is_found_at_its_line(metric_context):
+    def raises(logits, labels, ks):
+        raise KeyError("no such class")
+
+    broken = metric_context(PROJECT.with_port("metric", top_k_correct=raises))
+    result = guarded(3, lambda: metric.run(broken))
+    finding = locate(broken, [result], with_table=False).first
+    assert finding.kind == "raises" and "test_breakages_3_metric.py" in finding.location and "in test_a_metric" in finding.location

@@ -6,8 +6,9 @@ import paddle
 import pytest
 
 from alignment.comparisons import guarded
-from alignment.comparisons.loss import explain_options as loss_options
-from alignment.comparisons.loss import loss
+from alignment.comparisons.comparison import explained
+from alignment.comparisons.loss import cases
+from alignment.comparisons.loss import step as loss
 from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.loss.distillation import divergence
 from projects.mobilenetv3.faults.loss import loss_of
@@ -101,7 +102,7 @@ WEIGHTED = {
 def test_class_weights_used_otherwise_are_found(context, name):
     function, words = WEIGHTED[name]
     broken = context(loss_of(PROJECT, function))
-    found = loss_options.options(broken)
+    found = explained(loss.run(broken))
     assert found.kind == "class_weights" and found.hint.startswith(words), found.line()
     assert name != "weights left out" or first_finding(broken, loss.run(broken)) == ("CrossEntropyLoss", "class_weights")
 
@@ -131,7 +132,7 @@ DISTILLED = {
 def test_another_distillation_is_found(context, name):
     change, words = DISTILLED[name]
     broken = context(distilled(change))
-    found = loss_options.options(broken)
+    found = explained(loss.run(broken))
     assert found.kind == "distillation" and found.hint.startswith(words), found.line()
     assert name != "no square" or first_finding(broken, loss.run(broken)) == ("DistillationLoss", "distillation")
 
@@ -150,8 +151,8 @@ def test_another_default_of_the_distillation_is_found(context):
 
 def test_a_loss_without_these_options_is_compared_without_and_says_so(context):
     without = context(PROJECT.with_port("loss", CrossEntropyLoss=OtherDefault, DistillationLoss=None))
-    assert not loss.takes_weights(without) and not loss.distils(without) and loss_options.options(without) is None
-    assert loss.takes_weights(context()) and loss.distils(context()) and loss_options.options(context()) is None
+    assert not cases.takes_weights(without) and not cases.distils(without) and loss.run(without).covers == []
+    assert cases.takes_weights(context()) and cases.distils(context()) and explained(loss.run(context())) is None
 
 
 @pytest.mark.parametrize("name", faults_of(4))

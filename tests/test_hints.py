@@ -11,8 +11,9 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment.comparisons.loss import explain as loss_stage
-from alignment.comparisons.loss.loss import cases
+from alignment.comparisons.loss.cases import cases, in_precision
+from alignment.comparisons.loss.losses import Tried, value_hint
+from alignment.comparisons.loss.mistakes import other_losses
 from alignment.comparisons.metric.counting import Counting, feeds, mistakes
 from alignment.comparisons.metric.right_answers import KS, RightAnswers, made_up_cases, oracle, rules
 from alignment.comparisons.update.backward import ADAMW, RMSPROP, SGD
@@ -408,7 +409,7 @@ def test_no_mistake_of_an_optimizer_is_claimed_of_another_one(name):
 def loss_cases():
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((6, 11)).astype(np.float32)
-    return [loss_stage.cast(case, np.float64) for case in cases(logits, rng.integers(0, 11, 6), 0)]
+    return [in_precision(case, "port64") for case in cases(logits, rng.integers(0, 11, 6), 0)]
 
 
 def tried(change):
@@ -418,22 +419,22 @@ def tried(change):
         soft = case.labels.ndim == 2
         each = cross_entropy(case.logits, case.labels, case.smoothing, None if soft else case.ignore_index)
         value = each.sum() / (len(each) if soft else int((case.labels != case.ignore_index).sum()))
-        made.append(loss_stage.Tried(case, (np.array(change(case, value)), zero), (np.array(value), zero)))
+        made.append(Tried(case, (np.array(change(case, value)), zero), (np.array(value), zero)))
     return made
 
 
 def claimed(made):
     wrong = [one for one in made if one.wrong(1e-9)]
-    return loss_stage._value_hint(made, wrong, 1e-6)
+    return value_hint(made, wrong, 1e-6)
 
 
-LOSSES = list(dict.fromkeys(hint for case in loss_cases() for hint, _ in loss_stage._others(case)))
+LOSSES = list(dict.fromkeys(hint for case in loss_cases() for hint, _ in other_losses(case)))
 
 
 @pytest.mark.parametrize("hint", LOSSES, ids=lambda hint: hint[1])
 def test_every_mistake_of_the_loss_is_named(hint):
     def change(case, value):
-        return dict(loss_stage._others(case)).get(hint, value)
+        return dict(other_losses(case)).get(hint, value)
 
     made = tried(change)
     if not any(one.wrong(1e-9) for one in made):

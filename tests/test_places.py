@@ -11,11 +11,12 @@ import pytest
 from paddle import nn
 from PIL import Image
 
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.data import explain as data
 from alignment.comparisons.data import explain_batches as batches
 from alignment.comparisons.data import explain_mixing as mixing
 from alignment.comparisons.explain import locate
-from alignment.comparisons.loss import explain as loss
+from alignment.comparisons.loss import step as loss
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update import explain as updates
@@ -120,8 +121,7 @@ def test_a_loss_that_is_wrong_in_float32_alone_is_named(context):
         return CrossEntropyLoss(self.label_smoothing, self.ignore_index)(logits, labels)
 
     broken = context(loss_of(PROJECT, rounded))
-    assert loss.values(broken) is None
-    first = loss.in_float32(broken)
+    first = explained(loss.run(broken))
     assert (first.location, first.kind) == ("CrossEntropyLoss", "half_precision")
     assert "bfloat16" in first.hint and first.measured.endswith("in float32 alone")
 

@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import data
-from alignment.comparisons.loss import loss
+from alignment.comparisons.loss import step as loss
 from alignment.comparisons.metric import step as metric
 from alignment.comparisons.model import forward
 from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import train
 from alignment.comparisons.update import backward
-from alignment.raised import place_of
+from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.raised import place_of, words_of
 
 STEPS: dict[int, Callable[[Context], StepResult]] = {
     1: forward.run,
@@ -59,4 +61,6 @@ def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
     except Exception as error:
         place = place_of(error)
         problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
-        return StepResult(number, NAMES[number], problems=[problem], evidence={"traceback": traceback.format_exc()})
+        raised = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", words_of(error)) if place else None  # type: ignore[arg-type]
+        evidence = {"traceback": traceback.format_exc()}
+        return StepResult(number, NAMES[number], problems=[problem], evidence=evidence, raised=raised)

@@ -67,3 +67,8 @@ def compare(context: Context, result: StepResult, comparison: Comparison) -> Com
     result.extend(comparison.judge(compared.port, compared.reference))
     result.compared.append(compared)
     return compared
+
+
+def explained(result: StepResult) -> Finding | None:
+    """The first finding of a step's comparisons, from what they measured."""
+    return next((found for one in result.compared if (found := one.explain()) is not None), None)

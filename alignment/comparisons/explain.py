@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import (
     explain as data,
@@ -21,8 +22,7 @@ from alignment.comparisons.data import (
 from alignment.comparisons.data import (
     explain_outside as data_outside,
 )
-from alignment.comparisons.loss import explain as loss
-from alignment.comparisons.loss import explain_options as loss_options
+from alignment.comparisons.loss import step as loss
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import explain_converted as converted
 from alignment.comparisons.precision import explain as precision
@@ -37,6 +37,12 @@ from alignment.kinds import Kind
 from alignment.raised import place_of, words_of
 
 Look = Callable[[Context], Finding | None]
+
+
+def what_was_measured(context: Context) -> Finding | None:
+    """The place among the looks of a step at which its comparisons explain what they measured: see ``locate``."""
+    raise NotImplementedError
+
 
 MODEL: tuple[Look, ...] = (
     models.built,
@@ -63,14 +69,13 @@ STAGES: dict[int, tuple[Look, ...]] = {
         data_outside.plan,
         draws.drawn,
     ),
-    3: (models.built,),
-    4: (models.built, models.forward_and_backward, loss.values, loss.in_float32, loss_options.options, precision.in_low_precision),
+    3: (models.built, what_was_measured),
+    4: (models.built, models.forward_and_backward, what_was_measured, precision.in_low_precision),
     5: (
         models.built,
         models.forward_and_backward,
         models.in_training,
-        loss.values,
-        loss.in_float32,
+        loss.explain_in_other_step,
         updates.accumulation,
         schedules.schedule,
         updates.optimizers,
@@ -126,16 +131,13 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
         outcome.first = failed.place
         for look in () if failed.place else stages_of(context, failed):
             try:
-                outcome.first = look(context)
+                outcome.first = explained(failed) if look is what_was_measured else look(context)
             except Exception as error:  # the port may raise anything; a later stage may still name the place
                 place = place_of(error) or look.__name__
                 broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
             if outcome.first is not None:
                 break
-        measured = (one.explain() for one in failed.compared)
-        outcome.first = (
-            outcome.first or next((found for found in measured if found is not None), None) or broken or quantity_finding(failed)
-        )
+        outcome.first = outcome.first or broken or failed.raised or quantity_finding(failed)
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start

@@ -36,6 +36,7 @@ class StepResult:
         records: arrays of the port and of the reference for the two record files.
         curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
         place: the first mistake, of a step that finds it by itself.
+        raised: where the port raised, of a step that it ended.
         compared: the step's comparisons with what they measured, in the order in which data flows.
         seconds: wall time.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
@@ -50,6 +51,7 @@ class StepResult:
     records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     curves: Curves = field(default_factory=dict)
     place: Finding | None = None
+    raised: Finding | None = None
     compared: list[Compared] = field(default_factory=list)
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)

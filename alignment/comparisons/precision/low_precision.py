@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.compare import Group, Quantity, judge_equal, without_masked
 from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.loss import loss as step_4
+from alignment.comparisons.loss import cases as step_4
 from alignment.comparisons.model import forward as step_1
 from alignment.comparisons.precision import mixed_precision
 from alignment.comparisons.result import StepResult

@@ -1,7 +1,4 @@
-"""Step 4, loss: hard, smoothed and soft labels, ignored samples, extreme logits; values and gradients.
-
-Class weights and distillation are compared where both sides' loss parts have them.
-"""
+"""The cases of step 4: hard, smoothed and soft labels, ignored samples, extreme logits, class weights, a teacher."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.compare import Lanes, judge_measured
-from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.model.forward import LANES
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.context import Context
 from alignment.frameworks.base import Framework, Wanted
 from alignment.project import Side
 
@@ -122,42 +116,6 @@ def _defaults(made: Any) -> set[str]:
         return set()
 
 
-def run(context: Context) -> StepResult:
-    """Compare each case's loss and its gradient by the logits, then the loss of the whole model."""
-    result = StepResult(4, "loss")
-    inputs, labels = context.samples(8)
-    logits = {name: Lane(context, name, share_dropout=False).outputs(inputs)[0] for name in LANES}
-    sides = {name: context.port if name.startswith("port") else context.reference for name in LANES}
-    model_runs = {name: value_and_gradient(sides[name], Case("model", logits[name], labels)) for name in LANES}
-    _judge(result, "model", model_runs, gradient=False)
-    values = {}
-    real = logits["reference32"]
-    if not context.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
-        real = np.random.default_rng([context.seed, 5]).standard_normal(real.shape).astype(np.float32)
-    compared = cases(real, labels, context.seed)
-    if takes_weights(context):
-        compared += weighted_cases(real, labels, context.seed)
-        result.cover("class weights")
-    if distils(context):
-        compared += distilled_cases(context, real, labels)
-        result.cover("distillation")
-    for case in compared:
-        runs = {name: value_and_gradient(sides[name], _in_precision(case, name)) for name in LANES}
-        _judge(result, case.name, runs, gradient=True)
-        values[case.name] = float(runs["reference32"][0])
-    result.require("hard_loss", round(values["hard"], 4), values["hard"] > 0.01, "above 0.01")
-    result.require("extreme_loss", round(values["gap500"], 2), values["gap500"] > 400, "above 400")
-    smoothing = abs(values["smoothed"] - values["hard"])
-    result.require("smoothing_changes_loss_by", round(smoothing, 4), smoothing > 1e-4, "above 1e-4")
-    ignoring = abs(values["ignored"] - values["hard"])
-    result.require("ignoring_changes_loss_by", round(ignoring, 4), ignoring > 1e-4, "above 1e-4")
-    for option, name in (("weighting", "weighted_hard"), ("distilling", "distilled_hard")):
-        if name in values:
-            change = abs(values[name] - values["hard"])
-            result.require(f"{option}_changes_loss_by", round(change, 4), change > 1e-4, "above 1e-4")
-    return result
-
-
 def value_and_gradient(
     side: Side, case: Case, framework: Framework | None = None, defaults: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -184,18 +142,11 @@ def value_and_gradient(
     return made.outputs[0], np.zeros_like(case.logits) if gradient is None else gradient
 
 
-def _in_precision(case: Case, lane: str) -> Case:
+def in_precision(case: Case, lane: str) -> Case:
+    """A case whose numbers have the type of a lane; those of a lane ``ulp...`` are moved by one unit in the last place."""
     dtype = np.float64 if lane.endswith("64") else np.float32
     logits = case.logits.astype(dtype)
     if lane.startswith("ulp"):
         logits = np.nextafter(logits, np.where(np.random.default_rng(4).random(logits.shape) < 0.5, -np.inf, np.inf).astype(dtype))
     labels = case.labels.astype(dtype) if case.labels.dtype.kind == "f" else case.labels
     return replace(case, logits=logits, labels=labels, teacher=None if case.teacher is None else case.teacher.astype(dtype))
-
-
-def _judge(result: StepResult, name: str, runs: dict[str, tuple[np.ndarray, np.ndarray]], gradient: bool) -> None:
-    loss = Lanes(**{lane: run[0] for lane, run in runs.items()})
-    result.quantities.append(judge_measured(f"{name}.loss", loss))
-    result.record(f"{name}.loss", loss.port32, loss.reference32)
-    if gradient:
-        result.quantities.append(judge_measured(f"{name}.gradient", Lanes(**{lane: run[1] for lane, run in runs.items()})))

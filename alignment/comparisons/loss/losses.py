@@ -1,0 +1,299 @@
+"""The loss of both sides and its gradient by the logits: each case alone, in float32 and in exact mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
+from alignment.comparisons.comparison import Measurement, Value
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.loss.cases import Case, in_precision, value_and_gradient
+from alignment.comparisons.loss.mistakes import other_distillations, other_gradients, other_losses, other_weightings
+from alignment.comparisons.model.forward import LANES
+from alignment.finding import NO_HINT, Finding, Hint
+from alignment.kinds import Kind
+from alignment.localize.hypotheses.arrays import UNEXPLAINED, factor_hint
+
+RTOL = 1e-9
+HINT_RTOL = 1e-6
+HINT_RTOL_32 = 1e-4
+FLOAT32_RTOL = 3e-6  # one number can be right by luck: nothing below a few dozen units of float32 is a mistake
+LOCATION, DISTILLATION = "CrossEntropyLoss", "DistillationLoss"
+Others = Callable[[Case], Iterator[tuple[Hint, float]]]
+
+
+def lanes_of(role: str) -> list[str]:
+    """The lanes of one side: the reference's are its float32, the same moved by one ulp, and its exact mode."""
+    return [lane for lane in LANES if lane.startswith("port") == (role == "port")]
+
+
+class ModelLoss:
+    """The loss of the whole model, each side's own logits and loss; they are measured for the cases, too."""
+
+    def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
+        inputs, labels = context.samples(8)
+        made = {"labels": labels}
+        for lane in lanes_of(role):
+            made[f"{lane}.logits"] = Lane(context, lane, share_dropout=False).outputs(inputs)[0]
+            case = Case("model", made[f"{lane}.logits"], labels)
+            made[f"{lane}.loss"] = value_and_gradient(context.sides[role], case)[0]
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        both = {**port, **reference}
+        return [judge_measured("model.loss", Lanes(**{lane: np.asarray(both[f"{lane}.loss"]) for lane in LANES}))]
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """Nothing: where the cases agree, the model differs."""
+        return None
+
+
+class Losses:
+    """Every case on both sides.
+
+    Args:
+        cases: what both sides are given.
+    """
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.cases = cases
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        side = context.sides[role]
+        made: dict[str, Value] = {}
+        for case in self.cases:
+            for lane in lanes_of(role):
+                given, name = in_precision(case, lane), f"{case.name}.{lane}"
+                try:
+                    made[f"{name}.loss"], made[f"{name}.gradient"] = value_and_gradient(side, given)
+                except Exception as error:
+                    if role == "reference":
+                        raise
+                    made[f"{name}.raises"] = f"{type(error).__name__}: {error}"
+                    made |= _with_all_arguments(context, given, name)
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        rows = []
+        for case in self.cases:
+            raised = [port[name] for lane in lanes_of("port") if (name := f"{case.name}.{lane}.raises") in port]
+            for what in ("loss", "gradient"):
+                if raised:
+                    rows.append(Quantity(f"{case.name}.{what}", []).fail(f"the port raises {raised[0]}"))
+                    continue
+                both = {**port, **reference}
+                found = {lane: np.asarray(both[f"{case.name}.{lane}.{what}"]) for lane in LANES}
+                rows.append(judge_measured(f"{case.name}.{what}", Lanes(**found)))
+        return rows
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        both = {**port, **reference}
+        plain = [case for case in self.cases if case.weight is None and case.teacher is None]
+        finding = self._explain_exact(both, plain) or self._explain_float32(both, plain)
+        if finding is not None:
+            return finding
+        families: tuple[tuple[list[Case], Others, Kind, str], ...] = (
+            (
+                [c for c in self.cases if c.weight is not None],
+                other_weightings,
+                Kind.CLASS_WEIGHTS,
+                "class weights are used otherwise",
+            ),
+            (
+                [c for c in self.cases if c.teacher is not None and not c.by_default],
+                other_distillations,
+                Kind.DISTILLATION,
+                "distillation is computed otherwise",
+            ),
+            (
+                [c for c in self.cases if c.by_default],
+                lambda case: iter(()),
+                Kind.DISTILLATION,
+                "another default of the temperature or of the divergence's share",  # with both given it is right
+            ),
+        )
+        for cases, others, kind, unknown in families:
+            if finding := self._explain_option(both, cases, others, (kind, unknown)):
+                return finding
+        return None
+
+    def _explain_exact(self, both: Measurement, cases: Sequence[Case]) -> Finding | None:
+        """In float64, values before gradients."""
+        tried = []
+        for case in cases:
+            if raised := both.get(f"{case.name}.port64.raises"):
+                given = f"{case.smoothing:g}, {case.ignore_index}"
+                words = f"right with CrossEntropyLoss({given}), not with these as defaults: another default of ignore_index"
+                kind, _, message = str(raised).partition(": ")
+                hint = (Kind.IGNORE_INDEX, words) if self._right_with_all(both, case) else (Kind.RAISES, f"raises {kind}")
+                return Finding("loss", LOCATION, *hint, f"case {case.name}: {message}")
+            tried.append(_tried(both, case, "port64", "reference64"))
+        wrong = [(one, what) for one in tried if (what := one.wrong(RTOL))]
+        return _finding(tried, wrong, HINT_RTOL) if wrong else None
+
+    @staticmethod
+    def _right_with_all(both: Measurement, case: Case) -> bool:
+        name = f"{case.name}.port64.all"
+        return f"{name}.loss" in both and not _tried(both, case, "port64.all", "reference64").wrong(RTOL)
+
+    def _explain_float32(self, both: Measurement, cases: Sequence[Case]) -> Finding | None:
+        """What float64 does not have: a loss that is wrong in float32 alone."""
+        tried, wrong = [], []
+        for case in cases:
+            if raised := both.get(f"{case.name}.port32.raises"):
+                kind, _, message = str(raised).partition(": ")
+                return Finding("loss", LOCATION, Kind.RAISES, f"raises {kind} in float32 alone", f"case {case.name}: {message}")
+            one, noisy = _tried(both, case, "port32", "reference64"), _tried(both, case, "reference32", "reference64")
+            value, gradient = (tolerance.FLOOR_FACTOR * distance(n, r) for n, r in zip(noisy.ours, noisy.right, strict=True))
+            tried.append(one)
+            if what := one.wrong(FLOAT32_RTOL, (value, gradient)):
+                wrong.append((one, what))
+        if not wrong:
+            return None
+        finding = _finding(tried, wrong, HINT_RTOL_32)
+        finding.measured += ", in float32 alone"
+        return finding
+
+    @staticmethod
+    def _explain_option(both: Measurement, cases: Iterable[Case], others: Others, unknown: Hint) -> Finding | None:
+        """Class weights, or a teacher: the loss without them is right."""
+        tried, wrong = [], []
+        for case in cases:
+            location = LOCATION if case.teacher is None else DISTILLATION
+            if raised := both.get(f"{case.name}.port64.raises"):
+                kind, _, message = str(raised).partition(": ")
+                return Finding("loss", location, Kind.RAISES, f"raises {kind}", f"case {case.name}: {message}")
+            tried.append(_tried(both, case, "port64", "reference64"))
+            if what := tried[-1].wrong(RTOL):
+                wrong.append((tried[-1], what))
+        if not wrong:
+            return None
+        first, what = wrong[0]
+        hint = value_hint(tried, [one for one, what in wrong if what == "value"], HINT_RTOL, others)
+        shown = f"{float(first.ours[0]):.6g}, expected {float(first.right[0]):.6g}"
+        measured = f"case {first.case.name}, {what}: {shown}; right without"
+        return Finding("loss", location, *(hint if hint[1] else unknown), measured)
+
+
+def _with_all_arguments(context: Context, case: Case, name: str) -> dict[str, Value]:
+    """What a port that raises gives where no argument is left out; nothing where it raises then, too."""
+    try:
+        value, gradient = value_and_gradient(context.port, case, defaults=False)
+    except Exception:
+        return {}
+    return {f"{name}.all.loss": value, f"{name}.all.gradient": gradient}
+
+
+def _tried(both: Mapping[str, Value], case: Case, ours: str, right: str) -> Tried:
+    """A case as two lanes computed it, its numbers in float64."""
+
+    def of(lane: str) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(both[f"{case.name}.{lane}.loss"]), np.asarray(both[f"{case.name}.{lane}.gradient"])
+
+    wide = in_precision(case, "port64" if ours.startswith("port64") else "port32")
+    return Tried(wide, of(ours), of(right))
+
+
+@dataclass
+class Tried:
+    """One case on both sides: the loss () and its gradient by the logits."""
+
+    case: Case
+    ours: tuple[np.ndarray, np.ndarray]
+    right: tuple[np.ndarray, np.ndarray]
+
+    def wrong(self, rtol: float, floor: tuple[float, float] = (0.0, 0.0)) -> str:
+        """``"value"`` or ``"gradient"``, what first differs by more than rounding; ``""`` where nothing does."""
+        for what, a, b, noise in zip(("value", "gradient"), self.ours, self.right, floor, strict=True):
+            if a.shape != b.shape or not distance(a, b) <= max(rtol * max(norm(b), 1e-30), noise):
+                return what
+        return ""
+
+
+def _finding(tried: list[Tried], wrong: list[tuple[Tried, str]], rtol: float) -> Finding:
+    first, what = wrong[0]
+    a, b = (side[what == "gradient"] for side in (first.ours, first.right))
+    name = first.case.name
+    if a.shape != b.shape:
+        return Finding("loss", LOCATION, Kind.SHAPE, f"shape {a.shape}, expected {b.shape}", f"case {name}, {what}")
+    kind, words = value_hint(tried, [one for one, what in wrong if what == "value"], rtol)
+    if what == "gradient" and not kind:
+        kind, words = _gradient_hint([one for one, _ in wrong], rtol)
+    shown = (
+        f"{float(a):.6g}, expected {float(b):.6g}" if what == "value" else f"relative L2 {relative(distance(a, b), norm(b)):.1e}"
+    )
+    return Finding("loss", LOCATION, kind, words, f"case {name}, {what} {shown}; {len(wrong)} differ")
+
+
+def _gradient_hint(wrong: list[Tried], rtol: float) -> Hint:
+    """What explains the gradients of every wrong case; the values are right."""
+    if not all(one.ours[1].shape == one.right[1].shape and np.isfinite(one.ours[1]).all() for one in wrong):
+        return NO_HINT
+    if not any(one.ours[1].any() for one in wrong):
+        return Kind.GRADIENT_SCALED, "the gradient is 0 times the reference's: no gradient flows back to the logits"
+    if (ratio := _one_factor([one.ours[1] for one in wrong], [one.right[1] for one in wrong])) is not None:
+        return Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
+    made = [dict(other_gradients(one.case)) for one in wrong]
+    for hint in made[0]:
+        pairs = [(one.ours[1], others[hint]) for one, others in zip(wrong, made, strict=True)]
+        if all(distance(a, b) <= rtol * max(norm(b), 1e-30) for a, b in pairs):
+            return hint
+    return NO_HINT
+
+
+def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None:
+    """The factor, not 1, that all the arrays have to the right ones."""
+    ratios = [factor_hint(a, b) for a, b in zip(ours, right, strict=True)]
+    first = ratios[0]
+    if first is None or any(ratio is None or abs(ratio - first) > 1e-6 * abs(first) for ratio in ratios):
+        return None
+    return first
+
+
+def value_hint(tried: list[Tried], wrong: list[Tried], rtol: float, others: Others = other_losses) -> Hint:
+    """The other loss that gives the port's value in every case, wrong or right; else in every case that is wrong."""
+    if not wrong:
+        return NO_HINT
+    if overflow := _overflow(tried, wrong):
+        return overflow
+    made = {id(one): dict(others(one.case)) for one in tried}
+    known = list(dict.fromkeys(hint for one in wrong for hint in made[id(one)]))
+
+    def met(hint: Hint, one: Tried) -> bool:
+        """Whether a hypothesis gives the port's value; where it cannot be made, nothing may be wrong."""
+        ours, right = float(one.ours[0]), float(one.right[0])
+        guess = made[id(one)].get(hint, right)
+        return bool(np.isfinite(ours) and np.isfinite(guess) and abs(ours - guess) <= rtol * max(abs(ours), abs(guess), 1e-9))
+
+    def counts(hint: Hint, one: Tried) -> bool:
+        """Whether it explains the port's value in a wrong case, and the right value it does not."""
+        ours, right = float(one.ours[0]), float(one.right[0])
+        guess = made[id(one)].get(hint, right)
+        gap = abs(ours - right) if np.isfinite(right) else np.inf
+        return met(hint, one) and abs(ours - guess) <= UNEXPLAINED * gap
+
+    for everywhere in (True, False):
+        for hint in known:
+            if all(counts(hint, one) for one in wrong) and (not everywhere or all(met(hint, one) for one in tried)):
+                return hint
+    ratio = _one_factor([one.ours[0] for one in wrong], [one.right[0] for one in wrong]) if len(wrong) == len(tried) > 1 else None
+    return NO_HINT if ratio is None else (Kind.SCALED, f"the loss is {ratio:.6g} times the reference's")
+
+
+def _overflow(tried: list[Tried], wrong: list[Tried]) -> Hint | None:
+    """Not finite where logits are far apart or large, and right elsewhere: the exponential overflows."""
+    finite = [bool(np.isfinite(one.ours[0]).all()) for one in tried]
+    if all(finite) or any(np.isfinite(one.ours[0]).all() for one in wrong):
+        return None
+    size = [float(np.abs(one.case.logits).max()) for one in tried]
+    largest = max((n for n, good in zip(size, finite, strict=True) if good), default=np.inf)
+    if largest < min(n for n, good in zip(size, finite, strict=True) if not good):
+        return (
+            Kind.EXP_OVERFLOWS,
+            f"NaN or infinite from logits beyond {largest:.3g}: an exponential overflows, or a logarithm of 0",
+        )
+    return Kind.NOT_FINITE, "NaN or infinite where the reference is finite"
