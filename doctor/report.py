@@ -41,6 +41,7 @@ class Examination:
         facts: what was counted besides, for the JSON file.
         sections: the rest of the page.
         notes: lines that are said below the table.
+        top: parts of the page that come before the findings.
     """
 
     command: str
@@ -49,6 +50,7 @@ class Examination:
     facts: dict[str, Any] = field(default_factory=dict)
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
+    top: Sequence[Section] = ()
 
     @property
     def problems(self) -> list[Finding]:
@@ -135,6 +137,7 @@ def page(examination: Examination) -> str:
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{STYLE}{_OWN_STYLE}</style></head><body>',
         f'<a class="skip" href="#checks">Skip to the checks</a><main><h1>{escape(title)}</h1>',
         f'<p class="verdict {"good" if good else "bad"}" role="status">{escape(examination.verdict())}</p>',
+        *[f"<h2>{escape(section.title)}</h2>{section.html}" for section in examination.top],
         *[_problem(one) for one in examination.problems],
         f'<h2 id="checks">Checks</h2>{_checks(examination.findings)}',
         *[f"<p>{escape(line)}</p>" for line in examination.notes],

@@ -385,7 +385,8 @@ def test_no_line_of_a_sound_counter_is_ever_lost():
     for _ in range(500):
         base, anew, said, first = draw.choice([0, 1]), draw.random() < 0.5, draw.random() < 0.5, draw.choice([0, 1])
         length, every, epochs = draw.randint(2, 40), draw.choice([1, 1, 5]), draw.randint(1, 4)
-        lines, updates = [], []
+        lines: list[Entry] = []
+        updates: list[int] = []
         for epoch in range(epochs):
             done = length if epoch < epochs - 1 or not anew else draw.randint(1, length)
             for place in range(0, done, every):

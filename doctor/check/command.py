@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from doctor import items
 from doctor.check import checks
 from doctor.check.bundle import write_bundle
 from doctor.check.subject import RunSubject, observe
+from doctor.data.sheet import sheet
 from doctor.findings import examine
 from doctor.report import Examination, Section
 from mobilenetv3_common.checkpoint import CONFIG, OTHER_CONFIG
@@ -76,7 +79,12 @@ def run(flags: argparse.Namespace) -> Examination:
         ],
     }  # fmt: skip
     sections = [*_sections(subject), Section("Items of the checklists", items.as_table(states))]
-    examination = Examination("check", named, findings, facts, sections)
+    top = (
+        _contact_sheet(subject)
+        if flags.html and any(one.is_problem and one.check.id == "check.held_out" for one in findings)
+        else []
+    )
+    examination = Examination("check", named, findings, facts, sections, top=top)
     if not flags.bundle:
         return examination
 
@@ -86,6 +94,14 @@ def run(flags: argparse.Namespace) -> Examination:
 
     said = write_bundle(Path(flags.bundle), examination, subject, flags.of_run, again)
     return replace(examination, notes=[f"bundle: {said}"])
+
+
+def _contact_sheet(subject: RunSubject) -> list[Section]:
+    """The training pictures with their labels, of those that labels were told from."""
+    index = subject.run.train_index
+    shown = np.zeros(len(index), dtype=bool)
+    shown[subject.relation.numbers["train"]] = True
+    return [sheet({"train": index}, shown, subject.config)[0]]
 
 
 def config_of_run(folder: str, config: str | None) -> str:

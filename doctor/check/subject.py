@@ -18,6 +18,7 @@ from doctor.check.initialisation import Initialisation, compare_initialisation
 from doctor.check.rates import DIVERGED, RateRange, find_range
 from doctor.frameworks import probe_of
 from doctor.frameworks.base import Treated
+from doctor.relation import Relation, relate
 from mobilenetv3_common.class_weights import class_weights
 from mobilenetv3_common.lr_range import RangeTest
 from mobilenetv3_common.param_groups import parse_rules, rule_of
@@ -103,6 +104,11 @@ class RunSubject:
         """Defaults that differ between the frameworks, of the stock layers and the optimizer of the run, with their number."""
         run = self.run
         return relied_on(self.engine.name, [type(part) for part in (*self.engine.modules(run.model).values(), run.optimizer)])
+
+    @functools.cached_property
+    def relation(self) -> Relation:
+        """Whether labels can be told from pictures, those of validation from those of training."""
+        return relate({"train": self.run.train_index, "val": self.run.val_index})
 
     @functools.cached_property
     def targets(self) -> np.ndarray:

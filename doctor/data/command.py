@@ -27,6 +27,7 @@ from mobilenetv3_common.drawing import Series, chart, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 
+LABELS = "data.labels"  # where it finds a problem, the contact sheet comes first
 HELP = "decode every picture and look for what spoils a run"
 
 
@@ -72,10 +73,13 @@ def run(flags: argparse.Namespace) -> Examination:
     if flags.subset is not None:
         notes.append(f"subset: {write_subset(subject, flags.subset, flags.subset_dir)}")
     facts = _facts(subject)
+    findings = examine(checks, subject)
     sections = _sections(facts) if flags.html else []
+    top: list[Section] = []
     if flags.html and subject.good.any():
-        sections.append(sheet(subject, config)[0])
-    return Examination("data", str(subject.root), examine(checks, subject), facts, sections, notes)
+        doubtful = any(one.is_problem and one.check.id == LABELS for one in findings)
+        (top if doubtful else sections).append(sheet(subject.indices, subject.good, config)[0])
+    return Examination("data", str(subject.root), findings, facts, sections, notes, top)
 
 
 def measured(

@@ -6,14 +6,16 @@ import base64
 import html
 import importlib
 import io
+import itertools
 import random
+from collections.abc import Mapping
 
 import numpy as np
 from PIL import Image
 
-from doctor.data.subject import DataSubject
 from doctor.data.subset import stratified
 from doctor.report import Section
+from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.sampling import SampleKey
@@ -23,17 +25,18 @@ SAMPLES, CLASSES = 50, 20  # seed 002, ds.02: about 50 pictures of at most 20 la
 SHOWN_SIDE = 112  # pixels
 
 
-def sheet(subject: DataSubject, config: TrainConfig) -> tuple[Section, str]:
+def sheet(indices: Mapping[str, DatasetIndex], good: np.ndarray, config: TrainConfig) -> tuple[Section, str]:
     """The sheet of the training pictures (of validation where there are none), and what the transforms were, in one line.
 
     Args:
-        subject: the data.
+        indices: of the splits.
+        good: which pictures may be shown, bool (N,), split after split.
         config: whose training transforms are applied, by its framework where that is installed.
     """
-    split = "train" if "train" in subject.indices else next(iter(subject.indices))
-    index = subject.indices[split]
-    start = 0 if split == next(iter(subject.indices)) else len(subject.indices["train"])
-    usable = subject.good[start : start + len(index)]
+    split = "train" if "train" in indices else next(iter(indices))
+    index = indices[split]
+    start = sum(len(index) for name, index in itertools.takewhile(lambda one: one[0] != split, indices.items()))
+    usable = good[start : start + len(index)]
     present = sorted({label for label, good in zip(index.labels, usable, strict=True) if good})
     classes = present if len(present) <= CLASSES else sorted(random.Random(0).sample(present, CLASSES))
     chosen = stratified(index, usable, SAMPLES, classes)

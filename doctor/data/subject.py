@@ -13,6 +13,7 @@ import numpy as np
 from doctor.data import near
 from doctor.data.measure import GOOD
 from doctor.data.near import Recognisable
+from doctor.relation import Relation, relate
 from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
@@ -72,6 +73,11 @@ class DataSubject:
     def good(self) -> np.ndarray:
         """Whether each sample can be decoded, bool (N,)."""
         return self.rows["state"] == GOOD
+
+    @functools.cached_property
+    def relation(self) -> Relation:
+        """Whether labels can be told from pictures."""
+        return relate(self.indices)
 
     def class_name(self, sample: int) -> str:
         """The class of a sample by name."""

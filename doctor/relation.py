@@ -1,0 +1,269 @@
+"""Whether the labels of a data set belong to its pictures: simple classifiers against chance, on pictures held out.
+
+A labelling that has nothing to do with the pictures can be learnt by heart, so no loss shows it; only pictures that were held out
+do. Kernel ridge regression on a few kinds of features needs no training, tells each picture's label from all the others at once
+(leave-one-out in closed form; Rifkin and Lippert 2007), and permuted labels say what chance makes of the same pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import cv2
+import numpy as np
+
+from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.image import decode_image
+
+PICTURES = {"train": 600, "val": 300}  # of a split, at most
+CLASSES = 10  # that are looked at, those with the most pictures
+NEEDED = 100  # pictures: what natural ones tell is then far from chance
+EACH = 5  # pictures of a class
+SIDE = 32  # pixels of what the features see
+PATCHES, PATCH = 128, 6  # of pictures, as filters
+RIDGE = 0.1
+PERMUTED = 100
+SURE, NOT = 5.0, 3.0  # distances: a relation that is certain; below the second there is none
+FEW, NOT_OF_FEW = 200, 2.0  # of fewer pictures than this, hard but sound ones may come close to chance
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What was measured. Distances from chance are in standard deviations of permuted labels, the largest of all features.
+
+    Attributes:
+        pictures: looked at, by split.
+        classes: class number -> name, of those looked at.
+        together: distance of all pictures, each told from all others.
+        within: the same of each split alone.
+        across: of validation, told from training.
+        right: share of pictures whose label is told from all others, by the features that do it best.
+        chance: what permuted labels reach there.
+        taken_for: validation's class -> the class of training that its pictures look like.
+        reason: why nothing was measured; empty where it was.
+        numbers: of the pictures that were looked at, by split.
+    """
+
+    pictures: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[int, str] = field(default_factory=dict)
+    together: float = 0.0
+    within: Mapping[str, float] = field(default_factory=dict)
+    across: float = 0.0
+    right: float = 0.0
+    chance: float = 0.0
+    taken_for: Mapping[int, int] = field(default_factory=dict)
+    reason: str = ""
+    numbers: Mapping[str, list[int]] = field(default_factory=dict)
+
+
+def relate(indices: Mapping[str, DatasetIndex], seed: int = 0) -> Relation:
+    """Measure a data set.
+
+    Args:
+        indices: of its splits, ``train`` and perhaps ``val``, with the same class numbers.
+        seed: of the pictures that are drawn, and of the permutations.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = _classes(indices)
+    if len(chosen) < 2:
+        return Relation(reason=f"fewer than two classes have {EACH} or more pictures")
+    numbers = {split: _drawn(index, chosen, PICTURES[split], rng) for split, index in indices.items() if split in PICTURES}
+    if sum(map(len, numbers.values())) < NEEDED or min(map(len, numbers.values())) < 2:
+        return Relation(reason=f"it takes {NEEDED} pictures of classes that have {EACH} or more")
+    pixels, labels, splits, kept = _decoded(indices, numbers)
+    if len(labels) < NEEDED:
+        return Relation(reason=f"fewer than {NEEDED} pictures can be decoded")
+    told = np.unique(labels, return_inverse=True)[1]
+    names = next(iter(indices.values())).classes
+    made = Relation({name: int((splits == name).sum()) for name in numbers}, {c: names[c] for c in chosen}, numbers=kept)
+    return _measured(made, pixels, told, splits, np.unique(labels), rng)
+
+
+def _classes(indices: Mapping[str, DatasetIndex]) -> list[int]:
+    """The classes with the most pictures, of those that have enough of them in all splits together."""
+    length = max(index.num_classes for index in indices.values())
+    counts = sum(np.bincount(np.asarray(index.labels, dtype=np.int64), minlength=length) for index in indices.values())
+    order = np.argsort(-np.asarray(counts), kind="stable")
+    return sorted(int(c) for c in order[:CLASSES] if np.asarray(counts)[c] >= EACH)
+
+
+def _drawn(index: DatasetIndex, chosen: list[int], count: int, rng: np.random.Generator) -> list[int]:
+    labels = np.asarray(index.labels)
+    of_class = [rng.permutation(np.flatnonzero(labels == c))[: -(-count // len(chosen))] for c in chosen]
+    return sorted(int(number) for numbers in of_class for number in numbers)
+
+
+def _decoded(
+    indices: Mapping[str, DatasetIndex], numbers: Mapping[str, list[int]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, list[int]]]:
+    """Pictures float32 (N, SIDE, SIDE, 3) 0..1, their labels, their splits, and their numbers; damaged ones are left out."""
+    pixels, labels, splits = [], [], []
+    kept: dict[str, list[int]] = {split: [] for split in numbers}
+    for split, chosen in numbers.items():
+        index = indices[split]
+        for number in chosen:
+            try:
+                picture = np.asarray(decode_image(index.path(number)))
+            except UserError:
+                continue
+            pixels.append(cv2.resize(picture, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
+            labels.append(index.labels[number])
+            splits.append(split)
+            kept[split].append(number)
+    return np.asarray(pixels, dtype=np.float32) / 255, np.asarray(labels), np.asarray(splits), kept
+
+
+def _measured(
+    made: Relation, pixels: np.ndarray, told: np.ndarray, splits: np.ndarray, numbers: np.ndarray, rng: np.random.Generator
+) -> Relation:
+    one_hot = np.eye(told.max() + 1, dtype=np.float32)[told]
+    parts = {name: splits == name for name in made.pictures}
+    within, together, across = dict.fromkeys(parts, -np.inf), (-np.inf, 0.0, 0.0), -np.inf
+    taken: dict[int, int] = {}
+    for features in _features(pixels, rng):
+        kernel = _kernel(features)
+        together = max(together, _left_out(kernel, one_hot, rng))
+        for name, part in parts.items():
+            within[name] = max(within[name], _left_out(kernel[np.ix_(part, part)], one_hot[part], rng)[0])
+        if len(parts) > 1:
+            train, val = parts["train"], parts["val"]
+            weights = np.linalg.solve(_with_ridge(kernel[np.ix_(train, train)]), _centred(one_hot[train]))
+            scores = kernel[np.ix_(val, train)] @ weights
+            sums = [float((scores * one_hot[val][rng.permutation(len(scores))]).sum()) for _ in range(PERMUTED)]
+            seen = [c for c in range(one_hot.shape[1]) if one_hot[val][:, c].any()]
+            taken = {c: int(scores[one_hot[val][:, c] > 0].mean(0).argmax()) for c in seen}
+            across = max(across, _from_chance(float((scores * one_hot[val]).sum()), sums))
+    taken = {
+        int(numbers[c]): int(numbers[other]) for c, other in taken.items()
+    }  # by the last features, which places do not matter to
+    apart, right, chance = together
+    return replace(
+        made,
+        together=apart,
+        within=within,
+        across=across if len(parts) > 1 else 0.0,
+        right=right,
+        chance=chance,
+        taken_for=taken,
+    )
+
+
+def _features(pixels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Kinds of features, each (N, some): places, colours, edges where they are, and textures wherever they are."""
+    count = len(pixels)
+    small = np.stack([cv2.resize(one, (12, 12), interpolation=cv2.INTER_AREA) for one in pixels]).reshape(count, -1)
+    yield (small - small.mean(1, keepdims=True)) / (small.std(1, keepdims=True) + 0.02)
+    levels = pixels.reshape(count, -1, 3)
+    yield np.concatenate(
+        [levels.mean(1), levels.std(1), np.quantile(levels, (0.1, 0.5, 0.9), axis=1).transpose(1, 0, 2).reshape(count, -1)], 1
+    )
+    grey = pixels.mean(3)
+    edges = _edges(grey)
+    yield edges.reshape(count, -1)
+    spectrum = np.log(1e-3 + np.abs(np.fft.rfft2(grey - grey.mean((1, 2), keepdims=True))))
+    yield np.concatenate([edges.mean((1, 2)), spectrum.reshape(count, SIDE // 2, 2, -1).mean(2).reshape(count, -1)], 1)
+    yield _patches(pixels, rng)
+
+
+def _edges(grey: np.ndarray, bins: int = 9, cells: int = 8) -> np.ndarray:
+    """Histograms of the directions of edges, (N, cells, cells, bins); Dalal and Triggs 2005."""
+    across, down = np.gradient(grey, axis=2), np.gradient(grey, axis=1)
+    size = np.hypot(across, down)
+    place = np.minimum(np.mod(np.arctan2(down, across), np.pi) / np.pi * bins, bins - 1).astype(np.int64)
+    votes = np.eye(bins, dtype=np.float32)[place] * size[..., None]
+    made = votes.reshape(len(grey), cells, SIDE // cells, cells, SIDE // cells, bins).sum((2, 4))
+    return np.sqrt(made / (made.sum((1, 2, 3), keepdims=True) + 1e-3))
+
+
+def _patches(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How much of each of some patches a picture holds, wherever it is; Coates, Ng and Lee 2011."""
+    views = np.lib.stride_tricks.sliding_window_view(pixels, (PATCH, PATCH), (1, 2))[:, ::2, ::2]  # (N, rows, columns, 3, P, P)
+    count, rows, columns = views.shape[:3]
+    filters = views[rng.integers(count, size=PATCHES), rng.integers(rows, size=PATCHES), rng.integers(columns, size=PATCHES)]
+    filters = filters.reshape(PATCHES, -1)
+    filters = filters - filters.mean(1, keepdims=True)
+    filters /= np.linalg.norm(filters, axis=1, keepdims=True) + 1e-3
+    made = []
+    for part in np.array_split(np.arange(count), max(1, count // 100)):
+        held = views[part].reshape(len(part), rows * columns, -1)
+        held = held - held.mean(2, keepdims=True)
+        held = held / (held.std(2, keepdims=True) * held.shape[2] ** 0.5 + 0.3)
+        response = np.maximum(held @ filters.T - 0.1, 0)
+        made.append(np.concatenate([response.mean(1), response.max(1)], 1))
+    return np.concatenate(made)
+
+
+def _kernel(features: np.ndarray) -> np.ndarray:
+    """Gaussian kernel of standardised features, as wide as half of the pictures are apart, float32 (N, N)."""
+    features = features.astype(np.float32)
+    scaled = (features - features.mean(0)) / (features.std(0) + 1e-6)
+    squares = (scaled**2).sum(1)
+    apart = np.maximum(squares[:, None] + squares - 2 * scaled @ scaled.T, 0)
+    return np.exp(-apart / max(float(np.median(apart)), 1e-12)).astype(np.float32)
+
+
+def _centred(one_hot: np.ndarray) -> np.ndarray:
+    return one_hot - one_hot.mean(0)
+
+
+def _with_ridge(kernel: np.ndarray) -> np.ndarray:
+    return kernel + RIDGE * np.eye(len(kernel), dtype=np.float32)
+
+
+def _left_out(kernel: np.ndarray, one_hot: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Each picture told from all others: distance from chance, share that is right, and what chance makes of that share."""
+    count = len(one_hot)
+    inverse = np.linalg.inv(_with_ridge(kernel))
+    others = -inverse / np.diag(inverse)[:, None]
+    np.fill_diagonal(others, 0.0)
+    orders = [np.arange(count), *(rng.permutation(count) for _ in range(PERMUTED))]
+    labels = np.stack([one_hot[order] for order in orders], 1)  # (pictures, orders, classes)
+    scores = (others @ (labels - one_hot.mean(0)).reshape(count, -1)).reshape(labels.shape)
+    sums, right = (scores * labels).sum((0, 2)), (scores.argmax(2) == labels.argmax(2)).mean(0)
+    return _from_chance(float(sums[0]), sums[1:].tolist()), float(right[0]), float(right[1:].mean())
+
+
+def _from_chance(own: float, permuted: list[float]) -> float:
+    return (own - float(np.mean(permuted))) / max(float(np.std(permuted)), 1e-12)
+
+
+def unrelated(made: Relation) -> tuple[str, list[str]] | None:
+    """What is wrong with the labels, and its places; None where nothing is, or too little was measured to say so."""
+    if made.reason:
+        return None
+    count = sum(made.pictures.values())
+    limit = NOT if count >= FEW else NOT_OF_FEW
+    if len(made.within) > 1:
+        train, val = made.within["train"], made.within["val"]
+        fewer = (made.pictures["val"] / made.pictures["train"]) ** 0.5
+        if made.across >= limit:
+            return None
+        if train >= SURE and val >= SURE:
+            return "validation's pictures are told from each other, and not from training's", _exchanged(made)
+        if val >= SURE and train < limit:
+            return "validation's pictures have labels that belong to them, training's have not", ["the labels of training"]
+        if train * min(fewer, 1.0) >= SURE and val < limit:
+            return "training's pictures have labels that belong to them, validation's have not", ["the labels of validation"]
+    if made.together >= limit:
+        return None
+    said = f"held-out pictures stay at chance: {measured_words(made)}"
+    return said, [f"the labels of {' and '.join(made.pictures)}: none belongs to its picture"]
+
+
+def measured_words(made: Relation) -> str:
+    """What was measured, in a line."""
+    count, classes = sum(made.pictures.values()), len(made.classes)
+    shares = f"follow from the others; by chance those of {made.chance:.0%}"
+    return f"the labels of {made.right:.0%} of {count} pictures of {classes} classes {shares}"
+
+
+def _exchanged(made: Relation) -> list[str]:
+    others = {a: b for a, b in made.taken_for.items() if a != b}
+    if len(set(made.taken_for.values())) < len(made.taken_for) or not others:
+        return ["validation: pictures of another kind than training's, or labels of another list"]
+    return [
+        f"validation: class {a} ({made.classes.get(a, a)}) looks like class {b} ({made.classes.get(b, b)}) of training"
+        for a, b in others.items()
+    ]

@@ -1,0 +1,231 @@
+"""Labels that do not belong to their pictures are found, by tools/doctor.py data and check; sound data stays silent."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from doctor import relation
+from doctor.check import checks as run_checks
+from doctor.check.subject import observe
+from doctor.cli import main
+from doctor.data import checks as data_checks
+from doctor.data.command import measured
+from doctor.data.subject import Expected
+from doctor.findings import Verdict, examine
+from mobilenetv3_common.config_file import make_config
+from mobilenetv3_common.digits import write_digits
+from mobilenetv3_common.train_config import TrainConfig
+from tests.conftest import LITE_DATA
+
+THREE = ("digit_0", "digit_1", "digit_2")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Three classes of 50 and 18 digits, as lists, in which a label is changed without moving a file."""
+    root = write_digits(tmp_path_factory.mktemp("digits"), 50, 18)
+    for split in ("train", "val"):
+        names = [f"{split}/{name}/{path.name}" for name in THREE for path in sorted((root / split / name).iterdir())]
+        (root / f"{split}_list.txt").write_text("".join(f"{name} {THREE.index(name.split('/')[1])}\n" for name in names))
+    (root / "classes.txt").write_text("\n".join(THREE) + "\n")
+    return root
+
+
+def relabelled(digits, tmp_path, change, splits=("train", "val")):
+    """A copy whose labels are changed: ``change`` takes those of a split."""
+    root = tmp_path / "relabelled"
+    shutil.copytree(digits, root)
+    for split in splits:
+        names, labels = zip(*(line.split() for line in (root / f"{split}_list.txt").read_text().splitlines()), strict=True)
+        made = change([int(label) for label in labels])
+        (root / f"{split}_list.txt").write_text("".join(f"{name} {label}\n" for name, label in zip(names, made, strict=True)))
+    return root
+
+
+def shuffled(labels, share=1.0):
+    draw = random.Random(0)
+    chosen = [place for place in range(len(labels)) if draw.random() < share]
+    moved = [labels[place] for place in chosen]
+    draw.shuffle(moved)
+    made = list(labels)
+    for place, label in zip(chosen, moved, strict=True):
+        made[place] = label
+    return made
+
+
+def noisy(labels):
+    """One label in ten is another one."""
+    return [(label + 1 + place // 10 % 2) % 3 if place % 10 == 0 else label for place, label in enumerate(labels)]
+
+
+def examined(root):
+    """What ``data.labels`` says of a data set."""
+    (made,) = [one for one in examine(data_checks, measured(str(root), Expected())) if one.check.id == "data.labels"]
+    return made.outcome
+
+
+# --- wrong labels -------------------------------------------------------------------------------------------------------------
+
+
+def test_shuffled_labels_are_found(digits, tmp_path):
+    outcome = examined(relabelled(digits, tmp_path, shuffled))
+    assert outcome.verdict is Verdict.FOUND and outcome.where == ("the labels of train and val: none belongs to its picture",)
+    assert outcome.measured.startswith("held-out pictures stay at chance: the labels of ")
+
+
+@pytest.mark.parametrize(("split", "place"), [("train", "the labels of training"), ("val", "the labels of validation")])
+def test_the_split_whose_labels_are_shuffled_is_named(digits, tmp_path, split, place):
+    outcome = examined(relabelled(digits, tmp_path, shuffled, (split,)))
+    assert outcome.verdict is Verdict.FOUND and outcome.where == (place,)
+
+
+def test_other_class_numbers_in_validation_are_found_and_told(digits, tmp_path):
+    """Such a list passes every comparison of names: it has the same numbers."""
+    outcome = examined(relabelled(digits, tmp_path, lambda labels: [(label + 1) % 3 for label in labels], ("val",)))
+    assert outcome.verdict is Verdict.FOUND
+    assert outcome.where == tuple(
+        f"validation: class {n} ({THREE[n]}) looks like class {(n - 1) % 3} ({THREE[(n - 1) % 3]}) of training" for n in range(3)
+    )
+
+
+def test_a_list_that_was_sorted_apart_from_its_pictures_is_found(digits, tmp_path):
+    """Labels in turn, as a sorted column beside unsorted names has them."""
+    outcome = examined(relabelled(digits, tmp_path, lambda labels: [place % 3 for place in range(len(labels))]))
+    assert outcome.verdict is Verdict.FOUND
+
+
+# --- sound data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_sound_labels_and_noisy_ones_are_silent(digits, tmp_path):
+    assert examined(digits).verdict is Verdict.NONE
+    assert examined(relabelled(digits, tmp_path, noisy)).verdict is Verdict.NONE
+
+
+def test_half_of_the_labels_are_enough(digits, tmp_path):
+    assert examined(relabelled(digits, tmp_path, lambda labels: shuffled(labels, 0.5))).verdict is Verdict.NONE
+
+
+def drawn(root, draw, classes, train, val):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", train), ("val", val)):
+        for label in range(classes):
+            (root / split / f"class_{label:03}").mkdir(parents=True)
+            for number in range(count):
+                pixels = np.clip(draw(label, rng), 0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(root / split / f"class_{label:03}" / f"{number}.png")
+    return root
+
+
+def faint_lines(label, rng):
+    """Stripes of three directions 15 degrees apart, in noise of twice their contrast."""
+    angle = np.radians(15 * label + rng.normal(0, 8))
+    down, across = np.mgrid[:48, :48]
+    stripes = 20 * np.sin(0.9 * (across * np.cos(angle) + down * np.sin(angle)) + rng.uniform(0, 6))
+    return np.repeat((120 + stripes + rng.normal(0, 40, (48, 48)))[:, :, None], 3, 2)
+
+
+def counted_spots(label, rng):
+    """Three, four or five spots of any colour anywhere."""
+    pixels = 100 + rng.normal(0, 25, (48, 48, 3))
+    for _ in range(3 + label):
+        top, left = rng.integers(0, 42, 2)
+        pixels[top : top + 6, left : left + 6] = rng.integers(120, 255, 3)
+    return pixels
+
+
+def exclusive_or(label, rng):
+    """Two signs, of which neither alone tells the class."""
+    pixels, first = 100 + rng.normal(0, 25, (48, 48, 3)), int(rng.integers(2))
+    for column, sign in enumerate((first, first ^ label)):
+        top, left = int(rng.integers(0, 40)), 24 * column + int(rng.integers(0, 14))
+        pixels[top : top + 8, left : left + 8] = ((220, 60, 60), (60, 60, 220))[sign]
+    return pixels
+
+
+@pytest.mark.parametrize(("draw", "classes"), [(faint_lines, 3), (counted_spots, 3), (exclusive_or, 2)])
+def test_hard_but_sound_data_is_silent(tmp_path, draw, classes):
+    assert examined(drawn(tmp_path / "hard", draw, classes, 60, 20)).verdict is Verdict.NONE
+
+
+def test_tiny_data_and_many_classes_of_few_pictures_are_not_judged(tmp_path):
+    for root in (LITE_DATA, drawn(tmp_path / "many", faint_lines, 120, 2, 1)):
+        outcome = examined(root)
+        assert outcome.verdict is Verdict.NOT_APPLICABLE
+        assert outcome.measured in (
+            "it takes 100 pictures of classes that have 5 or more",
+            "fewer than two classes have 5 or more pictures",
+        )
+
+
+@pytest.mark.slow
+def test_permuted_labels_are_never_taken_for_sound_and_sound_ones_never_for_permuted(digits, tmp_path):
+    """Of 30 permutations all are found; of 30 draws of hard pictures with their own labels none is."""
+    root = tmp_path / "again"
+    indices = measured(str(digits), Expected()).indices
+    for seed in range(30):
+        draw = random.Random(seed)
+        mixed = {}
+        for split, index in indices.items():
+            labels = list(index.labels)
+            draw.shuffle(labels)
+            mixed[split] = type(index)(**{**vars(index), "labels": labels})
+        assert relation.unrelated(relation.relate(mixed)) is not None, seed
+        shutil.rmtree(root, ignore_errors=True)
+        sound = measured(str(drawn(root, exclusive_or, 2, 60, 20)), Expected()).indices
+        assert relation.unrelated(relation.relate(sound, seed)) is None, seed
+
+
+# --- the commands -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_data_begins_with_the_contact_sheet_where_labels_are_wrong(digits, tmp_path, capsys):
+    pages = {}
+    for name, root in (("sound", digits), ("wrong", relabelled(digits, tmp_path, shuffled))):
+        assert main(["data", str(root), "--html", str(tmp_path / f"{name}.html"), "--near", "0"]) == (name == "wrong")
+        pages[name] = (tmp_path / f"{name}.html").read_text()
+    assert "data.labels" in capsys.readouterr().out
+    assert (
+        pages["wrong"].index('class="sheet"') < pages["wrong"].index("<h2>data.labels</h2>") < pages["wrong"].index('id="checks"')
+    )
+    assert pages["sound"].index('class="sheet"') > pages["sound"].index('id="checks"')
+
+
+RUN = {
+    "crop_size": 32, "resize_size": 32, "width_mult": 0.5, "workers": 0, "batch_size": 8, "epochs": 20, "lr": 0.002,
+    "optimizer": "adamw", "device": "cpu", "framework": "ref",
+}  # fmt: skip
+
+
+def held_out(root, **settings):
+    from mobilenetv3_ref.train import framework
+
+    config = make_config(TrainConfig, None, {**RUN, "data_path": str(root), **settings})
+    with framework.started("cpu") as ranks:
+        subject = observe(framework, config, ranks)
+        return next(one for one in examine(run_checks, subject) if one.check.id == "check.held_out").outcome
+
+
+@pytest.mark.slow
+def test_a_run_on_shuffled_labels_learns_a_batch_and_nothing_else(digits, tmp_path):
+    assert held_out(digits).verdict is Verdict.NONE
+    outcome = held_out(relabelled(digits, tmp_path, shuffled))
+    assert outcome.verdict is Verdict.FOUND and outcome.measured.startswith(
+        "the first batch is learnt by heart, but held-out pictures"
+    )
+    unable = held_out(tmp_path / "relabelled", lr=1e-9)
+    assert unable.verdict is Verdict.NOT_APPLICABLE and "see check.overfit" in unable.measured
+
+
+def test_the_page_of_check_begins_with_the_contact_sheet_where_labels_are_wrong(digits, tmp_path, capsys):
+    root = relabelled(digits, tmp_path, shuffled)
+    flags = [text for name, value in RUN.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["check", *flags, "--data-path", str(root), "--html", str(tmp_path / "c.html")]) == 1
+    page = (tmp_path / "c.html").read_text()
+    assert page.index('class="sheet"') < page.index("<h2>check.held_out</h2>") < page.index('id="checks"')
+    assert "check.held_out" in capsys.readouterr().out
