@@ -20,12 +20,14 @@ import numpy as np
 
 from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation_record import EVALUATION
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, regular_file
 from mobilenetv3_common.tracking import TRACKED
 from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TEXT_LOG
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
+PAGE = "report.html"
 SPLIT_LISTS = "split"  # folder with the lists of what was trained on and what was held out
 CONFIG, OTHER_CONFIG = "config.yaml", "config.effective.yaml"
 HEADER = "The effective config of this run: give it as --config."
@@ -169,7 +171,9 @@ class CheckpointFolder:
         """
         if source is not None and source.resolve().parent == self.folder.resolve():
             return None
-        logs = [self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, SPLIT_LISTS, *SCALARS)]
+        logs = [
+            self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, SPLIT_LISTS, EVALUATION, PAGE, *SCALARS)
+        ]
         runs = (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs)
         found = [path for path in runs if os.path.lexists(path)]
         if not found:

@@ -20,8 +20,9 @@ from mobilenetv3_common.dataset_index import (
     usable,
 )
 from mobilenetv3_common.errors import Diverged, UserError, delivered
+from mobilenetv3_common.evaluation_record import Mistake, worst
 from mobilenetv3_common.held_out import index_held_out
-from mobilenetv3_common.parts import Network, Precision, Ranks, Tensor
+from mobilenetv3_common.parts import Judgement, Network, Precision, Ranks, Tensor
 from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.run_control import StopRequest
@@ -29,6 +30,7 @@ from mobilenetv3_common.sampling import BatchPlan
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
+MISTAKES = 24  # that an evaluation keeps
 Loader = Iterable[Sequence[Tensor]]  # images, labels and picture numbers, as ``TrainingBackend.build_loader`` gives them
 
 
@@ -46,6 +48,7 @@ class Evaluation:
         top1, top5: shares of right answers, 0..1.
         loss: mean cross-entropy, without label smoothing.
         confusion: int64 (classes, classes); row the true class, column the predicted one.
+        mistakes: the most confident ones, ``MISTAKES`` at most.
     """
 
     samples: int
@@ -54,6 +57,7 @@ class Evaluation:
     top5: float
     loss: float
     confusion: np.ndarray
+    mistakes: tuple[Mistake, ...] = ()
 
     def figures(self) -> dict[str, float]:
         return {"top1": self.top1, "top5": self.top5, "loss": self.loss, "samples": self.samples, "skipped": self.skipped}
@@ -86,6 +90,7 @@ def evaluate(
     model.eval()
     confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
     samples = skipped = 0
+    mistakes: tuple[Mistake, ...] = ()
     right, loss = np.zeros(2, dtype=np.int64), 0.0
     for images, labels, numbers in delivered(loader):
         counted = numbers.numpy() >= 0
@@ -96,6 +101,7 @@ def evaluate(
         samples += int(counted.sum())
         right += judged.right[counted].sum(0)
         loss += judged.loss * int(counted.sum())
+        mistakes = worst((*mistakes, *_mistakes(judged, numbers.numpy())), MISTAKES)
         np.add.at(confusion, (judged.labels[counted], judged.predicted[counted]), 1)
         if stop is not None and stop.signal:
             break
@@ -105,7 +111,28 @@ def evaluate(
     samples, skipped, right1, right5 = (int(value) for value in totals[:4])
     confusion = ranks.sum(confusion.ravel()).reshape(confusion.shape).astype(np.int64)
     shown = max(samples, 1)
-    return Evaluation(samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion)
+    return Evaluation(
+        samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion, _of_all(mistakes, ranks)
+    )
+
+
+def _mistakes(judged: Judgement, numbers: np.ndarray) -> list[Mistake]:
+    """The mistakes of one batch, those of stand-ins for damaged pictures left out."""
+    wrong = np.flatnonzero((judged.labels != judged.predicted) & (numbers >= 0)).tolist()
+    columns = (numbers, judged.labels, judged.predicted, judged.confidence)
+    return [
+        Mistake(int(number), int(label), int(taken), float(sure))
+        for number, label, taken, sure in zip(*(c[wrong] for c in columns), strict=True)
+    ]
+
+
+def _of_all(mistakes: tuple[Mistake, ...], ranks: Ranks) -> tuple[Mistake, ...]:
+    """The most confident mistakes of all ranks. Every rank has to call it."""
+    table = np.zeros((ranks.world_size, MISTAKES, 4))
+    for place, one in enumerate(mistakes):
+        table[ranks.rank, place] = one.sample, one.label, one.predicted, one.confidence
+    rows = ranks.sum(table.ravel()).reshape(-1, 4)
+    return worst([Mistake(int(s), int(a), int(b), float(c)) for s, a, b, c in rows.tolist() if c > 0], MISTAKES)
 
 
 def evaluate_run(run: Run, loader: Loader, stop: StopRequest | None = None, averaged: bool = True) -> Evaluation:
@@ -149,7 +176,7 @@ def evaluate_config(
     Raises:
         UserError: the data or the weights cannot be used.
     """
-    index = _index_for_weights(config)
+    index = index_for_weights(config)
     precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
     model = backend.place_model(backend.build_model(config, index.num_classes, builder), ranks)
     loader = _validation(backend, config, index, ranks)
@@ -157,7 +184,7 @@ def evaluate_config(
     return _of_some(result, config, f"{config.pretrained} gives logits that are not finite"), index.classes
 
 
-def _index_for_weights(config: TrainConfig) -> DatasetIndex:
+def index_for_weights(config: TrainConfig) -> DatasetIndex:
     """The validation pictures with the labels that the weights mean.
 
     A checkpoint carries the names of its classes. Other weights have none: they are taken for those of the training classes

@@ -150,10 +150,12 @@ class Judgement:
         right: bool (N, 2), whether the label is among the one and the five largest logits.
         labels: int64 (N,), the true classes.
         predicted: int64 (N,), the classes of the largest logits.
+        confidence: float (N,), probability of the predicted class, 0..1.
         loss: mean cross-entropy over the pictures that count, without label smoothing; NaN where a logit is not finite.
     """
 
     right: np.ndarray
     labels: np.ndarray
     predicted: np.ndarray
+    confidence: np.ndarray
     loss: float

@@ -12,9 +12,11 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+WIDEST = 100  # columns of a line that is broken for a terminal
 _CODES = {"green": "32", "red": "31", "bold": "1"}
 _OF_VERDICTS = {"passed": "green", "PASSED": "green", "FAILED": "red"}
 
@@ -105,6 +107,20 @@ def _as_escaped(stream: Any) -> Any:
     if stream is None or isinstance(stream, Escaped) or getattr(stream, "closed", False):  # of a process without a terminal
         return stream
     return Escaped(stream)
+
+
+def for_terminal(text: str) -> str:
+    """A line for people at a terminal, broken at 100 columns, or fewer where the terminal is narrower.
+
+    A command is broken before its flags, so that it can still be copied whole.
+    """
+    wide = max(20, min(WIDEST, shutil.get_terminal_size().columns))
+    if len(text) <= wide:
+        return text
+    before, python, command = text.partition("python ")
+    if before == "next: " and " --" in command:
+        return f"{before}{python}{command}".replace(" --", " \\\n  --")
+    return textwrap.fill(text, wide, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 class Progress:

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.errors import UserError, shown
+from mobilenetv3_common.evaluation_record import TOP5_FROM
 from mobilenetv3_common.files import atomic_open, regular_file
+from mobilenetv3_common.terminal import for_terminal
 from mobilenetv3_common.tracking import Tracker, failing, open_trackers
 
 JSON_LINES = "train_log.jsonl"
@@ -75,6 +77,7 @@ class TrainLog:
         to_evaluate: whether the evaluation at ``resumed_at`` is to be repeated; its lines are dropped too.
         trackers: of ``tracking.TRACKERS``, that get the figures too.
         settings: of the run, for them.
+        classes: of the run; below six top-5 is not shown.
 
     Raises:
         UserError: what has the name of a log is no file.
@@ -87,6 +90,7 @@ class TrainLog:
     to_evaluate: bool = False
     trackers: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    classes: int = 1000
     _trackers: list[Tracker] = field(default_factory=list)
     _writers: list[Any] = field(default_factory=list)
     _bar: Any = None
@@ -143,8 +147,10 @@ class TrainLog:
             return (int(found[1]) + 1) * self.updates_per_epoch, True
         return (float("inf") if line.startswith("[E") else 0), False
 
-    def line(self, text: str) -> None:
+    def line(self, text: str, short: str | None = None) -> None:
         """A line for people, on standard output and in ``train.log``.
+
+        On a terminal it is ``short`` where that is given, and is broken at 100 columns; the file has the whole ``text``.
 
         A terminal that was closed, or a reader of the output (``tee``) that has ended, costs no run: it goes on without.
 
@@ -158,7 +164,7 @@ class TrainLog:
         text = shown(text)
         with _writing("standard output"):
             try:
-                print(text, flush=True)
+                print(for_terminal(shown(short or text)) if sys.stdout.isatty() else text, flush=True)
             except OSError as error:
                 if error.errno not in (errno.EPIPE, errno.EIO):
                     raise
@@ -199,12 +205,15 @@ class TrainLog:
             return
         eta = figures["avg_batch_cost"] * (self.total_updates - update)
         figures = {**figures, "eta": eta, "memory_mib": peak_memory_mib()}
+        top5 = [f", top5: {figures['top5']:.5f}", f"  top5 {figures['top5']:.3f}"] if self.classes >= TOP5_FROM else ["", ""]
         self.line(
-            f"[Epoch {epoch}, iter: {iteration}] top1: {figures['top1']:.5f}, top5: {figures['top5']:.5f}, "
+            f"[Epoch {epoch}, iter: {iteration}] top1: {figures['top1']:.5f}{top5[0]}, "
             f"lr: {figures['lr']:.6f}, loss: {figures['loss']:.5f}, "
             f"avg_reader_cost: {figures['avg_reader_cost']:.5f} sec, avg_batch_cost: {figures['avg_batch_cost']:.5f} sec, "
             f"avg_samples: {figures['avg_samples']:g}, avg_ips: {figures['avg_ips']:.5f} images/sec, "
-            f"eta: {_clock(eta)}, memory: {figures['memory_mib']:.0f} MiB"
+            f"eta: {_clock(eta)}, memory: {figures['memory_mib']:.0f} MiB",
+            f"epoch {epoch + 1}/{self.epochs} {iteration}/{self.updates_per_epoch}  loss {figures['loss']:.4f}  "
+            f"top1 {figures['top1']:.3f}{top5[1]}  lr {figures['lr']:.3g}  {figures['avg_ips']:.0f} img/s  eta {_clock(eta)}",
         )
         self._record("train", epoch, iteration, update, figures)
 
@@ -220,9 +229,12 @@ class TrainLog:
         if self.folder is None:
             return
         ending = "of the weights without average" if best is None else f"best top1: {best:.5f}"
+        top5 = [f", top5: {figures['top5']:.5f}", f"  top5 {figures['top5']:.3f}"] if self.classes >= TOP5_FROM else ["", ""]
         self.line(
-            f"[Eval epoch {epoch}] top1: {figures['top1']:.5f}, top5: {figures['top5']:.5f}, loss: {figures['loss']:.5f}, "
-            f"samples: {figures['samples']:g}, {ending}"
+            f"[Eval epoch {epoch}] top1: {figures['top1']:.5f}{top5[0]}, loss: {figures['loss']:.5f}, "
+            f"samples: {figures['samples']:g}, {ending}",
+            f"epoch {epoch + 1}/{self.epochs} validation  loss {figures['loss']:.4f}  top1 {figures['top1']:.4f}{top5[1]}  "
+            f"{figures['samples']:g} pictures  {ending}",
         )
         self._record("eval_raw" if best is None else "eval", epoch, 0, update, figures)
 

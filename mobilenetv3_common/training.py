@@ -16,8 +16,8 @@ from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import SPLITS, has_split
 from mobilenetv3_common.errors import Diverged, UserError, delivered
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader
+from mobilenetv3_common.evaluation_record import Record, read_record, write_record
 from mobilenetv3_common.files import ensure_writable_dir
-from mobilenetv3_common.held_out import single_pictures, write_lists
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
@@ -26,13 +26,12 @@ from mobilenetv3_common.rolling_back import rolled_back
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
 from mobilenetv3_common.run_lock import run_lock
+from mobilenetv3_common.run_told import beginning, ending
 from mobilenetv3_common.sampling import RunPlan
 from mobilenetv3_common.tracking import require_installed, trackers_of
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
-
-STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's end, from which it is warned of
 
 
 def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
@@ -96,41 +95,6 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
                 )
 
 
-def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
-    """What a user has to know when a run begins, a line each; the lists of what is held out are written into ``folder``.
-
-    Args:
-        run: put together.
-        asked: its config before the batch was fitted to the pictures.
-        folder: rank 0's; None on the others.
-    """
-    config, said = run.config, [f"note: {line}" for line in (*run.train_index.notes(), *run.val_index.notes())]
-    if config.batch_size != asked.batch_size:
-        said.append(
-            f"note: --batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures "
-            f"make {run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
-        )
-    if config.val_share is not None and folder is not None:
-        lists = write_lists(folder, run.train_index, run.val_index)
-        single = single_pictures(run.train_index, run.val_index)
-        said.append(
-            f"note: {len(run.val_index)} of {len(run.train_index) + len(run.val_index)} pictures are held out for validation "
-            f"(--val-share {config.val_share:g}, --seed {config.seed}); the lists are in {lists}{'; ' if single else ''}{single}"
-        )
-    if run.ranks_then:
-        said.append(
-            f"note: the checkpoint is of {run.ranks_then} ranks in mid-epoch: each of the {run.ranks.world_size} here goes on with "
-            "the mean of their BatchNorm statistics"
-        )
-    steps = config.epochs * run.updates_per_epoch // config.ema_every
-    if config.ema_decay and not config.ema_warmup and (left := config.ema_decay ** max(steps - 1, 0)) > STALE_AVERAGE:
-        said.append(
-            f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
-            f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
-        )
-    return said
-
-
 def _refuse_among_pictures(config: TrainConfig) -> None:
     output, data = (Path(os.path.realpath(path)) for path in (config.output_dir, config.data_path))  # a loop of links stays
     flat = config.val_share is not None and not has_split(Path(config.data_path), "train")
@@ -143,7 +107,16 @@ def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:
     """The log of a run that begins, or goes on, where it stands."""
     where = None if folder is None else folder.folder
     trackers, settings = trackers_of(run.config.log_to), dataclasses.asdict(run.config)
-    return TrainLog(where, run.config.epochs, run.updates_per_epoch, run.update, run.to_evaluate, trackers, settings)
+    return TrainLog(
+        where,
+        run.config.epochs,
+        run.updates_per_epoch,
+        run.update,
+        run.to_evaluate,
+        trackers,
+        settings,
+        run.train_index.num_classes,
+    )
 
 
 def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
@@ -164,6 +137,9 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
             if raw is not None:
                 log.evaluation(run.epoch - 1, run.update, raw.figures(), None)
             log.evaluation(run.epoch - 1, run.update, result.figures(), run.best)
+            if folder is not None and (best or read_record(folder.folder) is None):
+                record = Record(result.figures(), run.train_index.classes, result.confusion, result.mistakes, run.epoch)
+                write_record(folder.folder, record)
             save(run, folder, best, result.top1)
             continue
         run.train_mode()
@@ -191,6 +167,8 @@ def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRe
         log.line(f"ended early after {run.epoch} epoch(s): {run.stale} evaluation(s) without a better top-1 (--early-stop)")
     if skipped := skipped_by_all(run):
         log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
+    if folder is not None:
+        ending(run, folder.folder, log)
     return 0
 
 

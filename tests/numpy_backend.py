@@ -231,7 +231,8 @@ def count_right(logits, labels):
 def judge_batch(model, images, labels, counted, ranks, precision):
     logits = np.asarray(model(images))
     loss, _ = CrossEntropyLoss()(logits[counted], np.asarray(labels)[counted])
-    return Judgement(_right(logits, np.asarray(labels)), np.asarray(labels), logits.argmax(1), loss)
+    confidence = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)
+    return Judgement(_right(logits, np.asarray(labels)), np.asarray(labels), logits.argmax(1), confidence, loss)
 
 
 def model_arrays(model):

@@ -20,9 +20,12 @@ import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.as_trained import as_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.evaluation import index_for_weights
+from mobilenetv3_common.evaluation_record import Record, shown_figures, write_record
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.published import with_published
+from mobilenetv3_common.run_page import Page, write_page
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
@@ -38,9 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
     add_flags(parser, TrainConfig, FLAGS)
     parser.add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
+    parser.add_argument("--report", metavar="DIR", help="write a page into this folder: classes, confusion, mistakes as pictures")
     parser.add_argument("--confusion", metavar="FILE.png", help="draw the confusion matrix here")
     flags = vars(parser.parse_args(argv))
-    json_file, picture = flags.pop("json"), flags.pop("confusion")
+    json_file, picture, report = flags.pop("json"), flags.pop("confusion"), flags.pop("report")
     config = make_config(TrainConfig, flags.pop("config"), flags)
     if not config.data_path or not config.pretrained:
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
@@ -50,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     for path in filter(None, (json_file, picture)):
         if not Path(path).parent.is_dir():
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    if report:
+        ensure_writable_dir(report)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
     with importing():
@@ -59,7 +65,10 @@ def main(argv: list[str] | None = None) -> int:
         if not ranks.first:
             return 0
     figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
-    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in figures.items()))
+    told = shown_figures(figures, len(classes))
+    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
+    if report:
+        print(f"page: {write_report(report, config, result, classes)}")
     if json_file:
         with atomic_open(json_file, "w") as file:
             json.dump({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, file)
@@ -67,6 +76,21 @@ def main(argv: list[str] | None = None) -> int:
     if picture:
         draw_confusion(picture, result.confusion, classes, f"{config.model}: top-1 {result.top1:.2%} of {result.samples}")
     return 0
+
+
+def write_report(folder: str, config: TrainConfig, result: Any, classes: tuple[str, ...]) -> Path:
+    """Write the page of an evaluation, and its figures as ``evaluation.json``; returns the page."""
+    record = Record(result.figures(), classes, result.confusion, result.mistakes)
+    write_record(Path(folder), record)
+    index = index_for_weights(config)
+    facts = [
+        ("model", f"{config.model} ({config.framework})"),
+        ("weights", config.pretrained),
+        ("pictures", f"{len(index)} of {index.source}"),
+        ("preprocessing", f"shorter side {config.resize_size}, crop {config.crop_size} pixels, decoder {config.image_backend}"),
+    ]
+    page = Page(f"{config.model} on {config.data_path}", record, index, facts, backend=config.image_backend)
+    return write_page(Path(folder), page)
 
 
 def draw_confusion(path: str, confusion: Any, classes: tuple[str, ...], title: str) -> None:

@@ -59,4 +59,5 @@ def judge_batch(
     kept = paddle.where(ranks.place(paddle.to_tensor(counted)), labels, paddle.full_like(labels, -1))
     # Of NaN logits Paddle's softmax makes a uniform one, whose loss looks sound.
     loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept)) if bool(paddle.isfinite(logits).all()) else float("nan")
-    return Judgement(top_k_correct(logits, labels, (1, 5)).numpy(), labels.numpy(), logits.argmax(1).numpy(), loss)
+    confidence = paddle.nn.functional.softmax(logits, axis=1).max(axis=1).numpy()
+    return Judgement(top_k_correct(logits, labels, (1, 5)).numpy(), labels.numpy(), logits.argmax(1).numpy(), confidence, loss)

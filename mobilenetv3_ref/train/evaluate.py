@@ -55,4 +55,5 @@ def judge_batch(
     kept = torch.where(ranks.place(torch.from_numpy(counted)), labels, -1)
     loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept)) if bool(torch.isfinite(logits).all()) else float("nan")
     right, labels, predicted = top_k_correct(logits, labels, (1, 5)).cpu(), labels.cpu(), logits.argmax(1).cpu()
-    return Judgement(right.numpy(), labels.numpy(), predicted.numpy(), loss)
+    confidence = logits.softmax(1).amax(1).cpu()
+    return Judgement(right.numpy(), labels.numpy(), predicted.numpy(), confidence.numpy(), loss)

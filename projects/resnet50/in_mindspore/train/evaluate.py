@@ -60,4 +60,6 @@ def judge_batch(
         finite = is_finite(logits) and all_finite(model)  # ReLU hides NaN
         loss = float(CrossEntropyLoss(ignore_index=-1)(logits, kept).asnumpy()) if finite else math.nan
         right = top_k_correct(logits, labels, (1, 5)).asnumpy()
-    return Judgement(right, labels.asnumpy(), logits.asnumpy().argmax(1), loss)
+    values = logits.asnumpy().astype(np.float64)
+    confidence = 1 / np.exp(values - values.max(1, keepdims=True)).sum(1)
+    return Judgement(right, labels.asnumpy(), values.argmax(1), confidence, loss)

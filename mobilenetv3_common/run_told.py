@@ -1,0 +1,174 @@
+"""What is told of a run: when it begins, what is unlike what was asked for; when it ends, what speaks against it, the result, the
+curve, and what comes next."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.checkpoint import BEST, CONFIG, PAGE
+from mobilenetv3_common.dataset_index import DatasetIndex
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation_record import Record, read_record
+from mobilenetv3_common.held_out import single_pictures, write_lists
+from mobilenetv3_common.run import Run
+from mobilenetv3_common.run_page import Page, write_page
+from mobilenetv3_common.train_config import MODELS, TrainConfig
+from mobilenetv3_common.train_log import TrainLog, read_json_lines
+
+STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's end, from which it is warned of
+CHANCE = 0.1  # probability of as many right answers by guessing the largest class, from which a result is no better than that
+FALLEN = 0.98  # of the first loss: a later one above it has not fallen
+LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
+
+
+def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
+    """What a user has to know when a run begins, a line each; the lists of what is held out are written into ``folder``.
+
+    Args:
+        run: put together.
+        asked: its config before the batch was fitted to the pictures.
+        folder: rank 0's; None on the others.
+    """
+    config, said = run.config, [f"note: {line}" for line in (*run.train_index.notes(), *run.val_index.notes())]
+    if config.batch_size != asked.batch_size:
+        said.append(
+            f"note: --batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures "
+            f"make {run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
+        )
+    if config.val_share is not None and folder is not None:
+        lists = write_lists(folder, run.train_index, run.val_index)
+        single = single_pictures(run.train_index, run.val_index)
+        said.append(
+            f"note: {len(run.val_index)} of {len(run.train_index) + len(run.val_index)} pictures are held out for validation "
+            f"(--val-share {config.val_share:g}, --seed {config.seed}); the lists are in {lists}{'; ' if single else ''}{single}"
+        )
+    if run.ranks_then:
+        said.append(
+            f"note: the checkpoint is of {run.ranks_then} ranks in mid-epoch: each of the {run.ranks.world_size} here goes on with "
+            "the mean of their BatchNorm statistics"
+        )
+    steps = config.epochs * run.updates_per_epoch // config.ema_every
+    if config.ema_decay and not config.ema_warmup and (left := config.ema_decay ** max(steps - 1, 0)) > STALE_AVERAGE:
+        said.append(
+            f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
+            f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
+        )
+    return said
+
+
+def ending(run: Run, folder: Path, log: TrainLog) -> None:
+    """Write the page of a run that is over, and say what speaks against it, its result, its curve and the next command."""
+    config, record = run.config, read_record(folder)
+    if record is None:
+        return
+    train_entries, evaluations = read_json_lines(folder), read_json_lines(folder, "eval")
+    doubted = doubts(train_entries, evaluations, record)
+    facts = [
+        ("model", f"{config.model} ({config.framework})"),
+        ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
+        ("pictures", f"{len(run.train_index)} of training, {len(run.val_index)} of validation, {config.data_path}"),
+        ("update", f"{config.optimizer}, lr {config.lr:g}, {config.batch_size} x {config.accumulate} pictures a rank"),
+        ("all settings", f"{config.output_dir}/{CONFIG}"),
+    ]
+    command = next_command(config, run.val_index)
+    title = f"{config.model} on {config.data_path}"
+    page = Page(title, record, run.val_index, facts, train_entries, evaluations, doubted, command, config.image_backend)
+    try:
+        write_page(folder, page)
+    except UserError as error:  # the weights are there
+        log.line(f"warning: the page was not written: {error.line}")
+    for line in doubted:
+        log.line(f"warning: {line}")
+    for line in last_lines(config, record, train_entries, evaluations, run.val_index):
+        log.line(line)
+
+
+def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]], record: Record) -> list[str]:
+    """What speaks against a run, a line each; none where nothing does.
+
+    Args:
+        train: entries of the log with ``epoch`` and ``loss``.
+        evaluations: entries with ``epoch`` and ``top1``.
+        record: of the best weights.
+    """
+    said = []
+    samples, classes = int(record.figures["samples"]), len(record.classes)
+    final = float(evaluations[-1]["top1"]) if evaluations else record.figures["top1"]
+    share = record.largest_share
+    if share < 1 and _by_guessing(round(final * samples), samples, share) > CHANCE:
+        said.append(
+            f"top-1 {final:.4f} of the last epoch is at chance: always answering the most frequent class gives {share:.4f} of "
+            f"{samples} pictures. Look at the labels, the learning rate and the number of updates (python tools/doctor.py)"
+        )
+    losses = _by_epoch(train)
+    if len(losses) > 1 and min(losses[1:]) > FALLEN * losses[0] and min(losses) > LARGE * math.log(max(classes, 2)):
+        said.append(
+            f"the training loss did not fall: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. Change the "
+            "learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
+        )
+    tops = [float(entry["top1"]) for entry in evaluations]
+    if len(tops) > 2 and tops[0] == max(tops) and tops[-1] < tops[0]:
+        said.append(
+            f"the best epoch is the first that was evaluated: top-1 {tops[0]:.4f} then, {tops[-1]:.4f} at the end. Lower the "
+            "learning rate or train for fewer epochs"
+        )
+    return said
+
+
+def _by_guessing(right: int, samples: int, share: float) -> float:
+    """Probability of ``right`` or more right answers among ``samples`` where each is right with probability ``share``."""
+    if right <= share * samples:
+        return 1.0
+    below = [_binomial(k, samples, share) for k in range(right, min(samples, right + 10_000) + 1)]
+    return sum(below)
+
+
+def _binomial(k: int, n: int, p: float) -> float:
+    if p in (0.0, 1.0):
+        return float(k == n * p)
+    logarithm = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * math.log(p) + (n - k) * math.log1p(-p)
+    return math.exp(logarithm)
+
+
+def _by_epoch(train: Sequence[dict[str, Any]]) -> list[float]:
+    """Mean training loss of every epoch."""
+    found: dict[int, list[float]] = {}
+    for entry in train:
+        found.setdefault(int(entry["epoch"]), []).append(float(entry["loss"]))
+    return [sum(losses) / len(losses) for _, losses in sorted(found.items())]
+
+
+def last_lines(
+    config: TrainConfig, record: Record, train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]], val: DatasetIndex
+) -> list[str]:
+    """Result, curve, and the next command, a line each.
+
+    Args:
+        config: of the run.
+        record: of the best weights.
+        train, evaluations: entries of the log.
+        val: the validation pictures.
+    """
+    figures, folder = record.figures, config.output_dir
+    losses, tops = _by_epoch(train), [float(entry["top1"]) for entry in evaluations]
+    fallen = f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, " if losses else ""
+    risen = f"top-1 {tops[0]:.4f} -> {tops[-1]:.4f}" if tops else ""
+    best = f"epoch {record.epoch} of {config.epochs}"
+    return [
+        f"result: top-1 {figures['top1']:.4f} of {figures['samples']:g} validation pictures ({best})",
+        f"curve: {fallen}{risen}; page: {folder}/{PAGE}",
+        f"next: {next_command(config, val)}",
+    ]
+
+
+def next_command(config: TrainConfig, val: DatasetIndex) -> str:
+    """The command that names what is on a picture of the run's validation set, by the best weights."""
+    weights = shlex.quote(f"{config.output_dir}/{BEST}")
+    if config.model not in MODELS:
+        return f"the best weights are {weights}"
+    picture = "PICTURE" if val.places is not None or val.rows is not None or not len(val) else shlex.quote(str(val.path(0)))
+    return f"python tools/predict.py --img-path {picture} --pretrained {weights}"
