@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -177,6 +178,8 @@ def evaluate_config(
         UserError: the data or the weights cannot be used.
     """
     index = index_for_weights(config)
+    for line in index.notes() if ranks.first else ():
+        print(f"note: {line}", file=sys.stderr, flush=True)
     precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
     model = backend.place_model(backend.build_model(config, index.num_classes, builder), ranks)
     loader = _validation(backend, config, index, ranks)

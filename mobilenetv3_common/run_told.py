@@ -52,7 +52,7 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
             "the mean of their BatchNorm statistics"
         )
     steps = config.epochs * run.updates_per_epoch // config.ema_every
-    if config.ema_decay and not config.ema_warmup and (left := config.ema_decay ** max(steps - 1, 0)) > STALE_AVERAGE:
+    if (left := config.first_weights_left(config.epochs * run.updates_per_epoch)) > STALE_AVERAGE:
         said.append(
             f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
             f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
@@ -100,9 +100,16 @@ def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
     final = float(evaluations[-1]["top1"]) if evaluations else record.figures["top1"]
     share = record.largest_share
     if share < 1 and _by_guessing(round(final * samples), samples, share) > CHANCE:
+        learnt = float(train[-1].get("top1", 0.0)) if train else 0.0
+        hint = (
+            f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
+            "labels of validation differ"
+            if learnt > (1 + share) / 2
+            else "Look at the labels, the learning rate and the number of updates (python tools/doctor.py)"
+        )
         said.append(
             f"top-1 {final:.4f} of the last epoch is at chance: always answering the most frequent class gives {share:.4f} of "
-            f"{samples} pictures. Look at the labels, the learning rate and the number of updates (python tools/doctor.py)"
+            f"{samples} pictures. {hint}"
         )
     losses = _by_epoch(train)
     if len(losses) > 1 and min(losses[1:]) > FALLEN * losses[0] and min(losses) > LARGE * math.log(max(classes, 2)):

@@ -439,6 +439,16 @@ class TrainConfig:
         step = update // self.ema_every
         return min(self.ema_decay, (1 + step) / (10 + step)) if self.ema_warmup else self.ema_decay
 
+    def first_weights_left(self, updates: int) -> float:
+        """Share of the moving average after so many updates that is still the weights of its first step, 0..1."""
+        steps = updates // self.ema_every
+        if self.ema_decay == 0 or steps < 1:
+            return 0.0
+        if not self.ema_warmup:
+            return self.ema_decay ** (steps - 1)
+        decays = (self.average_decay(step * self.ema_every) for step in range(2, min(steps, 1000) + 1))
+        return math.prod(decays) * self.ema_decay ** max(0, steps - 1000)
+
     @property
     def train_preset(self) -> TrainPreset:
         return TrainPreset(

@@ -113,6 +113,8 @@ def test_an_average_with_warm_up_forgets_the_first_weights():
 
     assert left(TrainConfig(ema_decay=0.999), 100) > 0.9
     assert left(TrainConfig(ema_decay=0.999, ema_warmup=True), 100) < 1e-8
+    for config in (TrainConfig(ema_decay=0.999), TrainConfig(ema_decay=0.999, ema_warmup=True, ema_every=1)):
+        assert config.first_weights_left(100) == pytest.approx(left(config, 100))
     assert TrainConfig(ema_decay=0.9, ema_warmup=True).average_decay(10**6) == 0.9
 
 

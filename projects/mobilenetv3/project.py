@@ -24,6 +24,7 @@ from alignment.frameworks.base import Framework, Module
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.project import Independent, Mistake, ModelSpec, Project, Side
+from mobilenetv3_common.class_folders import left_behind
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_EXTENSIONS
@@ -111,13 +112,21 @@ def torchvision_pictures(index: DatasetIndex) -> np.ndarray:
 
 
 def torchvision_list(index: DatasetIndex, split: str) -> tuple[list[str], list[int]] | None:
-    """The files of a class folder as torchvision's ``ImageFolder`` lists them."""
-    from torchvision.datasets.folder import make_dataset
+    """The files of a class folder as torchvision's ``ImageFolder`` lists them, without what programs leave behind."""
+    from torchvision.datasets.folder import find_classes, make_dataset
 
     folder = index.root / split
     if not folder.is_dir() or (index.root / f"{split}_list.txt").exists():
         return None
-    listed = make_dataset(str(folder), extensions=IMAGE_EXTENSIONS)
+
+    def of_a_class(path: str) -> bool:
+        parts = Path(path).relative_to(folder).parts
+        hidden = parts[-1].startswith(".") or any(map(left_behind, parts[:-1]))
+        return path.lower().endswith(IMAGE_EXTENSIONS) and not hidden
+
+    classes = [name for name in find_classes(str(folder))[0] if not left_behind(name)]
+    numbers = {name: number for number, name in enumerate(classes)}
+    listed = make_dataset(str(folder), numbers, is_valid_file=of_a_class, allow_empty=True)
     return [path for path, _ in listed], [label for _, label in listed]
 
 

@@ -102,14 +102,14 @@ def unseen(subject: RunSubject) -> Outcome:
     "000 step 6",
     "004 training",
     measures="how much of the moving average at the end of the run is still the weights of its beginning",
-    fix="lower ema_decay to about 1 - 10 / updates, or average less often with it: what is evaluated is the average",
+    fix="add ema_warmup, lower ema_decay to about 1 - 10 / updates, or average less often: what is evaluated is the average",
 )
 def average(subject: RunSubject) -> Outcome:
     config = subject.config
     updates = config.epochs * subject.run.updates_per_epoch
     if config.ema_decay == 0 or updates < FEW_UPDATES:
         return not_applicable("no average is kept" if config.ema_decay == 0 else f"the run has {updates} updates")
-    left = config.ema_decay ** (updates // config.ema_every - 1)
+    left = config.first_weights_left(updates)
     said = f"{left:.0%} after {updates} updates"
     return found(f"{said}: the average never leaves the start", ["the moving average"]) if left > HALF else nothing(said)
 
