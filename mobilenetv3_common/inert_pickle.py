@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import IO, Any, ClassVar
 
+from mobilenetv3_common import safe_pickle
 from mobilenetv3_common.safe_pickle import BoundedUnpickler
 
 # Modules of Python's own library whose objects are data, and names of others; they are read as ``Left`` like everything else, but
@@ -87,13 +88,22 @@ def left_of(module: str, name: str) -> type[Left]:
     """The class in the place of a class or function that is not read.
 
     Raises:
-        pickle.UnpicklingError: it belongs to Python's own library and is no type of data.
+        Refused: it belongs to Python's own library and is no type of data.
     """
     module, name = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names and root not in DATA_MODULES and name not in DATA.get(module, ()):
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which could run code")
+        raise safe_pickle.Refused(f"it asks for {module}.{name}, which could run code")
     return type("Left", (Left,), {"title": f"{module}.{name}"})
+
+
+def _once(made: dict[tuple[str, str], type[Left]], module: str, name: str) -> type[Left]:
+    """``left_of``, each name once, and not more of them than a file of weights has."""
+    if (module, name) not in made:
+        if len(made) >= MOST_CLASSES:
+            raise safe_pickle.Refused(f"it names more than {MOST_CLASSES} classes and functions")
+        made[module, name] = left_of(module, name)
+    return made[module, name]
 
 
 class Unpickler(BoundedUnpickler):
@@ -117,11 +127,7 @@ class Unpickler(BoundedUnpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self.known:
             return self.known[module, name]
-        if (module, name) not in self.left:
-            if len(self.left) >= MOST_CLASSES:
-                raise pickle.UnpicklingError(f"it names more than {MOST_CLASSES} classes and functions")
-            self.left[module, name] = left_of(module, name)
-        return self.left[module, name]
+        return _once(self.left, module, name)
 
     def load_build(self) -> None:
         """Attributes are given to ``Left`` alone; torch's versions of modules beside a dictionary's keys are not needed."""
@@ -160,3 +166,49 @@ class Unpickler(BoundedUnpickler):
         pickle.NEWOBJ[0]: load_newobj,
         pickle.NEWOBJ_EX[0]: load_newobj_ex,
     }
+
+
+def _tuple(values: Any = ()) -> tuple:
+    """A tuple of a tuple: so Paddle writes the name and the array of a tensor within a nested dictionary."""
+    if not isinstance(values, tuple):
+        raise pickle.UnpicklingError("it makes a tuple of something else")
+    return values
+
+
+class ArrayUnpickler(safe_pickle.Unpickler):
+    """``safe_pickle.Unpickler`` for checkpoints of Paddle: reads what it does not know as ``Left``."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(safe_pickle.Unpickler.dispatch)
+
+    def __init__(self, file: IO[bytes], encoding: str = "ASCII") -> None:
+        super().__init__(file, encoding)
+        self.left: dict[tuple[str, str], type[Left]] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in safe_pickle.ALLOWED:
+            return safe_pickle.ALLOWED[module, name]
+        return _tuple if name == "tuple" and module in ("builtins", "__builtin__") else _once(self.left, module, name)
+
+    def items(self, values: list) -> None:
+        """Set keys of the dictionary on top of the stack, or of what takes the place of another kind."""
+        if isinstance(self.stack[-1], Left):
+            self.stack[-1].items.update((self.key(key), value) for key, value in zip(values[::2], values[1::2], strict=True))
+        else:
+            super().items(values)
+
+    def build(self) -> None:
+        """Give the value below the top of the stack its state."""
+        if isinstance(self.stack[-2], Left):
+            state = self.stack.pop()
+            self.stack[-1].__setstate__(state)
+        else:
+            super().build()
+
+    def load_newobj(self) -> None:
+        """Make an object of a class that is not read."""
+        given, made = self.stack.pop(), self.stack[-1]
+        if not (isinstance(made, type) and issubclass(made, Left)):
+            raise safe_pickle.Refused("it makes an object of a type that weights do not need")
+        self.stack[-1] = made(*given)
+
+    dispatch |= {pickle.NEWOBJ[0]: load_newobj, pickle.BUILD[0]: lambda self: self.build()}

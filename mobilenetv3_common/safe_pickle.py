@@ -342,33 +342,35 @@ class Unpickler(BoundedUnpickler):
     }
 
 
-def load_lazily(file: IO[bytes], name: str, encoding: str = "ASCII") -> Any:
+def load_lazily(file: IO[bytes], name: str, encoding: str = "ASCII", unpickler: type[Unpickler] = Unpickler) -> Any:
     """Unpickle one object made of dicts, lists, tuples, strings, numbers and ``PickledArray``.
 
     Args:
         file: an open binary file that can seek, positioned at the pickle.
         name: what to call the file in an error.
         encoding: of strings that Python 2 wrote.
+        unpickler: resolves the names.
 
     Raises:
         UserError: the pickle is damaged, or holds anything that could run code. Nothing in it has been run.
     """
     with naming_damage(name):
-        return Unpickler(file, encoding).load()
+        return unpickler(file, encoding).load()
 
 
-def load_arrays(file: IO[bytes], name: str, encoding: str = "ASCII") -> Any:
+def load_arrays(file: IO[bytes], name: str, encoding: str = "ASCII", unpickler: type[Unpickler] = Unpickler) -> Any:
     """Unpickle one object made of dicts, lists, tuples, strings, numbers and numpy arrays.
 
     Args:
         file: an open binary file that can seek, positioned at the pickle.
         name: what to call the file in an error.
         encoding: of strings that Python 2 wrote.
+        unpickler: resolves the names.
 
     Raises:
         UserError: as ``load_lazily``; or there is an array of objects.
     """
-    content = load_lazily(file, name, encoding)
+    content = load_lazily(file, name, encoding, unpickler)
     with naming_damage(name):
         return _Arrays(file).of(content)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.growth import refuse_growth, written_out
-from mobilenetv3_common.inert_pickle import Left
+from mobilenetv3_common.inert_pickle import ArrayUnpickler, Left
 from mobilenetv3_common.mindspore_checkpoint import read_ckpt
 from mobilenetv3_common.safe_pickle import load_arrays
 from mobilenetv3_common.terminal import printable
@@ -130,17 +130,26 @@ def _of_own_checkpoint(model: State, average: State, path: Path, take: str) -> W
 # --- what a file is --------------------------------------------------------------------------------------------------------
 
 
-def _content(path: Path) -> Any:
-    """What a file holds, tensors as they are."""
+def written_as(path: str | os.PathLike) -> str:
+    """The suffix that a file's first bytes ask for, whatever it is called: Lightning's ``.ckpt`` is a ``.pth`` file."""
+    path = Path(path)
+    if not path.is_file():
+        return path.suffix
     with open(path, "rb") as file:
         head = file.read(len(LEGACY_TORCH))
     if path.suffix == ".safetensors" or (head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size):
-        return _safetensors(path)
+        return ".safetensors"
     if head[:4] == b"PK\x03\x04" or head == LEGACY_TORCH:
-        return read_torch(path)
+        return ".pth"
     if path.suffix in (".pdparams", ".pdema") or head[:1] == b"\x80":
-        return _paddle(path)
-    return read_ckpt(path) if path.suffix == ".ckpt" else read_torch(path)
+        return ".pdparams"
+    return ".ckpt" if path.suffix == ".ckpt" else ".pth"
+
+
+def _content(path: Path) -> Any:
+    """What a file holds, tensors as they are."""
+    readers: dict[str, Callable[[Path], Any]] = {".safetensors": _safetensors, ".pdparams": _paddle, ".ckpt": read_ckpt}
+    return readers.get(written_as(path), read_torch)(path)
 
 
 def _safetensors(path: Path) -> State:
@@ -170,7 +179,7 @@ def as_known(data: Any, kind: str) -> np.ndarray:
 
 def _paddle(path: Path) -> Any:
     with open(path, "rb") as file:
-        content = load_arrays(file, str(path))
+        content = load_arrays(file, str(path), unpickler=ArrayUnpickler)
     if isinstance(content, dict):
         content.pop("StructuredToParameterName@@", None)
     return content
@@ -267,12 +276,13 @@ def _chosen(
 def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
     """The tensors of a set as arrays, and the names of what is none."""
     state: State = {}
-    odd = []
+    odd, of_paddle = [], written_as(path) == ".pdparams"
     refuse_growth(path, sum(value.nbytes for value in map(_tensor, found.values()) if is_tensor(value)))
     for name, given in found.items():
         value = _tensor(given)
         if is_tensor(value):
-            state[name] = _of_paddle(as_array(value, name, path), name, path)
+            array = as_array(value, name, path)
+            state[name] = _of_paddle(array, name, path) if of_paddle else array
         elif _unread(value):
             raise UserError(f"{path}: {name} is of type {value.title}, which is not read: save it as a dense float32 tensor")
         else:
@@ -282,8 +292,6 @@ def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
 
 def _of_paddle(array: np.ndarray, name: str, path: Path) -> np.ndarray:
     """An array of Paddle's files, which hold the bits of a bfloat16 as uint16, and those of a float8 as int8."""
-    if path.suffix not in (".pdparams", ".pdema"):
-        return array
     if array.dtype == np.uint16:
         return as_known(array.tobytes(), "bfloat16").reshape(array.shape)
     if array.dtype == np.int8:

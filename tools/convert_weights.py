@@ -134,7 +134,7 @@ def _any_pair(args: argparse.Namespace) -> int:
     if args.list:
         print("\n".join(["port <-> reference", *sides.rows()]))
     if args.input is not None:
-        print(convert(sides, args.input, args.output, args.to))
+        print(convert(sides, args.input, args.output, args.to, args.checkpoint_weights))
     return 0
 
 

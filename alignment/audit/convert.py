@@ -14,9 +14,11 @@ from alignment.frameworks import framework_of, load_first
 from alignment.frameworks.base import Framework, Module, Piece
 from alignment.models.matching import Matched, matched
 from alignment.models.names import NameMap, check_names, read_map
-from alignment.models.weights import ANY_FRAMEWORK
+from alignment.models.weights import ANY_FRAMEWORK, second_names, tied
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import FORMATS, Entry, canonical_state, own_state, read_state, write_state
+from mobilenetv3_common.pretrained import under_names
+from mobilenetv3_common.weights import FORMATS, Entry, State, canonical_state, own_state, read_state, write_state
+from mobilenetv3_common.weights_file import say, written_as
 
 ROLES = ("port", "reference")
 
@@ -29,11 +31,13 @@ class Sides:
         frameworks: of the port and of the reference.
         entries: of both, under the canonical names that they share.
         counters: own names and arrays of what the canonical form leaves out, of both.
+        models: the port and the reference.
     """
 
     frameworks: tuple[Framework, Framework]
     entries: tuple[list[Entry], list[Entry]]
     counters: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+    models: tuple[Module, Module]
 
     def rows(self) -> list[str]:
         """For people: every tensor of the port, and that of the reference, by the frameworks' own names."""
@@ -79,7 +83,7 @@ def sides_of(port: Maker, reference: Maker, names: Path | None = None, given: st
 
     counters = _counters(frameworks[0], models[0]), _counters(frameworks[1], models[1])
     found = matched(*models, known.modules, frameworks, inputs, known.links)
-    return Sides(frameworks, _entries(found, frameworks, models), counters)
+    return Sides(frameworks, _entries(found, frameworks, models), counters, models)
 
 
 def _entries(
@@ -110,40 +114,56 @@ def _counters(framework: Framework, model: Module) -> dict[str, np.ndarray]:
     return found
 
 
-def convert(sides: Sides, source: str, target: str, to: str | None = None) -> str:
+def convert(sides: Sides, source: str, target: str, to: str | None = None, take: str = "auto") -> str:
     """Write a file of the one model's weights as one of the other's; returns what was done.
 
     Args:
         sides: the two models.
         source, target: files.
         to: ``"port"`` or ``"reference"``, whose weights are written; None to find out from the names in ``source``.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: the file is neither model's, or does not fit, or the target is of a kind that its framework does not have.
     """
     if Path(target).suffix not in FORMATS:
         raise UserError(f"{target}: unknown kind of weights file; use one of {', '.join(FORMATS)}")
-    state = read_state(source)
+    state = _unwrapped(sides, read_state(source, take), source)
     writing = ROLES.index(to) if to is not None else 1 - _owner(sides, source, set(state))
     reading, framework = 1 - writing, sides.frameworks[writing]
     kinds = (*framework.suffixes, ANY_FRAMEWORK)
     if Path(target).suffix not in kinds:
         raise UserError(f"{target}: weights of the {ROLES[writing]} ({framework.title}) are {' or '.join(kinds)}")
+    known = {entry.own for entry in sides.entries[reading]}
+    state = tied(state, sides.frameworks[reading], sides.models[reading], known, source)
     counters = sides.frameworks[reading].layout.counters
     canonical = canonical_state(state, sides.entries[reading], source, counters)
     own = own_state(canonical, sides.entries[writing], source)
-    write_state(target, own | sides.counters[writing])
+    seconds = {name: own[first] for name, first in second_names(framework, sides.models[writing]).items() if first in own}
+    write_state(target, own | seconds | sides.counters[writing])
     added = any(isinstance(entry, Piece) and entry.added for entry in itertools.chain(*sides.entries))
     note = "; two tensors that are added up become one, or one and zeros" if added else ""
     return f"{source} -> {target}: {len(own)} tensors of the {ROLES[writing]} ({framework.title}), all keys and shapes equal{note}"
+
+
+def _unwrapped(sides: Sides, state: State, source: str) -> State:
+    """The state under the names of the model whose weights it holds, without what a trainer's wrapper puts before them."""
+    for entries in sides.entries:
+        found, notes = under_names(state, {entry.own for entry in entries})
+        if found is not state:
+            say(source, notes)
+            return found
+    return state
 
 
 def _owner(sides: Sides, source: str, names: set[str]) -> int:
     """Whose weights a file holds, by its names and kind."""
     fitting = []
     for number, framework in enumerate(sides.frameworks):
-        suffix = Path(source).suffix in (*framework.suffixes, ANY_FRAMEWORK)
-        if suffix and {entry.own for entry in sides.entries[number]} <= names:
+        suffix = written_as(source) in (*framework.suffixes, ANY_FRAMEWORK)
+        ties = second_names(framework, sides.models[number])
+        held = {ties.get(name, name) for name in names}
+        if suffix and {ties.get(entry.own, entry.own) for entry in sides.entries[number]} <= held:
             fitting.append(number)
     if len(fitting) == 1:
         return fitting[0]

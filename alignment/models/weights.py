@@ -7,12 +7,16 @@ What differs between the frameworks (names of statistics, transposed matrices, c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
 
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, Piece, pieces_of
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.pretrained import under_names
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
+from mobilenetv3_common.weights_file import written_as
 
 ANY_FRAMEWORK = ".safetensors"
 
@@ -69,9 +73,14 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
         UserError: the file cannot be read, is of a framework that neither side has, or does not fit.
     """
     state = read_state(path)
+    for framework, model in sides:
+        if model is not None:
+            known = {entry.own for entry in framework.entries(model)}
+            state, _ = under_names(state, known)
+            state = tied(state, framework, model, known, str(path)) if known & state.keys() else state
     unknown = {name for _, model in sides if model is not None for name, parts in pieces_of(model).items() if not parts}
     state = {name: array for name, array in state.items() if name not in unknown}
-    suffix = os.path.splitext(path)[1]
+    suffix = written_as(path)
     fitting = [side for side in sides if suffix in side[0].suffixes]
     if not fitting and suffix != ANY_FRAMEWORK:
         raise UserError(f"{path}: neither side's framework ({', '.join(side[0].title for side in sides)}) has files of this kind")
@@ -85,6 +94,46 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
             problem = problem or error
     assert problem is not None
     raise problem
+
+
+def second_names(framework: Framework, model: Module) -> dict[str, str]:
+    """Own names of tensors that a model holds under another name, too -> the first name: tied weights, shared modules."""
+    first: dict[int, str] = {}
+    found: dict[str, str] = {}
+
+    def walk(prefix: str, module: Module) -> None:
+        for name, tensor in framework.own_tensors(module).items():
+            if first.setdefault(id(tensor), f"{prefix}{name}") != f"{prefix}{name}":
+                found[f"{prefix}{name}"] = first[id(tensor)]
+        for name, child in framework.children(module):
+            walk(f"{prefix}{name}.", child)
+
+    walk("", model)
+    return found
+
+
+def tied(state: State, framework: Framework, model: Module, known: Collection[str], source: str) -> State:
+    """A state in a model's own form with what the engine knows of its tied tensors: a file may hold each name or one of them.
+
+    Args:
+        state: as the file has it.
+        framework, model: whose.
+        known: own names that the engine knows; of the others the second ones are left out.
+        source: names the weights in a message.
+
+    Raises:
+        UserError: the two names have other values: one tensor cannot hold both.
+    """
+    found = dict(state)
+    for second, first in second_names(framework, model).items():
+        if first in found and second in found and not np.array_equal(found[first], found[second], equal_nan=True):
+            raise UserError(f"{source}: {first} and {second} differ, but are one tensor in the model: were they trained apart?")
+        given = found.get(first, found.get(second))
+        if given is not None:
+            found |= dict.fromkeys((first, second), given)
+        if second not in known:
+            found.pop(second, None)
+    return found
 
 
 def entries_of(framework: Framework, model: Module | None, other: Framework, reference: Module | None) -> list[Entry]:
