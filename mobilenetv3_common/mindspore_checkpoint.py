@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
@@ -19,7 +20,8 @@ from mobilenetv3_common.files import atomic_open
 
 TYPES = {
     "Float64": np.float64, "Float32": np.float32, "Float16": np.float16, "Int64": np.int64, "Int32": np.int32, "Int16": np.int16,
-    "Int8": np.int8, "UInt8": np.uint8, "Bool": np.bool_,
+    "Int8": np.int8, "UInt64": np.uint64, "UInt32": np.uint32, "UInt16": np.uint16, "UInt8": np.uint8, "Bool": np.bool_,
+    "BFloat16": ml_dtypes.bfloat16,
 }  # fmt: skip
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
 MOST_AXES = 64  # of an array of numpy's
@@ -34,6 +36,8 @@ def read_ckpt(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         return _tensors(path.read_bytes())
+    except UserError as error:
+        raise UserError(f"{path}: {error.line}") from error
     except (ValueError, IndexError, OverflowError, OSError) as error:
         raise UserError(f"{path} is damaged or not a checkpoint of MindSpore: {error}") from error
 
@@ -86,6 +90,8 @@ def _tensor(data: bytes) -> tuple[tuple[tuple[int, ...], np.dtype], bytes]:
             content = value
     if len(dims) > MOST_AXES:
         raise ValueError(f"a tensor of {len(dims)} axes")
+    if kind not in TYPES and kind.isidentifier():
+        raise UserError(f"it holds a tensor of type {kind}, which is not read: save it as float32")
     if kind not in TYPES:
         raise ValueError(f"a tensor of type {kind!r}")
     return (tuple(dims), np.dtype(TYPES[kind])), content
@@ -96,7 +102,8 @@ def _array(name: str, content: bytes, shape: tuple[int, ...], dtype: np.dtype) -
         shape = ()  # so a number is written
     if math.prod(shape) * dtype.itemsize != len(content):
         raise ValueError(f"{name} of shape {shape} has {len(content)} bytes")
-    return np.frombuffer(content, dtype).reshape(shape).copy()
+    array = np.frombuffer(content, dtype).reshape(shape)
+    return array.astype(np.float32) if dtype == ml_dtypes.bfloat16 else array.copy()  # which holds it exactly
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -16,7 +16,7 @@ from alignment.frameworks.base import Framework, Module, Piece, pieces_of
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.pretrained import under_names
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state
-from mobilenetv3_common.weights_file import written_as
+from mobilenetv3_common.weights_file import say, written_as
 
 ANY_FRAMEWORK = ".safetensors"
 
@@ -76,7 +76,8 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
     for framework, model in sides:
         if model is not None:
             known = {entry.own for entry in framework.entries(model)}
-            state, _ = under_names(state, known)
+            state, notes = under_names(state, known)
+            say(path, notes)
             state = tied(state, framework, model, known, str(path)) if known & state.keys() else state
     unknown = {name for _, model in sides if model is not None for name, parts in pieces_of(model).items() if not parts}
     state = {name: array for name, array in state.items() if name not in unknown}

@@ -11,6 +11,7 @@ from doctor.findings import examine
 from doctor.report import Examination, Section
 from doctor.weights import checks
 from doctor.weights.subject import Tensor, WeightsSubject, load_pair
+from mobilenetv3_common.weights_file import TAKE
 from mobilenetv3_common.drawing import Series, chart, escape, number, table
 
 HELP = "compare two states of one model, tensor by tensor"
@@ -20,6 +21,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """The sub-command's flags."""
     parser.add_argument("before", metavar="A", help="a checkpoint, a run's folder, or .pdparams, .pth or .safetensors")
     parser.add_argument("after", metavar="B", help="the same model later, in either framework")
+    parser.add_argument(
+        "--checkpoint-weights", choices=TAKE, default="raw",
+        help="of a training checkpoint: the weights, or their moving average (default: raw)",
+    )  # fmt: skip
 
 
 def run(flags: argparse.Namespace) -> Examination:
@@ -28,7 +33,7 @@ def run(flags: argparse.Namespace) -> Examination:
     Raises:
         UserError: a file cannot be used.
     """
-    subject = load_pair(flags.before, flags.after)
+    subject = load_pair(flags.before, flags.after, flags.checkpoint_weights)
     named = f"{subject.before.path} and {subject.after.path}"
     return Examination("weights", named, examine(checks, subject), {"tensors": _figures(subject)}, _sections(subject))
 

@@ -110,8 +110,12 @@ class WeightsSubject:
         return [tensor for tensor in self.parameters if tensor.name.rpartition(".")[0] not in self.norm_layers]
 
 
-def load(path: str | Path) -> Loaded:
+def load(path: str | Path, take: str = "raw") -> Loaded:
     """Read a checkpoint, the latest of a run's folder, or a file of weights.
+
+    Args:
+        path: of the file or the folder.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: it is missing, damaged or holds something else.
@@ -121,22 +125,19 @@ def load(path: str | Path) -> Loaded:
         if not (path / LATEST).is_file():
             raise UserError(f"{path} holds no {LATEST}: give a run's folder, a checkpoint or a file of weights")
         path = path / LATEST
-    if path.suffix == ".safetensors" and is_checkpoint(path):
-        checkpoint = read_checkpoint(path)
-        state, meta = checkpoint.part("model"), checkpoint.meta
-    else:
-        state, meta = read_state(path), {}
+    state = read_state(path, take)
+    meta = read_checkpoint(path).meta if path.suffix == ".safetensors" and is_checkpoint(path) else {}
     kept = {name: array for name, array in state.items() if not name.endswith(COUNTER) and array.dtype.kind in "fiu"}
     return Loaded(path, {name: array.astype(np.float64) for name, array in kept.items()}, meta)
 
 
-def load_pair(before: str | Path, after: str | Path) -> WeightsSubject:
+def load_pair(before: str | Path, after: str | Path, take: str = "raw") -> WeightsSubject:
     """Read two states; where one is in Paddle's naming and one in torch's, both are compared in torch's.
 
     Raises:
         UserError: as ``load``, or the two have no tensor in common.
     """
-    one, two = load(before), load(after)
+    one, two = load(before, take), load(after, take)
     if is_paddle_state(one.state) != is_paddle_state(two.state):
         one, two = (Loaded(side.path, as_torch(side.state), side.meta) for side in (one, two))
     subject = WeightsSubject(one, two)

@@ -8,7 +8,8 @@ import numpy as np
 
 from doctor.check.subject import LOOKED_AT, UPDATES, RunSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
-from mobilenetv3_common.weights import CLASSIFIER, as_torch, is_statistic, read_state
+from mobilenetv3_common.pretrained import read_for
+from mobilenetv3_common.weights import CLASSIFIER, is_statistic
 
 
 def _ran(subject: RunSubject) -> Outcome | None:
@@ -69,7 +70,7 @@ def same_seed(subject: RunSubject) -> Outcome:
 def pretrained(subject: RunSubject) -> Outcome:
     if not subject.config.pretrained:
         return not_applicable("the run begins with fresh weights")
-    given = as_torch(read_state(subject.config.pretrained))
+    given = read_for(subject.config.pretrained, subject.before, subject.config.checkpoint_weights)
     fresh = {n for n, a in given.items() if n.startswith(f"{CLASSIFIER}.") and a.shape != subject.before.get(n, a).shape}
     where = [n for n, a in given.items() if n not in fresh and not np.array_equal(a, subject.before.get(n, np.zeros(0)))]
     rest = f"; {CLASSIFIER} is fresh, for another number of classes" if fresh else ""
