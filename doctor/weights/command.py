@@ -11,8 +11,8 @@ from doctor.findings import examine
 from doctor.report import Examination, Section
 from doctor.weights import checks
 from doctor.weights.subject import Tensor, WeightsSubject, load_pair
-from mobilenetv3_common.weights_file import TAKE
 from mobilenetv3_common.drawing import Series, chart, escape, number, table
+from mobilenetv3_common.weights_file import TAKE
 
 HELP = "compare two states of one model, tensor by tensor"
 
