@@ -250,10 +250,8 @@ def _chosen(
     if not sets:
         raise UserError(f"{path} does not hold a dictionary of named arrays: give a file of weights alone")
     if "" in sets:
-        if take != "auto":
-            raise UserError(
-                f"{path} holds one set of weights and does not say whether it is a moving average: leave the choice out"
-            )
+        if take == "averaged":
+            raise UserError(f"{path} holds one set of weights and does not say that it is a moving average: leave the choice out")
         return "", sets[""], None
     averaged = {label for label in sets if AVERAGED.search(label.rpartition("/")[2])}
     if isinstance(content, Mapping) and {"state_dict", "ema_state_dict", "message_hub"} <= content.keys():
