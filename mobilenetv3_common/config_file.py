@@ -129,16 +129,25 @@ def recipe_text(config: Any, header: str) -> str:
 
 def field_types(kind: type) -> dict[str, tuple[type, bool]]:
     """Field name -> (type, whether None is allowed)."""
-    found = {}
-    for name, hint in typing.get_type_hints(kind).items():
+    found, hints = {}, typing.get_type_hints(kind)
+    for entry in dataclasses.fields(kind):
+        hint = hints[entry.name]
         options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         plain = [t for t in options if t is not type(None)]
-        found[name] = (plain[0], len(plain) < len(options))
+        found[entry.name] = (plain[0], len(plain) < len(options))
     return found
 
 
+def title_of(kind: type, name: str) -> str:
+    """The heading of a field: the ``TITLE`` of the most basic class that has both; empty where there is none."""
+    for base in reversed(kind.__mro__):
+        if getattr(base, "TITLE", "") and name in {entry.name for entry in dataclasses.fields(base)}:
+            return str(base.TITLE)  # type: ignore[attr-defined]
+    return ""
+
+
 def add_flags(parser: argparse.ArgumentParser, kind: type, only: tuple[str, ...] = ()) -> None:
-    """A flag for every field (or those named), absent unless given, in the fields' groups; ``--no-x`` turns a switch off."""
+    """A flag for every field (or those named), absent unless given, below its section's heading; ``--no-x`` turns a switch off."""
     known = field_types(kind)
     groups: dict[str, Any] = {"": parser}
     for entry in dataclasses.fields(kind):
@@ -147,7 +156,7 @@ def add_flags(parser: argparse.ArgumentParser, kind: type, only: tuple[str, ...]
         of_type, optional = known[entry.name]
         flag = "--" + entry.name.replace("_", "-")
         text = (entry.metadata["help"] + _default_of(entry.default, entry.metadata["help"])).replace("%", "%%")
-        title = entry.metadata.get("group", "")
+        title = title_of(kind, entry.name)
         group = groups[title] if title in groups else groups.setdefault(title, parser.add_argument_group(title))
         if of_type is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text)

@@ -10,9 +10,8 @@ import torch
 
 import mobilenetv3_paddle.train as ours
 import mobilenetv3_ref.train as theirs
-from mobilenetv3_common import train_config
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig, TrainConfig
+from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig, TrainConfig, learning_rate
 from tests.conftest import relative_l2
 
 
@@ -119,8 +118,8 @@ SCHEDULES = [
 
 
 def test_a_schedule_that_a_package_lacks_is_an_error_and_no_constant_rate(monkeypatch):
-    assert {config.name for config in SCHEDULES} == {*train_config.SCHEDULES}
-    monkeypatch.setattr(train_config, "SCHEDULES", (*train_config.SCHEDULES, "triangular"))
+    assert {config.name for config in SCHEDULES} == {*learning_rate.SCHEDULES}
+    monkeypatch.setattr(learning_rate, "SCHEDULES", (*learning_rate.SCHEDULES, "triangular"))
     for package, model in zip((ours, theirs), twins("float32"), strict=True):
         optimizer = package.build_optimizer(model, OptimizerConfig())
         with pytest.raises(NotImplementedError, match=f"{package.__name__}.schedule has no schedule 'triangular'"):

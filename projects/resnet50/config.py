@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig, flag_of, option
+from mobilenetv3_common.train_config.device import DeviceSettings
+from mobilenetv3_common.train_config.model import ModelSettings
 
 # Framework -> its package with data, metric, loss and train; the models are ``projects.resnet50.models.in_*``.
 PACKAGES = {"mindspore": "projects.resnet50.in_mindspore", "paddle": "mobilenetv3_paddle", "ref": "mobilenetv3_ref"}
@@ -20,31 +22,37 @@ NOT_HERE = ("width_mult", "dropout", "teacher", "reset_classifier")  # of Mobile
 
 
 @dataclass(frozen=True)
-class ResNetConfig(TrainConfig):
+class ResNetModel(ModelSettings):
+    """Which of three frameworks trains which ResNet."""
+
+    framework: str = option("mindspore", "which of the three trains; ref is torch", tuple(PACKAGES))
+    model: str = option("resnet50_cifar", "architecture", tuple(MODELS))
+
+
+@dataclass(frozen=True)
+class ResNetDevice(DeviceSettings):
+    """MindSpore's precisions beside the others'."""
+
+    amp_level: str = option(
+        "O0",
+        "O0 float32; MindSpore: O1 convolutions and dense layers in float16, O2 all but normalisations, O3 all; Paddle and ref, on "
+        "a GPU: O1 automatic mixed precision, O2 weights in half precision",
+        ("O0", "O1", "O2", "O3"),
+    )
+    loss_scale: float | None = option(
+        None, "MindSpore: factor of the loss, which stays; by default one that adapts, at O1 to O3", within="[1, 1e9]"
+    )
+
+
+@dataclass(frozen=True)
+class ResNetConfig(ResNetDevice, ResNetModel, TrainConfig):
     """One training run. Each field is a key of a recipe and a flag of ``tools/resnet50.py train``.
 
     Raises:
         UserError: a value outside its range, or a combination that cannot work.
     """
 
-    framework: str = option("mindspore", "which of the three trains; ref is torch", tuple(PACKAGES), group="model")
-    model: str = option("resnet50_cifar", "architecture", tuple(MODELS), group="model")
-    amp_level: str = option(
-        "O0",
-        "O0 float32; MindSpore: O1 convolutions and dense layers in float16, O2 all but normalisations, O3 all; Paddle and ref, on "
-        "a GPU: O1 automatic mixed precision, O2 weights in half precision",
-        ("O0", "O1", "O2", "O3"),
-        group="precision and device",
-    )
-    loss_scale: float | None = option(
-        None,
-        "MindSpore: factor of the loss, which stays; by default one that adapts, at O1 to O3",
-        within="[1, 1e9]",
-        group="precision and device",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         defaults = {field.name: field.default for field in fields(self)}
         for name in NOT_HERE:
             if getattr(self, name) != defaults[name]:
