@@ -30,7 +30,7 @@ from mobilenetv3_common.terminal import Progress, paint, verdict
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Request:
     """What is asked of an alignment.
 
     Attributes:
@@ -78,7 +78,7 @@ class Aligned:
         return 1 if any(result.failed for result in self.results) else 0
 
 
-def align(context: Context, wanted: Wanted) -> Aligned:
+def align(context: Context, wanted: Request) -> Aligned:
     """Run steps, localise where one fails, write the results, and print all of it.
 
     Raises:
@@ -150,7 +150,7 @@ def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
     return result
 
 
-def _onward(context: Context, done: list[StepResult], wanted: Wanted) -> tuple[list[StepResult], Localization]:
+def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[list[StepResult], Localization]:
     """Every mistake; and the steps once more with all of them put right in memory.
 
     Returns:

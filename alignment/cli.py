@@ -148,7 +148,7 @@ def _align(
     flags: list[str],
     recipe: TrainConfig | None,
 ) -> int:
-    from alignment.aligned import Wanted, align
+    from alignment.aligned import Request, align
     from alignment.comparisons.context import Context
     from alignment.comparisons.ranks import ranks
     from alignment.models.names import NameMap, read_map
@@ -178,7 +178,7 @@ def _align(
         return ranks.run(context, file, args.ranks, args.inject)
 
     ranked = on_ranks if args.ranks else None
-    wanted = Wanted(steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", command=args.command)
+    wanted = Request(steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", command=args.command)
     return align(context, wanted).status
 
 

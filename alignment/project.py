@@ -294,7 +294,7 @@ class Project:
     sample_data: Path | None = None
     cache: Callable[[], Path] | None = None
     independent: Independent | None = None
-    faults: Callable[[], Mapping[str, Mistake]] | None = None
+    faults: Callable[[], Mapping[str, KnownFault]] | None = None
     edits: Callable[[], Any] | None = None
     train_plan: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -327,7 +327,7 @@ class Project:
             side.framework.use(device)
 
 
-class Mistake(Protocol):
+class KnownFault(Protocol):
     """A known mistake of a project's port (``alignment.faults.Fault``)."""
 
     @property

@@ -81,19 +81,22 @@ def in_low_precision(context: Context, number: int) -> StepResult:
     if context.has_pictures:
         count = BATCH_SIZES[context.seed % len(BATCH_SIZES)]
         photos, _ = context.photographs(16, min(PICTURE_SIZE, context.shape()[-1]))
-        cases = [forward.Case(f"eval.b{count}", (photos[:count],), False), forward.Case("train.b8", (photos[:8],), True)]
+        cases = [
+            forward.PassCase(f"eval.b{count}", (photos[:count],), False),
+            forward.PassCase("train.b8", (photos[:8],), True),
+        ]
     return low_precision.add(context, StepResult(number, NAMES[number]), cases, training=context.seed % 5 == 0)
 
 
-def _cases(context: Context) -> list[forward.Case] | None:
+def _cases(context: Context) -> list[forward.PassCase] | None:
     if not context.has_pictures:
         return None
     size = min(PICTURE_SIZE, context.shape()[-1])
     photos, _ = context.photographs(16, size)  # all that calibration scaled the logits on
-    cases = [forward.Case("eval.photos", (photos,), False), forward.Case("train.photos", (photos,), True)]
+    cases = [forward.PassCase("eval.photos", (photos,), False), forward.PassCase("train.photos", (photos,), True)]
     for count in BATCH_SIZES:
-        cases.append(forward.Case(f"eval.fake.b{count}", (context.fake_data(count, 3, size, size),), False))
-        cases.append(forward.Case(f"train.photos.b{count}", (photos[:count],), True))
+        cases.append(forward.PassCase(f"eval.fake.b{count}", (context.fake_data(count, 3, size, size),), False))
+        cases.append(forward.PassCase(f"train.photos.b{count}", (photos[:count],), True))
     return cases
 
 

@@ -103,7 +103,10 @@ class Bench:
         if not context.has_pictures:
             return forward.run(context)
         photos, _ = context.photographs(8, min(96, context.shape()[-1]))
-        cases = [forward.Case("eval.photos.b4", (photos[:4],), False), forward.Case("train.photos.b4", (photos[4:],), True)]
+        cases = [
+            forward.PassCase("eval.photos.b4", (photos[:4],), False),
+            forward.PassCase("train.photos.b4", (photos[4:],), True),
+        ]
         return forward.run(context, cases)
 
     def _backward(self, context: Context) -> StepResult:
@@ -112,7 +115,7 @@ class Bench:
 
     def _train(self, context: Context) -> StepResult:
         """Step 6's curves and accuracy; so short a run learns nothing, so its evidence does not count."""
-        trial = train.Trial(context, SHORT, self.folder.name)
+        trial = train.RunTrial(context, SHORT, self.folder.name)
         self._reference = self._reference or trial.reference()
         result = StepResult(6, NAMES[6])
         train.judge(result, SHORT, trial.port(), self._reference)

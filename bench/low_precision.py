@@ -30,7 +30,7 @@ def results(context: Context) -> Iterator[StepResult]:
     cases = None
     if context.has_pictures:
         photos, _ = context.photographs(8, min(PICTURE_SIZE, context.shape()[-1]))
-        cases = [forward.Case("eval", (photos,), False), forward.Case("train", (photos,), True)]
+        cases = [forward.PassCase("eval", (photos,), False), forward.PassCase("train", (photos,), True)]
     for number in STEPS:
         if not lacks(number, context):
             yield guarded(number, lambda n=number: low_precision.add(context, StepResult(n, NAMES[n]), cases, whole=False))  # type: ignore[misc]

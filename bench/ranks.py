@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.ranks.ranks import NUMBER, Trial, lacks_ranks
+from alignment.comparisons.ranks.ranks import NUMBER, RanksTrial, lacks_ranks
 from alignment.faults import fault_named, faults_of
 from alignment.project import Project
 from bench.faults_found import Outcome, enough, write
 from mobilenetv3_common.errors import UserError
 
 
-def _trial(project: Project, ranks: int, seeds: Sequence[int] = (0,)) -> Trial:
+def _trial(project: Project, ranks: int, seeds: Sequence[int] = (0,)) -> RanksTrial:
     context = Context(project)
     if lacking := lacks_ranks(context):
         raise UserError(f"{project.name} cannot be run on ranks: {lacking}")
-    return Trial(context, ranks, seeds)
+    return RanksTrial(context, ranks, seeds)
 
 
 def faults(project: Project, file: Path, ranks: int, name: str | None, result_dir: Path) -> int:

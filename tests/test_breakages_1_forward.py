@@ -15,9 +15,12 @@ from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, found_where_it_is
 
 
-def forward_cases(context: Context) -> list[forward.Case]:
+def forward_cases(context: Context) -> list[forward.PassCase]:
     photos, _ = context.photographs(8, 96)
-    return [forward.Case("eval.photos.b4", (photos[:4],), False), forward.Case("train.photos.b4", (photos[4:],), True)]
+    return [
+        forward.PassCase("eval.photos.b4", (photos[:4],), False),
+        forward.PassCase("train.photos.b4", (photos[4:],), True),
+    ]
 
 
 def test_step_1_passes(context):

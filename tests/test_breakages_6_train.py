@@ -47,13 +47,13 @@ OTHERS = {
 def reference(tmp_path_factory):
     """The reference's runs, made once: every breakage is the port's."""
     folder = write_digits(tmp_path_factory.mktemp("digits"), SHORT.train_per_class, SHORT.val_per_class)
-    return str(folder), train.Trial(Context(PROJECT), SHORT, str(folder)).reference()
+    return str(folder), train.RunTrial(Context(PROJECT), SHORT, str(folder)).reference()
 
 
 def judged(reference, project):
     folder, theirs = reference
     result = StepResult(6, "train")
-    train.judge(result, SHORT, train.Trial(Context(project), SHORT, folder).port(), theirs)
+    train.judge(result, SHORT, train.RunTrial(Context(project), SHORT, folder).port(), theirs)
     return result
 
 
@@ -67,7 +67,7 @@ def test_step_6_passes(reference):
 def test_the_references_runs_can_be_kept_for_the_next_attempt(reference, tmp_path):
     folder, theirs = reference
     theirs.write(tmp_path / "reference.mobilenet_v3_small.npz")
-    kept = train.Trial(Context(PROJECT, kept=tmp_path), SHORT, folder).kept_reference()
+    kept = train.RunTrial(Context(PROJECT, kept=tmp_path), SHORT, folder).kept_reference()
     result = StepResult(6, "train")
     train.judge(result, SHORT, kept, theirs)
     assert len(result.quantities) > 5 and all(q.passed and not q.max_abs_diff for q in result.quantities)

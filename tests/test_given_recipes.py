@@ -70,7 +70,7 @@ def test_a_recipe_keeps_what_it_asks_for():
 def trial(tmp_path_factory):
     """Step 6 by the rich recipe: the reference's runs, made once."""
     folder = str(write_digits(tmp_path_factory.mktemp("digits"), SHORT.train_per_class, SHORT.val_per_class))
-    made = train.Trial(Context(PROJECT, recipe=RICH), SHORT, folder)
+    made = train.RunTrial(Context(PROJECT, recipe=RICH), SHORT, folder)
     return folder, made.config, made.reference()
 
 
@@ -88,7 +88,7 @@ def test_step_6_trains_by_the_recipe(changes, row, trial):
     folder, config, theirs = trial
     project = configured(PROJECT, **changes) if changes else PROJECT
     result = StepResult(6, "train")
-    train.judge(result, SHORT, train.Trial(Context(project, recipe=RICH), SHORT, folder).port(), theirs, config)
+    train.judge(result, SHORT, train.RunTrial(Context(project, recipe=RICH), SHORT, folder).port(), theirs, config)
     failed = [quantity.name for quantity in result.quantities if not quantity.passed]
     assert (failed == [] and result.problems == []) if row is None else row in failed
 

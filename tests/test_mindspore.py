@@ -742,7 +742,7 @@ def test_a_hundred_updates_stay_inside_the_references_envelope(port, tmp_path):
 
     digits_as_cifar(tmp_path, 160, 200)
     context, plan = Context(load_project(THREE, port)), train.Plan(iterations=100, draws=5, seeds=3, epochs=2)
-    trial, result = train.Trial(context, plan, str(tmp_path)), StepResult(6, "train")
+    trial, result = train.RunTrial(context, plan, str(tmp_path)), StepResult(6, "train")
     train.judge(result, plan, trial.port(), trial.reference())
     assert result.passed, [(q.name, q.reason) for q in result.quantities if not q.passed] + result.problems
     assert {"curve.float32", "curve.float64", "final_top1"} <= {q.name for q in result.quantities}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from alignment.comparisons.context import Draws
+from alignment.comparisons.context import MaskDraws
 from tests.conftest import ROOT
 from tests.sound_pairs import PAIRS, audited, audited_with
 
@@ -40,6 +40,6 @@ def test_a_mistake_is_the_only_finding(case, tmp_path):
 @pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 1, 0)])
 def test_masks_are_the_same_whatever_axis_is_first(order):
     shape = (3, 8, 5)
-    drawn = Draws(0)(shape)
-    assert np.array_equal(Draws(0)(tuple(shape[axis] for axis in order)), drawn.transpose(order))
-    assert drawn.std() > 0.2 and not np.array_equal(Draws(1)(shape), drawn)
+    drawn = MaskDraws(0)(shape)
+    assert np.array_equal(MaskDraws(0)(tuple(shape[axis] for axis in order)), drawn.transpose(order))
+    assert drawn.std() > 0.2 and not np.array_equal(MaskDraws(1)(shape), drawn)

@@ -153,7 +153,9 @@ def test_the_acceptance_project_is_small_and_its_stock_port_is_told_the_truth():
     for model in ("resnet18", "resnet18_stock"):
         context = Context(project, model, given_state=state)
         photos, _ = context.photographs(4, 64)
-        result = forward.run(context, [forward.Case(f"{mode}.photos", (photos,), mode == "train") for mode in ("eval", "train")])
+        result = forward.run(
+            context, [forward.PassCase(f"{mode}.photos", (photos,), mode == "train") for mode in ("eval", "train")]
+        )
         failed = {q.name for q in result.quantities if not q.passed}
         assert max(q.float64_diff for q in result.quantities if q.name.startswith("eval.photos")) < 1e-12
         if model == "resnet18":

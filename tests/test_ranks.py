@@ -12,10 +12,10 @@ from alignment import cli
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.ranks import hints
-from alignment.comparisons.ranks.expected import Update, summed
+from alignment.comparisons.ranks.expected import RightUpdate, summed
 from alignment.comparisons.ranks.judge import differences, of_tensors, on_ranks
-from alignment.comparisons.ranks.plan import Case
-from alignment.comparisons.ranks.ranks import Trial, lacks_ranks
+from alignment.comparisons.ranks.plan import RankCase
+from alignment.comparisons.ranks.ranks import RanksTrial, lacks_ranks
 from alignment.kinds import Kind
 from mobilenetv3_common.train_config import TrainConfig
 from projects.mobilenetv3.faults import FAULTS
@@ -30,7 +30,7 @@ BROKEN = ("rank_1_hangs", "rank_1_raises")
 
 @pytest.fixture(scope="module")
 def trial():
-    return Trial(Context(PROJECT), 2)
+    return RanksTrial(Context(PROJECT), 2)
 
 
 def check(fault, result):
@@ -178,7 +178,7 @@ def gradients(clip_norm=None):
     """An update of two ranks and two micro-batches with random shares."""
     rng = np.random.default_rng(0)
     shares = [[{"a": rng.normal(size=(5, 6)), "b": rng.normal(size=40)} for _ in range(2)] for _ in range(2)]
-    return Case("local", TrainConfig(clip_norm=clip_norm), 1), Update(shares=shares)
+    return RankCase("local", TrainConfig(clip_norm=clip_norm), 1), RightUpdate(shares=shares)
 
 
 def test_weights_of_micro_batches_are_told_where_no_hypothesis_fits():

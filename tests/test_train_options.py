@@ -234,7 +234,7 @@ def test_fifty_updates_stay_inside_the_references_own_envelope(name, tmp_path):
         changes["teacher"] = write_teacher(tmp_path / "teacher", TrainConfig(data_path=str(digits), **base))
     recipe = TrainConfig(epochs=4, lr=rates.get(changes["optimizer"], 2.0**-8), **base, **changes)
     context = Context(PROJECT, recipe=recipe)
-    trial = step6.Trial(context, PLAN, str(digits))
+    trial = step6.RunTrial(context, PLAN, str(digits))
     result = StepResult(6, "train")
     start = trial.start[0]
     # Lion takes the sign of each gradient: in float32 other kernels round more signs away than a change of one ulp does.

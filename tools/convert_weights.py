@@ -126,10 +126,10 @@ def _any_pair(args: argparse.Namespace) -> int:
     if (args.input is None or args.output is None) and not (args.list and args.input is None):
         raise UserError("give an input and an output file, or --list alone")
     from alignment.audit.convert import convert, sides_of
-    from alignment.audit.pair import Maker, arguments
+    from alignment.audit.pair import ModelMaker, arguments
 
-    port = Maker("--port", args.port, arguments("--port-args", args.port_args))
-    reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
+    port = ModelMaker("--port", args.port, arguments("--port-args", args.port_args))
+    reference = ModelMaker("--reference", args.reference, arguments("--reference-args", args.reference_args))
     sides = sides_of(port, reference, args.names, args.model_input)
     if args.list:
         print("\n".join(["port <-> reference", *sides.rows()]))

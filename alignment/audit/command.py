@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alignment.accepted import parse
-from alignment.aligned import Aligned, Wanted, align
+from alignment.aligned import Aligned, Request, align
 from alignment.audit import markdown
 from alignment.audit.inputs import numbered
-from alignment.audit.pair import Maker, Pair, arguments, digest, name_map, pair_of
+from alignment.audit.pair import AuditPair, ModelMaker, arguments, digest, name_map, pair_of
 from alignment.comparisons.context import Context
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
@@ -34,8 +34,8 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     Raises:
         UserError: what was given cannot be used.
     """
-    port = Maker("--port", args.port, arguments("--port-args", args.port_args))
-    reference = Maker("--reference", args.reference, arguments("--reference-args", args.reference_args))
+    port = ModelMaker("--port", args.port, arguments("--port-args", args.port_args))
+    reference = ModelMaker("--reference", args.reference, arguments("--reference-args", args.reference_args))
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     if not 0 <= args.updates <= MOST_UPDATES:
@@ -64,7 +64,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         )
         print(f"input: {_input(pair)}")
         command = ["python", "-m", "alignment", "audit", *flags]
-        wanted = Wanted(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
+        wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
         aligned = align(context, wanted)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
@@ -73,7 +73,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     return aligned.status
 
 
-def _check_outputs(args: argparse.Namespace, context: Context, pair: Pair) -> None:
+def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:
     """See that the two models return so many tensors; where their layers differ, too, these are the finding.
 
     Raises:
@@ -128,7 +128,7 @@ def _made_anew(names: Sequence[str]) -> str:
     return ""
 
 
-def _input(pair: Pair) -> str:
+def _input(pair: AuditPair) -> str:
     small = pair.inputs.small
     return pair.inputs.words + (f"; {'x'.join(map(str, small))} where many passes are made" if small else "")
 
@@ -141,7 +141,7 @@ def _names(context: Context) -> NameMap:
         return NameMap()
 
 
-def _write(folder: Path, context: Context, pair: Pair, aligned: Aligned, flags: Sequence[str]) -> str:
+def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, flags: Sequence[str]) -> str:
     """The Markdown block, and the map of names where the port's own are others; returns what was written."""
     about = {
         **machine(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from alignment.audit.inputs import chosen_inputs
-from alignment.audit.pair import Maker
+from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework_of, load_first
 from alignment.frameworks.base import Framework, Module, Piece
 from alignment.models.matching import Matched, matched
@@ -24,7 +24,7 @@ ROLES = ("port", "reference")
 
 
 @dataclass(frozen=True)
-class Sides:
+class ConvertedSides:
     """Two models whose tensors are paired, every one.
 
     Attributes:
@@ -58,7 +58,7 @@ def _shown(entry: Entry) -> str:
     return f"{entry.own}[{rows}{f' of each of {entry.groups} groups' if entry.groups > 1 else ''}]"
 
 
-def sides_of(port: Maker, reference: Maker, names: Path | None = None, given: str | None = None) -> Sides:
+def sides_of(port: ModelMaker, reference: ModelMaker, names: Path | None = None, given: str | None = None) -> ConvertedSides:
     """Pair the tensors of two models.
 
     Args:
@@ -83,7 +83,7 @@ def sides_of(port: Maker, reference: Maker, names: Path | None = None, given: st
 
     counters = _counters(frameworks[0], models[0]), _counters(frameworks[1], models[1])
     found = matched(*models, known.modules, frameworks, inputs, known.links)
-    return Sides(frameworks, _entries(found, frameworks, models), counters, models)
+    return ConvertedSides(frameworks, _entries(found, frameworks, models), counters, models)
 
 
 def _entries(
@@ -114,7 +114,7 @@ def _counters(framework: Framework, model: Module) -> dict[str, np.ndarray]:
     return found
 
 
-def convert(sides: Sides, source: str, target: str, to: str | None = None, take: str = "auto") -> str:
+def convert(sides: ConvertedSides, source: str, target: str, to: str | None = None, take: str = "auto") -> str:
     """Write a file of the one model's weights as one of the other's; returns what was done.
 
     Args:
@@ -146,7 +146,7 @@ def convert(sides: Sides, source: str, target: str, to: str | None = None, take:
     return f"{source} -> {target}: {len(own)} tensors of the {ROLES[writing]} ({framework.title}), all keys and shapes equal{note}"
 
 
-def _unwrapped(sides: Sides, state: State, source: str) -> State:
+def _unwrapped(sides: ConvertedSides, state: State, source: str) -> State:
     """The state under the names of the model whose weights it holds, without what a trainer's wrapper puts before them."""
     for entries in sides.entries:
         found, notes = under_names(state, {entry.own for entry in entries})
@@ -156,7 +156,7 @@ def _unwrapped(sides: Sides, state: State, source: str) -> State:
     return state
 
 
-def _owner(sides: Sides, source: str, names: set[str]) -> int:
+def _owner(sides: ConvertedSides, source: str, names: set[str]) -> int:
     """Whose weights a file holds, by its names and kind."""
     fitting = []
     for number, framework in enumerate(sides.frameworks):

@@ -16,7 +16,7 @@ from alignment.audit.named import named_object
 from alignment.frameworks.base import Framework, Keywords, Module, leaves
 from mobilenetv3_common.errors import UserError
 
-Make = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
+MakeInputs = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
 SAMPLES = 2  # with which the reference is tried
 LEAST_SIDE = 64  # in pixels, of pictures that are compared in a smaller shape of odd sides, too
 TOKENS = 16  # of a sequence
@@ -37,7 +37,7 @@ class Inputs:
 
     shape: tuple[int, ...]
     small: tuple[int, ...] | None
-    make: Make | None
+    make: MakeInputs | None
     words: str
     whole: bool = False
 
@@ -128,7 +128,7 @@ def _single(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def _cycled(arrays: Mapping[str, np.ndarray], named: bool, whole: bool) -> Make:
+def _cycled(arrays: Mapping[str, np.ndarray], named: bool, whole: bool) -> MakeInputs:
     """So many samples as are asked for, from the first on, again from the beginning where there are fewer; or always all."""
 
     def make(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Any, ...]:
@@ -226,7 +226,7 @@ def _candidates(framework: Framework, network: Module) -> Iterator[Inputs]:
         layer = framework.layer(module)
         if "embedding" in layer.title.lower():
             numbers = weight[0]
-            make: Make = lambda count, shape, rng, numbers=numbers: (rng.integers(0, numbers, (count, *shape)),)  # type: ignore[misc]  # noqa: E731
+            make: MakeInputs = lambda count, shape, rng, numbers=numbers: (rng.integers(0, numbers, (count, *shape)),)  # type: ignore[misc]  # noqa: E731
             yield Inputs((TOKENS,), None, make, f"{TOKENS} token numbers below {numbers}")
         elif len(weight) > 2:
             channels, dimensions = weight[1] * int(layer.settings.get("groups", 1)), len(weight) - 2

@@ -24,7 +24,7 @@ from alignment.raised import place_of, words_of
 from mobilenetv3_common.errors import UserError
 
 
-class _Builder(functools.partial):
+class _PartialBuilder(functools.partial):
     """A callable with its arguments, whose models may name their parameters: the engine builds several of each."""
 
     def __call__(self, /, *args: Any, **keywords: Any) -> Module:
@@ -33,7 +33,7 @@ class _Builder(functools.partial):
 
 
 @dataclass(frozen=True)
-class Maker:
+class ModelMaker:
     """A callable that makes a model, as it was named on the command line.
 
     Attributes:
@@ -67,7 +67,7 @@ class Maker:
             raise UserError(f"{self.title}: {error}; give its arguments with {self.flag}-args '{{...}}'") from error
         except ValueError:  # a signature that cannot be read
             pass
-        return _Builder(found, **self.arguments)
+        return _PartialBuilder(found, **self.arguments)
 
     def made(self) -> Module:
         """A model.
@@ -102,7 +102,7 @@ def arguments(flag: str, text: str | None) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class AuditPair:
     """A port and its reference, ready to be aligned.
 
     Attributes:
@@ -116,7 +116,7 @@ class Pair:
     outputs: tuple[int, int]
 
 
-def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bool) -> Pair:
+def pair_of(port: ModelMaker, reference: ModelMaker, given: str | None, initialisation: bool) -> AuditPair:
     """Build both models once, find out their frameworks and what the reference accepts.
 
     Args:
@@ -146,10 +146,10 @@ def pair_of(port: Maker, reference: Maker, given: str | None, initialisation: bo
         initialisation=initialisation,
     )
     name = reference.text.rpartition(":")[2]
-    return Pair(Project(name, sides[0], sides[1], {name: spec}), inputs, (count, right))
+    return AuditPair(Project(name, sides[0], sides[1], {name: spec}), inputs, (count, right))
 
 
-def _framework(maker: Maker, model: Any) -> Framework:
+def _framework(maker: ModelMaker, model: Any) -> Framework:
     try:
         return framework_of(model)
     except UserError as error:

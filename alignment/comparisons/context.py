@@ -603,7 +603,7 @@ def moved_by_one_ulp(values: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 @dataclass
-class Draws:
+class MaskDraws:
     """The numbers of dropout masks, a pure function of the seed, the iteration and the shape. They know nothing of a model."""
 
     seed: int
@@ -658,7 +658,7 @@ class Lane:
         state = context.start(self.role)
         self.state = context.ulp_changed(state, self.unit, self.draw) if self.changed else state
         self.network = context.build(self.role, exact=self.exact)
-        self.draws = Draws(context.seed)
+        self.draws = MaskDraws(context.seed)
         self.dropouts, self.functions = 0, Sharing(self.draws)
         if share_dropout:
             self.dropouts, self.functions = observe.share_dropout(self.framework, self.network, self.draws)

@@ -27,7 +27,7 @@ from alignment.raised import place_of, words_of
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
-class Search:
+class EveryMistake:
     """The search of one pair of models.
 
     Args:
@@ -169,7 +169,7 @@ class Search:
             return
 
 
-def every_mistake(context: Context) -> tuple[Localization, Search]:
+def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
     """All mistakes of the model, those of one kind that read alike as one.
 
     Args:
@@ -179,7 +179,7 @@ def every_mistake(context: Context) -> tuple[Localization, Search]:
         What was found, and the search, whose context has the mistakes put right.
     """
     start = time.perf_counter()
-    search = Search(context)
+    search = EveryMistake(context)
     search.run()
     model = _fresh_port(context)
     for finding in search.found:

@@ -15,7 +15,7 @@ ROLES = ("port", "reference")
 Curves = dict[str, dict[str, np.ndarray]]
 
 
-class Compared(Protocol):
+class Explainable(Protocol):
     """A comparison with what it measured."""
 
     def explain(self) -> Finding | None:
@@ -52,7 +52,7 @@ class StepResult:
     curves: Curves = field(default_factory=dict)
     place: Finding | None = None
     raised: Finding | None = None
-    compared: list[Compared] = field(default_factory=list)
+    compared: list[Explainable] = field(default_factory=list)
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from alignment.aligned import Aligned
 from alignment.audit import markdown
 from alignment.audit.command import STEPS
 from alignment.audit.inputs import chosen_inputs
-from alignment.audit.pair import Maker, arguments
+from alignment.audit.pair import ModelMaker, arguments
 from alignment.coverage import Coverage
 from alignment.dumps import judge, make
 from alignment.dumps.store import Reader, read
@@ -40,7 +40,7 @@ def dump(args: argparse.Namespace) -> int:
         raise UserError(f"--{given[0]} does not go with --reference-dump, which holds the weights and the input")
     if args.names is not None and args.reference_dump is None:
         raise UserError("--names goes with --reference-dump: it says what the port calls the reference's modules")
-    maker = Maker("dump", args.model, arguments("--args", args.args))
+    maker = ModelMaker("dump", args.model, arguments("--args", args.args))
     network = maker.made()
     try:
         framework = framework_of(network)
@@ -50,7 +50,7 @@ def dump(args: argparse.Namespace) -> int:
         raise UserError(f"--framework {args.framework}: {args.model} makes a model of {framework.title} ({framework.name})")
     ensure_writable_dir(args.out)
     framework.use(args.device)
-    subject = make.Subject(maker, framework, network, args.training)
+    subject = make.DumpSubject(maker, framework, network, args.training)
     reader = None if args.reference_dump is None else read("--reference-dump", args.reference_dump, "reference")
     if reader is None:
         inputs = chosen_inputs(args.input, framework, network)

@@ -151,7 +151,7 @@ def _forward(dumps: Dumps, without_training: str) -> StepResult:
             continue
         runs = {name: ours.value(lanes[name]) for name in PORT_LANES}
         runs |= {name: theirs.value(one["lanes"][name]) for name in REFERENCE_LANES}
-        case = forward.Case(one["name"], theirs.value(one["inputs"]), one["training"])
+        case = forward.PassCase(one["name"], theirs.value(one["inputs"]), one["training"])
         forward.judge_case(context, result, case, runs, blocks, elsewhere, functools.partial(_moved, one.get("moved", {})))
     profiles = {"port": ours.value(ours.content["dropouts"]), "reference": theirs.value(theirs.content["dropouts"])}
     result.quantities += judge_profiles(profiles, _dropping_by_function(dumps))

@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.audit.inputs import Inputs, numbered
-from alignment.audit.pair import Maker, digest
+from alignment.audit.pair import ModelMaker, digest
 from alignment.compare import distance, norm, relative, without_masked
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import forward
@@ -43,7 +43,7 @@ MODES = {"eval": False, "train": True}
 
 
 @dataclass(frozen=True)
-class Subject:
+class DumpSubject:
     """What is dumped.
 
     Attributes:
@@ -53,7 +53,7 @@ class Subject:
         training: whether training mode is dumped, too.
     """
 
-    maker: Maker
+    maker: ModelMaker
     framework: Framework
     network: Module
     training: bool
@@ -74,7 +74,7 @@ class Subject:
         return Context(project, without_training="" if self.training else "not asked for (--training)", **more)
 
 
-def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, dict[str, Any]]:
+def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Writer, dict[str, Any]]:
     """What the reference computes.
 
     Args:
@@ -131,7 +131,7 @@ def reference(subject: Subject, inputs: Inputs, **given: Any) -> tuple[Writer, d
     return writer, content
 
 
-def _moved(draws: list[Lane], case: forward.Case, blocks: list[str], truth: forward.Trace) -> dict[str, float]:
+def _moved(draws: list[Lane], case: forward.PassCase, blocks: list[str], truth: forward.NamedOutputs) -> dict[str, float]:
     """How far one ulp moves a pass in exact mode (L2); one draw where that is far below what any verdict asks for."""
     sizes = {name: norm(without_masked(array)[0]) for name, array in truth.items() if array.dtype.kind == "f"}
     names = [name for name, size in sizes.items() if np.isfinite(size)]
@@ -190,7 +190,7 @@ def answered(writer: Writer, answer: Answer) -> dict[str, Any]:
     return {name: writer.value(getattr(answer, name)) for name in fields} | {"error": answer.error, "place": answer.place}
 
 
-def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) -> tuple[Writer, dict[str, Any]]:
+def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: str) -> tuple[Writer, dict[str, Any]]:
     """What the port computes, given the dump of its reference.
 
     Args:
@@ -238,7 +238,7 @@ def port(subject: Subject, dump: Reader, names: Mapping[str, str], device: str) 
     content["dropout_layers"] = lanes["port32"].dropouts
     content["dropout_functions"] = lanes["port32"].drops_by_function(small)
     for one in dump.content["cases"]:
-        case = forward.Case(one["name"], dump.value(one["inputs"]), one["training"])
+        case = forward.PassCase(one["name"], dump.value(one["inputs"]), one["training"])
         if not case.training or subject.training:
             run = functools.partial(_traces, writer, lanes, case, dump.content["blocks"])
             content["cases"].append({"name": case.name, "lanes": _guarded(run)})
@@ -263,7 +263,7 @@ def _guarded(run: Any) -> dict[str, Any]:
         return {"problem": _problem(error)}
 
 
-def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.Case, blocks: list[str]) -> dict[str, Any]:
+def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
     return {name: writer.value(forward.forward(lane, case, blocks)) for name, lane in lanes.items()}
 
 

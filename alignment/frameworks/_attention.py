@@ -91,7 +91,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Convention:
+class AttentionForm:
     """How a framework's layers are called.
 
     Attributes:

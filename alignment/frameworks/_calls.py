@@ -24,7 +24,7 @@ FUNCTIONS = (FunctionType, BuiltinFunctionType, *METHODS)
 
 Arrays = list[np.ndarray]
 # Other attributes of a call, or what it gives instead, or a function of what it got that makes that.
-Change = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays]
+CallChange = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays]
 
 
 class TooLarge(Exception):
@@ -87,7 +87,12 @@ class Recorder:
     """
 
     def __init__(
-        self, framework: Any, watched: Mapping[str, Module], changes: Mapping[int, Change], root: str, models: Sequence[str] = ()
+        self,
+        framework: Any,
+        watched: Mapping[str, Module],
+        changes: Mapping[int, CallChange],
+        root: str,
+        models: Sequence[str] = (),
     ) -> None:
         self.framework, self.watched, self.changes = framework, watched, changes
         self._root, self._models = root, tuple(models)

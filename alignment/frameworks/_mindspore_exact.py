@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-Replaced = tuple[Any, str, Callable[..., Any]]
+from alignment.frameworks._exact import Replaced
+
 SIDES = ("add", "sub", "mul", "truediv")
 
 

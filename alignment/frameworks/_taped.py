@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment.frameworks._calls import Change, Recorder, Trace
+from alignment.frameworks._calls import CallChange, Recorder, Trace
 from alignment.frameworks._dropout import Sharing, Uniform, share
 from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, arguments_of, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
@@ -79,7 +79,7 @@ class Taped(Framework):
         """
 
     def _recording(
-        self, model: Module, watched: Mapping[str, Module], changes: Mapping[int, Change]
+        self, model: Module, watched: Mapping[str, Module], changes: Mapping[int, CallChange]
     ) -> contextlib.AbstractContextManager[Recorder] | None:
         """The framework's functions hand their calls to a recorder inside the block; None where nothing watches them."""
         return None
@@ -181,7 +181,7 @@ class Taped(Framework):
         args: tuple,
         kwargs: Mapping[str, Any] | None = None,
         watched: Mapping[str, Module] | None = None,
-        changes: Mapping[int, Change] | None = None,
+        changes: Mapping[int, CallChange] | None = None,
     ) -> Trace | None:
         recording = self._recording(module, watched or {}, changes or {})
         if recording is None:

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from alignment.frameworks._attention import Attended, Attention, Convention
-from alignment.frameworks._calls import Change, Operation, Trace
+from alignment.frameworks._attention import Attended, Attention, AttentionForm
+from alignment.frameworks._calls import CallChange, Operation, Trace
 from alignment.frameworks._closures import follow
 from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
@@ -31,7 +31,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
 
 __all__ = [
-    "Attended", "Attention", "Call", "Change", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation",
+    "Attended", "Attention", "Call", "CallChange", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation",
     "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision",
     "leave_out", "leaves", "left_out", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
@@ -226,7 +226,7 @@ class Framework(abc.ABC):
     def set_trainable(self, tensor: Tensor, on: bool) -> None:  # noqa: B027  (a framework that is never mended needs none)
         """Whether gradients reach a tensor from now on."""
 
-    convention: ClassVar[Convention] = Convention({})
+    convention: ClassVar[AttentionForm] = AttentionForm({})
 
     def attention(self, module: Module) -> Attention | None:
         """What the framework's own attention or transformer layer is that a module is; None where it is none."""
@@ -461,7 +461,7 @@ class Framework(abc.ABC):
         args: tuple,
         kwargs: Mapping[str, Any] | None = None,
         watched: Mapping[str, Module] | None = None,
-        changes: Mapping[int, Change] | None = None,
+        changes: Mapping[int, CallChange] | None = None,
     ) -> Trace | None:
         """Call a module on arrays without a graph, and note which functions its own forward calls, and in which lines.
 

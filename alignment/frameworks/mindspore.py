@@ -172,7 +172,7 @@ class MindSpore(Taped):
         return [found.get(number) for number in range(len(wanted))]
 
     def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[mindspore.Tensor]:
-        made = _Outside.apply(self, outputs, pull, *inputs)
+        made = _MindsporeOutside.apply(self, outputs, pull, *inputs)
         return list(made) if isinstance(made, tuple) else [made]
 
     def gradients(self, model: nn.Cell) -> State:
@@ -269,7 +269,7 @@ class Descent:
                     tensor.assign_value(tensor.value() - self.framework.times(tensor._grad, np.array(self.rate)))
 
 
-class _Outside(_Function):
+class _MindsporeOutside(_Function):
     """Arrays that were computed elsewhere, and their gradients."""
 
     @staticmethod

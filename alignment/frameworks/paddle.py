@@ -21,8 +21,8 @@ from paddle import nn
 from paddle.base import unique_name
 
 from alignment.frameworks import _attention
-from alignment.frameworks._attention import Attention, Convention
-from alignment.frameworks._calls import FUNCTIONS, Change, Recorder, by_name
+from alignment.frameworks._attention import Attention, AttentionForm
+from alignment.frameworks._calls import FUNCTIONS, CallChange, Recorder, by_name
 from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
@@ -74,7 +74,7 @@ class Paddle(Taped):
         "scale": "scale", "growth": "incr_ratio", "backoff": "decr_ratio", "interval": "incr_every_n_steps", "count": "incr_count",
     }  # fmt: skip
     rank_variable = "PADDLE_TRAINER_ID"
-    convention = Convention(_attention.PADDLE)
+    convention = AttentionForm(_attention.PADDLE)
     layout = Layout(
         statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}),
         momentum_keeps=True,
@@ -202,7 +202,7 @@ class Paddle(Taped):
 
     def _pull(self, outputs: list, cotangents: list, wanted: list) -> list[np.ndarray | None]:
         given = [self.tensor(c).astype(o.dtype) for o, c in zip(outputs, cotangents, strict=True)]
-        if _Outside.running:
+        if _PaddleOutside.running:
             return self._pull_leaves(outputs, given, wanted)
         # Paddle stops at a tensor that is both an output and wanted, so the outputs are made anew.
         found = paddle.grad([o + 0 for o in outputs], wanted, given, allow_unused=True)
@@ -223,7 +223,7 @@ class Paddle(Taped):
         return [tensor for layer in inside if isinstance(layer, nn.layer.rnn.RNNBase) for tensor in layer.parameters()]
 
     def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[paddle.Tensor]:
-        return list(_Outside.apply(self, outputs, pull, *inputs))
+        return list(_PaddleOutside.apply(self, outputs, pull, *inputs))
 
     def gradients(self, model: nn.Layer) -> State:
         found = [(e, t) for e, t in self.described(model) if not t.stop_gradient and t.grad is not None]
@@ -247,7 +247,7 @@ class Paddle(Taped):
         return float(optimizer.get_lr())
 
     @contextlib.contextmanager
-    def _recording(self, model: nn.Layer, watched: Mapping[str, nn.Layer], changes: Mapping[int, Change]) -> Iterator[Recorder]:
+    def _recording(self, model: nn.Layer, watched: Mapping[str, nn.Layer], changes: Mapping[int, CallChange]) -> Iterator[Recorder]:
         recorder = Recorder(self, watched, changes, ROOT, [str(Path(ROOT) / "vision" / "models")])
         with by_name(recorder, OPERATIONS, model, ROOT):
             yield recorder
@@ -366,7 +366,7 @@ AMP = [importlib.import_module(f"paddle.amp.{name}") for name in ("auto_cast", "
 MIXED_PRECISION = MixedPrecisionHere(paddle, *AMP)
 
 
-class _Outside(paddle.autograd.PyLayer):
+class _PaddleOutside(paddle.autograd.PyLayer):
     """Arrays that were computed elsewhere, and their gradients; ``running`` counts the passes back that are inside one."""
 
     running = 0
@@ -379,12 +379,12 @@ class _Outside(paddle.autograd.PyLayer):
     @staticmethod
     def backward(ctx: Any, *cotangents: paddle.Tensor) -> tuple:
         side: Paddle = ctx.side
-        _Outside.running += 1
+        _PaddleOutside.running += 1
         try:
             with paddle.enable_grad():
                 found = ctx.pull([side.array(one) for one in cotangents])
         finally:
-            _Outside.running -= 1
+            _PaddleOutside.running -= 1
         # Paddle takes no None for a tensor that is trainable.
         made = [
             None if t.stop_gradient else paddle.zeros_like(t) if array is None else side.tensor(array)

@@ -17,8 +17,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from alignment.frameworks import _attention, _closures
-from alignment.frameworks._attention import ATTENTION, Attention, Convention
-from alignment.frameworks._calls import Change, Recorder, by_name
+from alignment.frameworks._attention import ATTENTION, Attention, AttentionForm
+from alignment.frameworks._calls import CallChange, Recorder, by_name
 from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
@@ -83,7 +83,7 @@ class Torch(Taped):
     suffixes = (".pth", ".pt")
     rank_variable = "RANK"
     layout = Layout(counters=frozenset({"num_batches_tracked"}))
-    convention = Convention(
+    convention = AttentionForm(
         _attention.TORCH, true_is_masked=True, three_axes=True, defaults={ATTENTION: {"need_weights": False}},
         pairs=frozenset({ATTENTION}),
     )  # fmt: skip
@@ -239,7 +239,7 @@ class Torch(Taped):
         return [None if gradient is None else self.array(gradient) for gradient in found]
 
     def _outside(self, outputs: list, inputs: list, pull: Callable) -> list[torch.Tensor]:
-        return list(_Outside.apply(self, outputs, pull, *inputs))
+        return list(_TorchOutside.apply(self, outputs, pull, *inputs))
 
     def gradients(self, model: nn.Module) -> State:
         found = [(e, t) for e, t in self.described(model) if isinstance(t, nn.Parameter) and t.grad is not None]
@@ -261,7 +261,9 @@ class Torch(Taped):
         return float(optimizer.param_groups[0]["lr"])
 
     @contextlib.contextmanager
-    def _recording(self, model: nn.Module, watched: Mapping[str, nn.Module], changes: Mapping[int, Change]) -> Iterator[Recorder]:
+    def _recording(
+        self, model: nn.Module, watched: Mapping[str, nn.Module], changes: Mapping[int, CallChange]
+    ) -> Iterator[Recorder]:
         recorder = Recorder(self, watched, changes, ROOT)
         hidden = [(owner, name) for owner, name, _ in self.exact_functions()]  # from the mode, while they are exact versions
         with by_name(recorder, hidden, model, ROOT), _Recording(recorder):
@@ -409,7 +411,7 @@ class _Widened(TorchFunctionMode):
         return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
 
 
-class _Outside(torch.autograd.Function):
+class _TorchOutside(torch.autograd.Function):
     """Arrays that were computed elsewhere, and their gradients."""
 
     @staticmethod

@@ -24,7 +24,7 @@ from alignment.models.mending import is_part, mend
 from alignment.models.tracing import Answer, Network, apart, carrying
 
 GRADIENT_OF = "gradient of "
-Named = dict[str, "np.ndarray | None"]
+NamedArrays = dict[str, "np.ndarray | None"]
 OVERSIZED = 1.5  # so many times the reference's numbers are too many: a stride that is forgotten gives twice or four times as many
 
 
@@ -258,7 +258,7 @@ class Pair:
                 blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
         return blame
 
-    def _is_unused_part(self, path: str, name: str, found: Named, right: Named) -> bool:
+    def _is_unused_part(self, path: str, name: str, found: NamedArrays, right: NamedArrays) -> bool:
         """Whether one side has no gradient for a tensor that it does not use, and the other's is zero: it lies in a larger one."""
         within = name.removeprefix(GRADIENT_OF)
         for network, one, other in (
@@ -352,7 +352,7 @@ class Pair:
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
 
 
-def largest_of(named: Named) -> float:
+def largest_of(named: NamedArrays) -> float:
     """L2 norm of the largest array, infinities left out: they would let everything else pass."""
     found = [value for value in named.values() if value is not None]
     return max((norm(np.where(np.isinf(v), 0, v) if v.dtype.kind == "f" else v) for v in found), default=0.0)
@@ -451,15 +451,15 @@ def _at(outputs: Sequence[np.ndarray], number: int) -> np.ndarray | None:
     return outputs[number] if number < len(outputs) else None
 
 
-def forward_quantities(answer: Answer) -> Named:
+def forward_quantities(answer: Answer) -> NamedArrays:
     """What of a call is compared forward, by name."""
-    outputs: Named = {"output" if i == 0 else f"output {i + 1}": a for i, a in enumerate(answer.outputs)}
+    outputs: NamedArrays = {"output" if i == 0 else f"output {i + 1}": a for i, a in enumerate(answer.outputs)}
     return outputs | answer.buffers
 
 
-def backward_quantities(answer: Answer) -> Named:
+def backward_quantities(answer: Answer) -> NamedArrays:
     """What of a call is compared backward, by name."""
-    inputs: Named = {_input_gradient(i): gradient for i, gradient in enumerate(answer.input_gradients)}
+    inputs: NamedArrays = {_input_gradient(i): gradient for i, gradient in enumerate(answer.input_gradients)}
     return inputs | {f"{GRADIENT_OF}{name}": g for name, g in answer.gradients.items()}
 
 

@@ -69,7 +69,7 @@ def _mark(array: np.ndarray) -> tuple[float, float]:
 
 
 @dataclass
-class Aligned:
+class PairedCalls:
     """The calls of one module of the port and of the reference, over the same input.
 
     Attributes:
@@ -148,7 +148,7 @@ def main(operation: Operation) -> list[int]:
     return operation.outputs if operation.name in ("split", "unbind") else operation.outputs[:1]
 
 
-def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> Aligned:
+def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> PairedCalls:
     """Find the values of the two passes that are equal, where the axes of the port's may stand in some other orders."""
     there = _Values(theirs.values)
     made = {value for one in ours.operations for value in one.outputs} | set(ours.given)
@@ -167,7 +167,7 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> Aligned
             found = there.like(array.T)
         exact.append(same)
         flat.append(set(found))
-    return Aligned(ours, theirs, exact, flat, dict(held), orders)
+    return PairedCalls(ours, theirs, exact, flat, dict(held), orders)
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

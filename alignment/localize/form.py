@@ -45,14 +45,14 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     if not paths:
         return frozenset()
     more = any(len(guilty[one].ours.outputs) > len(guilty[one].theirs.outputs) for one in paths)
-    trial = _Trial(pair, key, phase, paths, others, whole=more)
+    trial = _FormTrial(pair, key, phase, paths, others, whole=more)
     mistakes = trial.mistakes()
     found = frozenset(_unlike(trial, paths)) if mistakes is None else frozenset(paths) - mistakes
     pair.matching.form |= found
     return found
 
 
-def _unlike(trial: _Trial, paths: Sequence[str]) -> Iterator[str]:
+def _unlike(trial: _FormTrial, paths: Sequence[str]) -> Iterator[str]:
     """Those of some modules that differ in form, where what is around them is wrong, too.
 
     They return something besides; or the port's call gives them arrays whose axes stand in another order, and gets such arrays; or
@@ -149,7 +149,7 @@ def _turned(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @dataclass
-class _Trial:
+class _FormTrial:
     """Which modules of a call make it right when they are put right.
 
     Attributes:

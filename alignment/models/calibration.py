@@ -90,7 +90,7 @@ def randomised_state(
         trial = _amplified(state, factor)
         if factor != 1:
             framework.load(network, trial)
-        last = _Last(spec.last_layer or "")
+        last = _Final(spec.last_layer or "")
         trial |= _running_statistics(framework, network, given, last)
         found = found or trial | last.scaled(framework, trial)
         if last.tells:
@@ -201,7 +201,7 @@ def _fake_inputs(spec: ModelSpec, shape: tuple[int, ...], rng: np.random.Generat
 
 
 @dataclass
-class _Last:
+class _Final:
     """The last linear layer or convolution of a pass, and what it gave.
 
     Attributes:
@@ -234,7 +234,7 @@ class _Last:
         return {name: state[name] / spread for name in names} if spread > 0 else {}
 
 
-def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...], last: _Last | None = None) -> State:
+def _running_statistics(framework: Framework, network: Module, inputs: tuple[np.ndarray, ...], last: _Final | None = None) -> State:
     """Mean and unbiased variance of what each batch normalisation is given when it normalises by them; ``last`` is noted."""
     found: State = {}
     framework.set_training(network, False)
@@ -273,7 +273,7 @@ def _given_to(framework: Framework, network: Module, path: str, inputs: tuple[np
 
 def _scaled_last_layer(framework: Framework, network: Module, spec: ModelSpec, inputs: tuple, state: State) -> State:
     """The last linear layer (the last one called, where the spec names none) scaled to outputs of standard deviation 1."""
-    last = _Last(spec.last_layer or "")
+    last = _Final(spec.last_layer or "")
     handles = last.noted(framework, network)
     try:
         framework.call(network, inputs)

@@ -19,7 +19,7 @@ from alignment.frameworks.base import Call, leaves, mapped
 SAME = 1e-9  # relative L2 between arrays that are the same numbers
 MOST_AXES = 5
 Order = tuple[int, ...]
-Arrays = Sequence["np.ndarray | None"]
+MaybeArrays = Sequence["np.ndarray | None"]
 
 
 @dataclass(frozen=True)
@@ -72,25 +72,25 @@ class Convention:
         rest = [array for number, array in enumerate(outputs) if number not in known]
         return [outputs[slot.number].transpose(slot.order) for slot in self.outputs] + rest
 
-    def cotangents(self, arrays: Arrays) -> list[np.ndarray | None]:
+    def cotangents(self, arrays: MaybeArrays) -> list[np.ndarray | None]:
         """Gradients of the reference's outputs as those of the port's."""
         made: list[np.ndarray | None] = [None] * max(slot.number + 1 for slot in self.outputs)
         for slot, array in zip(self.outputs, arrays, strict=False):
             made[slot.number] = None if array is None else array.transpose(_inverse(slot.order))
         return made
 
-    def cotangents_back(self, arrays: Arrays, kinds: Sequence[str]) -> list[np.ndarray | None]:
+    def cotangents_back(self, arrays: MaybeArrays, kinds: Sequence[str]) -> list[np.ndarray | None]:
         """Gradients of the port's floating outputs as those of the reference's, whose outputs are of some kinds of numbers."""
         given, floating = iter(arrays), [slot for slot, kind in zip(self.outputs, kinds, strict=False) if kind == "f"]
         made = {slot.number: next(given, None) for slot in sorted(floating, key=lambda slot: slot.number)}
         turned = [_turned(made.get(slot.number), slot.order) for slot in self.outputs]
         return turned + [None] * (len(kinds) - len(turned))
 
-    def inputs(self, gradients: Arrays, call: Any) -> list[np.ndarray | None]:
+    def inputs(self, gradients: MaybeArrays, call: Any) -> list[np.ndarray | None]:
         """Gradients of the floating arguments of the port's module as those of the reference's: sums where one is given twice."""
         return _summed(leaves(self.ours, Slot), gradients, leaves(call, np.ndarray))
 
-    def inputs_back(self, gradients: Arrays, call: Any) -> list[np.ndarray | None]:
+    def inputs_back(self, gradients: MaybeArrays, call: Any) -> list[np.ndarray | None]:
         """Gradients of the floating arguments of the reference's module as those of the port's call."""
         return _summed(leaves(self.theirs, Slot), gradients, leaves(call, np.ndarray))
 
@@ -204,7 +204,7 @@ def _turned(array: np.ndarray | None, order: Order) -> np.ndarray | None:
     return None if array is None else array.transpose(order)
 
 
-def _summed(slots: Sequence[Slot], gradients: Arrays, arrays: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+def _summed(slots: Sequence[Slot], gradients: MaybeArrays, arrays: Sequence[np.ndarray]) -> list[np.ndarray | None]:
     """The gradient of each floating array from those of the other side's floating arguments, each of which is one of them."""
     sums: dict[int, np.ndarray] = {}
     given = iter(gradients)

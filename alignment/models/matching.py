@@ -20,11 +20,11 @@ from alignment.models.links import Forms, Link, covered, forms_of, plain, same_k
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.sequence import Sequencer
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
+from alignment.models.values import Sides
 from alignment.models.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
-Sides = tuple[Framework, Framework]
 Tied = tuple[Sequence[str], Sequence[str]]
 CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
 

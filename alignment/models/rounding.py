@@ -33,7 +33,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RoundedPart:
     """A module that is called, and the normalisations in it for which there is a choice, by path."""
 
     model: Model
@@ -72,7 +72,7 @@ def choose(
             for theirs, args, kwargs in _calls(sides[1], {path: modules[1][path] for path in pairs}, inputs):
                 places = pairs[theirs], theirs
                 parts = [
-                    _Part(side, own[path], {path: own[path]} if path in known else {})
+                    _RoundedPart(side, own[path], {path: own[path]} if path in known else {})
                     for side, own, known, path in zip(sides, modules, norms, places, strict=True)
                 ]
                 _settle(parts, (training,), args, kwargs)
@@ -83,7 +83,7 @@ def choose(
         if any(alone):  # what is a layer here and a function there shows in the whole model alone
             for side in sides:
                 side.framework.set_training(side.network, False)
-            _settle([_Part(s, s.network, rest) for s, rest in zip(sides, alone, strict=True)], (False, True), inputs, {})
+            _settle([_RoundedPart(s, s.network, rest) for s, rest in zip(sides, alone, strict=True)], (False, True), inputs, {})
     for side, state in zip(sides, states, strict=True):
         side.framework.load(side.network, state)
     return sides[0].choice, sides[1].choice
@@ -109,7 +109,7 @@ def _calls(reference: Model, watched: Mapping[str, Module], inputs: tuple) -> li
     return [(path, args, kwargs) for path, (args, kwargs) in given.items()]
 
 
-def _settle(parts: list[_Part], modes: tuple[bool, ...], args: tuple, kwargs: Mapping) -> None:
+def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwargs: Mapping) -> None:
     """Leave both parts with the roundings under which they agree best, and note those that are not rounded."""
     options = list(itertools.product(*[(True, False) if part.norms else (True,) for part in parts]))
     apart: list[float] = []

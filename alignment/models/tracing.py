@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment.frameworks.base import Call, Change, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
+from alignment.frameworks.base import Call, CallChange, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
 from alignment.models.conventions import Convention
 from alignment.models.weights import renamed
 from alignment.raised import place_of, words_of
@@ -310,7 +310,7 @@ class Network:
         finally:
             self.put_back(path)
 
-    def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, Change] | None = None) -> Trace | None:
+    def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, CallChange] | None = None) -> Trace | None:
         """The functions that a module's own forward calls, for the input of a call.
 
         Args:

@@ -23,7 +23,7 @@ from alignment.faults import Edits
 from alignment.frameworks.base import Framework, Module
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
-from alignment.project import Independent, Mistake, ModelSpec, Project, Side
+from alignment.project import Independent, KnownFault, ModelSpec, Project, Side
 from mobilenetv3_common.class_folders import left_behind
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
@@ -130,7 +130,7 @@ def torchvision_list(index: DatasetIndex, split: str) -> tuple[list[str], list[i
     return [path for path, _ in listed], [label for _, label in listed]
 
 
-def faults() -> Mapping[str, Mistake]:
+def faults() -> Mapping[str, KnownFault]:
     """The known mistakes."""
     from .faults import FAULTS
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from alignment.audit.convert import convert, sides_of
-from alignment.audit.pair import Maker
+from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework as engine_of
 from mobilenetv3_common import evaluation, training
 from mobilenetv3_common.errors import UserError
@@ -75,7 +75,7 @@ def convert_file(source: str, target: str, model: str, to: str | None = None) ->
     depth, stem = MODELS[model]
     given = {"num_classes": int(np.size(state["fc.bias"])), "stem": stem}
     places = {name: f"projects.resnet50.models.in_{ENGINES[name]}:resnet{depth}" for name in (owner, to)}
-    have, want = (Maker(f"--to {name}", place, given) for name, place in places.items())
+    have, want = (ModelMaker(f"--to {name}", place, given) for name, place in places.items())
     if to == "mindspore":
         engine_of("mindspore")  # before anything of Paddle
     return convert(sides_of(have, want, given=INPUT), source, target, "reference")

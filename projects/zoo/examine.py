@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from alignment.aligned import Aligned, Wanted, align
-from alignment.audit.pair import Maker, pair_of
+from alignment.aligned import Aligned, Request, align
+from alignment.audit.pair import ModelMaker, pair_of
 from alignment.comparisons.context import Context
 from alignment.report.table import exact_difference
 from projects.zoo.backbones import Backbone
@@ -17,7 +17,7 @@ from projects.zoo.pairs import Pair
 STEPS = (1, 5)
 
 
-class _Mended(Maker):
+class _Mended(ModelMaker):
     """A maker whose models are mended."""
 
     differences: tuple[str, ...] = ()
@@ -104,14 +104,14 @@ def examined_backbone(backbone: Backbone, folder: Path) -> dict[str, Any]:
 
 def _aligned(pair: Pair, mends: tuple[str, ...], training: bool, folder: Path) -> Aligned:
     if mends:
-        port: Maker = _Mended("--port", pair.port, pair.port_args)
+        port: ModelMaker = _Mended("--port", pair.port, pair.port_args)
         object.__setattr__(port, "differences", mends)
     else:
-        port = Maker("--port", pair.port, pair.port_args)
-    reference = Maker("--reference", pair.reference, pair.reference_args)
+        port = ModelMaker("--port", pair.port, pair.port_args)
+    reference = ModelMaker("--reference", pair.reference, pair.reference_args)
     sides = pair_of(port, reference, "x".join(map(str, (2, *pair.shape))), initialisation=False)
     context = Context(sides.project, without_training="" if training else "not asked for")
-    return align(context, Wanted(STEPS, STEPS, folder))
+    return align(context, Request(STEPS, STEPS, folder))
 
 
 def _words(aligned: Aligned) -> str:

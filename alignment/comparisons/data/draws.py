@@ -39,7 +39,7 @@ GIVEN = TrainPreset(
 
 
 @dataclass(frozen=True)
-class Pool:
+class DrawPool:
     """Samples of one picture size that are looked at together.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pool:
 
 
 POOLS = (
-    Pool(
+    DrawPool(
         "usual",
         375,
         500,
@@ -71,10 +71,10 @@ POOLS = (
             *((replace(ERASING, auto_augment=p), 1000) for p in AUTO_AUGMENT_POLICIES),
         ),
     ),
-    Pool("given", 300, 420, ((GIVEN, 1500),), given=True),
-    Pool("tall", 900, 100, ((TrainPreset(), 1000),)),
-    Pool("wide", 100, 900, ((TrainPreset(), 1000),)),
-    Pool("tiny", 5, 7, ((TrainPreset(crop_size=12, random_erase_prob=1.0), 1500),)),
+    DrawPool("given", 300, 420, ((GIVEN, 1500),), given=True),
+    DrawPool("tall", 900, 100, ((TrainPreset(), 1000),)),
+    DrawPool("wide", 100, 900, ((TrainPreset(), 1000),)),
+    DrawPool("tiny", 5, 7, ((TrainPreset(crop_size=12, random_erase_prob=1.0), 1500),)),
 )
 
 
@@ -94,7 +94,7 @@ class Drawn:
     operations: list[list[Operations]] = field(default_factory=list)
 
 
-def drawn(pool: Pool, seed: int) -> Drawn:
+def drawn(pool: DrawPool, seed: int) -> Drawn:
     """The pool's samples, through ``sample_params``."""
     parts = []
     for number, (preset, count) in enumerate(pool.parts):
@@ -196,7 +196,7 @@ def function_rows(draws: Draws, what: str, seed: int) -> Iterator[Quantity]:
     yield from box_rows(f"draws.{name}", asked_boxes(draws, what, seed), expected_boxes(draws, what), height, width)
 
 
-def expected_crops(draws: Draws, pool: Pool, count: int) -> np.ndarray:
+def expected_crops(draws: Draws, pool: DrawPool, count: int) -> np.ndarray:
     """The independent crops for a pool, at least as many as asked for."""
     if (pool.height, pool.width) == FUNCTIONS["crop"][1:3]:
         return expected_boxes(draws, "crop")
@@ -204,7 +204,7 @@ def expected_crops(draws: Draws, pool: Pool, count: int) -> np.ndarray:
     return draws.crops(count, pool.height, pool.width, *ranges)
 
 
-def crop_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[Quantity]:
+def crop_rows(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Iterator[Quantity]:
     """Random resized crops."""
     theirs = expected_crops(draws, pool, len(samples.crops))
     yield from box_rows(f"draws.{pool.name}.crop", samples.crops, theirs, pool.height, pool.width)
@@ -215,7 +215,7 @@ def erased_boxes(samples: Drawn) -> np.ndarray:
     return samples.erased[samples.erased[:, 0] >= 0]
 
 
-def expected_erased(draws: Draws, pool: Pool, count: int) -> np.ndarray:
+def expected_erased(draws: Draws, pool: DrawPool, count: int) -> np.ndarray:
     """The independent boxes for a pool, at least as many as asked for."""
     side = pool.preset.crop_size
     return (
@@ -223,7 +223,7 @@ def expected_erased(draws: Draws, pool: Pool, count: int) -> np.ndarray:
     )
 
 
-def erase_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[Quantity]:
+def erase_rows(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Iterator[Quantity]:
     """Whether pictures are erased, one row a part, and where; with these sizes ten tries always find a box."""
     start = 0
     for number, (preset, count) in enumerate(pool.parts):
@@ -239,18 +239,18 @@ def erase_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[
 # --- coins, and what must not hang together --------------------------------------------------------------------------------
 
 
-def expected_flips(draws: Draws, pool: Pool) -> float:
+def expected_flips(draws: Draws, pool: DrawPool) -> float:
     """The probability of a flip in a pool."""
     return pool.preset.hflip_prob if pool.given else draws.flip_probability()
 
 
-def flip_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[Quantity]:
+def flip_rows(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Iterator[Quantity]:
     """How many pictures are mirrored."""
     counted = {"flipped": int(samples.flips.sum())}
     yield as_stated(f"draws.{pool.name}.flip", counted, len(samples.flips), {"flipped": expected_flips(draws, pool)})
 
 
-def together_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[Quantity]:
+def together_rows(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Iterator[Quantity]:
     """Parameters that are drawn independently of each other, of the epoch, of the seed and of other pictures."""
     if pool is not POOLS[0]:
         return
@@ -261,7 +261,7 @@ def together_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterat
     yield same_values("draws.independence.crop.erase", area[erased], area[~erased])
     size = min(flips.sum(), (~flips).sum())
     yield same_shares("draws.independence.flip.erase", erased[flips][:size], erased[~flips][:size])
-    other_seed = drawn(Pool("seed", pool.height, pool.width, ((pool.preset, 300),)), seed + 1).crops
+    other_seed = drawn(DrawPool("seed", pool.height, pool.width, ((pool.preset, 300),)), seed + 1).crops
     crops = [set(map(tuple, boxes.tolist())) for boxes in (samples.crops[:count], samples.crops[count:], other_seed)]
     for name, known, boxes in (("epoch", 0, 1), ("seed", 0, 2)):
         row = Quantity(f"draws.independence.{name}", [len(crops[boxes])])
@@ -316,7 +316,7 @@ def operation_row(name: str, outcomes: Iterable[Operations], law: Mapping[Operat
     return as_stated(name, counted, sum(done.values()), {event: min(float(p), 1.0) for event, p in known.items()})
 
 
-def part_rows(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Iterator[Quantity]:
+def part_rows(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Iterator[Quantity]:
     """What the policies do to the samples of a pool."""
     for (preset, _), outcomes in zip(pool.parts, samples.operations, strict=True):
         policy, side = preset.auto_augment, preset.crop_size
@@ -355,7 +355,7 @@ def policies(draws: Draws, seed: int) -> Iterator[Quantity]:
         yield operation_row(f"draws.rand_augment.{magnitude}", outcomes, draws.operations("ra", HEIGHT, WIDTH, magnitude))
 
 
-SUBJECTS: dict[str, Callable[[Draws, Pool, Drawn, int], Iterator[Quantity]]] = {
+SUBJECTS: dict[str, Callable[[Draws, DrawPool, Drawn, int], Iterator[Quantity]]] = {
     "crop": crop_rows,
     "flip": flip_rows,
     "erase": erase_rows,

@@ -16,7 +16,7 @@ import numpy as np
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import draws as data_draws
-from alignment.comparisons.data.draws import FUNCTIONS, MIXES, POOLS, Drawn, Mix, Pool, measures
+from alignment.comparisons.data.draws import FUNCTIONS, MIXES, POOLS, Drawn, DrawPool, Mix, measures
 from alignment.distributions import as_stated, gap, same_shares
 from alignment.draws import Draws, Operations
 from alignment.finding import NO_HINT, Finding, Hint
@@ -198,7 +198,7 @@ def _boxes(what: str, ours: np.ndarray, expected: np.ndarray, law: Law, measured
     return Finding("data", f"{FUNCTIONS[what].name if wrong else 'sample_params'}: {what} {part}".rstrip(), *hint, measured)
 
 
-def _crops(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | None:
+def _crops(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Finding | None:
     measured = _reason(data_draws.crop_rows(draws, pool, samples, seed))
     if not measured:
         return None
@@ -208,7 +208,7 @@ def _crops(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | Non
     return _boxes("crop", samples.crops, expected, law, measured)
 
 
-def _erased(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | None:
+def _erased(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Finding | None:
     rows = list(data_draws.erase_rows(draws, pool, samples, seed))
     start = 0
     for row, (preset, count) in zip(rows, pool.parts, strict=False):
@@ -224,7 +224,7 @@ def _erased(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | No
     return _boxes("erase", ours, data_draws.expected_erased(draws, pool, len(ours)), law, measured)
 
 
-def _flips(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | None:
+def _flips(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Finding | None:
     (row,) = data_draws.flip_rows(draws, pool, samples, seed)
     if row.passed:
         return None
@@ -232,12 +232,12 @@ def _flips(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | Non
     return Finding("data", "sample_params: flip", Kind.PROBABILITY, words, row.reason)
 
 
-def _operations(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | None:
+def _operations(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Finding | None:
     measured = _reason(data_draws.part_rows(draws, pool, samples, seed))
     return Finding("data", "sample_params: auto_augment", Kind.DISTRIBUTION, "other operations", measured) if measured else None
 
 
-def _together(draws: Draws, pool: Pool, samples: Drawn, seed: int) -> Finding | None:
+def _together(draws: Draws, pool: DrawPool, samples: Drawn, seed: int) -> Finding | None:
     for row in data_draws.together_rows(draws, pool, samples, seed):
         if not row.passed:
             words = f"{row.name.partition('independence.')[2].replace('.', ' and ')}: draws hang together"

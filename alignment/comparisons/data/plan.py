@@ -22,7 +22,7 @@ CASES = [(size, batch, world) for size in (1, 5, 16, 33) for batch in (1, 4) for
 Batches = list[list[SampleKey]]
 
 
-class Wrong(NamedTuple):
+class BadPlan(NamedTuple):
     """A statement that does not hold: the function, what is wrong, and under which circumstances."""
 
     location: str
@@ -37,7 +37,7 @@ def _of_ranks(world: int, size: int, batch: int, seed: int, epoch: int, training
     return [list(plan) for plan in plans]
 
 
-def evaluation(seed: int) -> Iterator[Wrong]:
+def evaluation(seed: int) -> Iterator[BadPlan]:
     """Every picture once, in order, in consecutive batches that go round the ranks; nothing is dropped or repeated."""
     for size, batch, world in CASES:
         case = f"{size} pictures in batches of {batch} on {world} rank(s)"
@@ -49,14 +49,14 @@ def evaluation(seed: int) -> Iterator[Wrong]:
                 seen = sorted(key.sample for of_rank in ranks for keys in of_rank for key in keys)
                 measured = f"{case}: rank {rank} sees {samples[:3]}, expected {chunks[rank::world][:3]}"
                 if seen == list(range(size)):
-                    yield Wrong("BatchPlan: order", "other pictures are in a rank's batches", measured)
+                    yield BadPlan("BatchPlan: order", "other pictures are in a rank's batches", measured)
                 else:
-                    yield Wrong("BatchPlan: shards", "not every picture is seen exactly once", measured)
+                    yield BadPlan("BatchPlan: shards", "not every picture is seen exactly once", measured)
             if len(BatchPlan(size, batch, seed, rank=rank, world_size=world)) != len(found):
-                yield Wrong("BatchPlan: length", "len() is not the number of batches", case)
+                yield BadPlan("BatchPlan: length", "len() is not the number of batches", case)
 
 
-def training(seed: int) -> Iterator[Wrong]:
+def training(seed: int) -> Iterator[BadPlan]:
     """Ranks together see what one process with the N-fold batch sees; the incomplete last global batch is left out."""
     for size, batch, world in CASES:
         if size < batch * world:
@@ -65,17 +65,17 @@ def training(seed: int) -> Iterator[Wrong]:
         ranks = _of_ranks(world, size, batch, seed, 1, True)
         steps = size // (batch * world)
         if any(len(found) != steps or any(len(keys) != batch for keys in found) for found in ranks):
-            yield Wrong("BatchPlan: last batch", f"expected {steps} full batch(es) a rank", f"{case}: {[len(f) for f in ranks]}")
+            yield BadPlan("BatchPlan: last batch", f"expected {steps} full batch(es) a rank", f"{case}: {[len(f) for f in ranks]}")
             continue
         shuffled = sampling.epoch_order(size, seed, 1).tolist()
         together = [key for step in range(steps) for found in ranks for key in found[step]]
         if [key.sample for key in together] != shuffled[: steps * batch * world]:
-            yield Wrong("BatchPlan: ranks", "the ranks together do not follow the epoch's order", case)
+            yield BadPlan("BatchPlan: ranks", "the ranks together do not follow the epoch's order", case)
         if [key.position for key in together] != list(range(len(together))) or {key.epoch for key in together} != {1}:
-            yield Wrong("BatchPlan: keys", "a sample's key has another epoch or place in the order", case)
+            yield BadPlan("BatchPlan: keys", "a sample's key has another epoch or place in the order", case)
 
 
-def kept(seed: int) -> Iterator[Wrong]:
+def kept(seed: int) -> Iterator[BadPlan]:
     """With ``pad`` the incomplete last batch is shared equally, and filled up from the epoch's beginning where ranks need it."""
     for size, batch, world in CASES:
         plans = [BatchPlan(size, batch, seed, True, True, rank, world, epoch=1, pad=True) for rank in range(world)]
@@ -84,20 +84,20 @@ def kept(seed: int) -> Iterator[Wrong]:
         steps = -(-size // (batch * world))
         equal = all(len({len(of_rank[step]) for of_rank in ranks}) == 1 for step in range(steps) if _all_have(ranks, step))
         if any(len(found) != steps for found in ranks) or not equal:
-            yield Wrong("BatchPlan: last batch", "ranks have batches of different sizes", f"{case}: {[len(f) for f in ranks]}")
+            yield BadPlan("BatchPlan: last batch", "ranks have batches of different sizes", f"{case}: {[len(f) for f in ranks]}")
             continue
         shuffled = sampling.epoch_order(size, seed, 1).tolist()
         together = [key.sample for step in range(steps) for found in ranks for key in found[step]]
         expected = (shuffled * world)[: -(-size // world) * world]
         if together != expected:
-            yield Wrong("BatchPlan: last batch", "the last batch is not what is left, filled up from the beginning", case)
+            yield BadPlan("BatchPlan: last batch", "the last batch is not what is left, filled up from the beginning", case)
 
 
 def _all_have(ranks: list[Batches], step: int) -> bool:
     return all(step < len(found) for found in ranks)
 
 
-def repeated(seed: int) -> Iterator[Wrong]:
+def repeated(seed: int) -> Iterator[BadPlan]:
     """Each picture ``repeats`` times in a row, dealt out to the ranks in turn: torchvision's ``RASampler``."""
     for size, world, repeats in ((300, 1, 3), (300, 2, 3), (600, 3, 2)):
         case = f"{size} pictures, {repeats} repetitions on {world} rank(s)"
@@ -107,31 +107,31 @@ def repeated(seed: int) -> Iterator[Wrong]:
             keys = [key for batch in plan for key in batch]
             length = size // 256 * 256 // world // 4 * 4
             if [key.sample for key in keys] != in_a_row[rank::world][:length].tolist():
-                yield Wrong("BatchPlan: repeats", "other pictures than torchvision's RASampler", f"{case}: rank {rank}")
+                yield BadPlan("BatchPlan: repeats", "other pictures than torchvision's RASampler", f"{case}: rank {rank}")
             if any(key.repeat != (rank + world * at) % repeats for at, key in enumerate(keys)):
-                yield Wrong("BatchPlan: repeats", "repetitions are not told apart", f"{case}: rank {rank}")
+                yield BadPlan("BatchPlan: repeats", "repetitions are not told apart", f"{case}: rank {rank}")
     preset = TrainPreset()
     crops = {sampling.sample_params(preset, seed, SampleKey(0, 3, 0, repeat), 300, 400).crop for repeat in range(4)}
     if len(crops) < 4:
-        yield Wrong("sample_params", "repetitions of a picture have the same draws", f"{crops}")
+        yield BadPlan("sample_params", "repetitions of a picture have the same draws", f"{crops}")
 
 
-def order(seed: int) -> Iterator[Wrong]:
+def order(seed: int) -> Iterator[BadPlan]:
     """A permutation, another one for every epoch and seed; the pictures' own order where they are not shuffled."""
     orders = {(s, e): tuple(sampling.epoch_order(40, s, e).tolist()) for s in (seed, seed + 1, seed + 2) for e in range(4)}
     for (s, epoch), found in orders.items():
         if sorted(found) != list(range(40)):
-            yield Wrong("epoch_order", "not every picture once", f"seed {s}, epoch {epoch}: {found[:6]}...")
+            yield BadPlan("epoch_order", "not every picture once", f"seed {s}, epoch {epoch}: {found[:6]}...")
     for s in (seed, seed + 1, seed + 2):
         if len({orders[s, e] for e in range(4)}) < 4:
-            yield Wrong("epoch_order: epoch", "epochs have the same order", f"seed {s}")
+            yield BadPlan("epoch_order: epoch", "epochs have the same order", f"seed {s}")
     if len({orders[s, 0] for s in (seed, seed + 1, seed + 2)}) < 3:
-        yield Wrong("epoch_order: seed", "seeds have the same order", f"seeds {seed} to {seed + 2}")
+        yield BadPlan("epoch_order: seed", "seeds have the same order", f"seeds {seed} to {seed + 2}")
     if sampling.epoch_order(9, seed, 2, shuffle=False).tolist() != list(range(9)):
-        yield Wrong("epoch_order: shuffle", "shuffled where it must not be", "shuffle=False")
+        yield BadPlan("epoch_order: shuffle", "shuffled where it must not be", "shuffle=False")
 
 
-def resumed(seed: int) -> Iterator[Wrong]:
+def resumed(seed: int) -> Iterator[BadPlan]:
     """A run that begins in the middle goes on with exactly the batches that were left."""
 
     def plan() -> BatchPlan:
@@ -148,10 +148,10 @@ def resumed(seed: int) -> Iterator[Wrong]:
             expected = [keys for found in kept[epoch:] for keys in found][batch:]
             run = RunPlan(plan(), 3, epoch, batch, batches)
             if list(run) != expected or len(run) != len(expected):
-                yield Wrong("RunPlan", "other batches than were left", f"from epoch {epoch}, batch {batch}")
+                yield BadPlan("RunPlan", "other batches than were left", f"from epoch {epoch}, batch {batch}")
 
 
-def groups(seed: int) -> Iterator[Wrong]:
+def groups(seed: int) -> Iterator[BadPlan]:
     """Mixing groups are consecutive samples of the epoch's order, whichever rank has them, numbered through the epoch."""
     for world, batch, size in ((1, 8, 2), (2, 4, 2), (2, 4, 4), (1, 6, 4)):
         for rank, found in enumerate(_of_ranks(world, 24, batch, seed, 0, True)):
@@ -162,7 +162,7 @@ def groups(seed: int) -> Iterator[Wrong]:
                 expected = [(places[at] // size, places[at : at + size]) for at in range(0, len(keys), size)]
                 made = [(number, places[part]) for number, part in sampling.mix_groups(keys, size)]
                 if made != expected:
-                    yield Wrong("mix_groups", "other groups", f"rank {rank}: groups of {size}: {made}, expected {expected}")
+                    yield BadPlan("mix_groups", "other groups", f"rank {rank}: groups of {size}: {made}, expected {expected}")
 
 
 def permutations(seed: int, size: int = 4, epochs: int = 2400) -> Quantity:

@@ -19,7 +19,7 @@ from mobilenetv3_common.train_config import TrainConfig
 
 
 @dataclass(frozen=True)
-class Value:
+class PresetValue:
     """One value and what is published of it.
 
     Attributes:
@@ -64,13 +64,13 @@ def _names(kind: type) -> list[str]:
     return [f"{kind.__name__}.{field.name}" for field in fields(kind)]
 
 
-def values(other: Independent) -> Iterator[Value]:
+def values(other: Independent) -> Iterator[PresetValue]:
     """Everything that is published: of the presets, of the presets that a run without flags has, and of the recipes."""
     published = other.published() if other.published is not None else {}
     config = TrainConfig()
     if "IMAGENET_POLICY" in published:
         for number, (found, expected) in enumerate(zip_longest(IMAGENET_POLICY, published["IMAGENET_POLICY"])):
-            yield Value(f"IMAGENET_POLICY[{number}]", found, expected)
+            yield PresetValue(f"IMAGENET_POLICY[{number}]", found, expected)
     for owner, preset in (
         ("", EvalPreset()),
         ("", TrainPreset()),
@@ -79,11 +79,11 @@ def values(other: Independent) -> Iterator[Value]:
     ):
         for name in _names(type(preset)):
             if name in published:
-                yield Value(owner + name, getattr(preset, name.partition(".")[2]), published[name])
+                yield PresetValue(owner + name, getattr(preset, name.partition(".")[2]), published[name])
     for path, documented in (other.recipes() if other.recipes is not None else {}).items():
         try:
             recipe: Any = TrainConfig(**read_recipe(path, TrainConfig))
         except UserError as error:
             recipe = error
         for field, expected in documented.items():
-            yield Value(f"{path.name}: {field}", getattr(recipe, field, str(recipe)), expected)
+            yield PresetValue(f"{path.name}: {field}", getattr(recipe, field, str(recipe)), expected)

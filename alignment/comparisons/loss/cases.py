@@ -14,7 +14,7 @@ from alignment.project import Side
 
 
 @dataclass(frozen=True)
-class Case:
+class LossCase:
     """Logits (N, classes), labels, and the arguments of the loss: class weights, and a teacher's logits to distil from.
 
     With ``by_default`` the distillation's temperature and share are left out.
@@ -37,7 +37,7 @@ class Case:
         return (self.smoothing,) if self.smoothing else ()
 
 
-def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[LossCase]:
     """Made from the logits of real pictures (float32) and their labels."""
     classes = logits.shape[1]
     rng = np.random.default_rng([seed, 4])
@@ -50,28 +50,28 @@ def cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
     wrong = np.zeros_like(logits)
     wrong[np.arange(len(labels)), (labels + 1) % classes] = 500.0
     return [
-        Case("hard", logits, labels),
-        Case("smoothed", logits, labels, smoothing=0.1),
-        Case("smoothed_more", logits, labels, smoothing=0.25),  # a loss may know one smoothing alone
-        Case("soft", logits, mixed),
-        Case("soft_dirichlet", logits, spread),
-        Case("soft_smoothed", logits, mixed, smoothing=0.1),
-        Case("ignored", logits, some_ignored),
-        Case("ignored_smoothed", logits, some_ignored, smoothing=0.1),
-        Case("ignored_last_class", logits, last_ignored, ignore_index=classes - 1),
-        Case("gap500", wrong + logits, labels),
-        Case("gap500_smoothed", wrong + logits, labels, smoothing=0.1),
-        Case("gap10000", (wrong * 20 + logits).astype(np.float32), mixed),
-        Case("offset", (logits + 3000).astype(np.float32), labels, smoothing=0.1),
-        Case("levels", (logits + levels).astype(np.float32), labels),
-        Case("single", logits[:1], (labels[:1] + 1) % classes),
+        LossCase("hard", logits, labels),
+        LossCase("smoothed", logits, labels, smoothing=0.1),
+        LossCase("smoothed_more", logits, labels, smoothing=0.25),  # a loss may know one smoothing alone
+        LossCase("soft", logits, mixed),
+        LossCase("soft_dirichlet", logits, spread),
+        LossCase("soft_smoothed", logits, mixed, smoothing=0.1),
+        LossCase("ignored", logits, some_ignored),
+        LossCase("ignored_smoothed", logits, some_ignored, smoothing=0.1),
+        LossCase("ignored_last_class", logits, last_ignored, ignore_index=classes - 1),
+        LossCase("gap500", wrong + logits, labels),
+        LossCase("gap500_smoothed", wrong + logits, labels, smoothing=0.1),
+        LossCase("gap10000", (wrong * 20 + logits).astype(np.float32), mixed),
+        LossCase("offset", (logits + 3000).astype(np.float32), labels, smoothing=0.1),
+        LossCase("levels", (logits + levels).astype(np.float32), labels),
+        LossCase("single", logits[:1], (labels[:1] + 1) % classes),
     ]
 
 
 TEMPERATURE, ALPHA = 3.0, 0.375  # of distillation
 
 
-def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Case]:
+def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[LossCase]:
     """The kinds of labels with a weight for each class, of which the largest is some twenty times the least."""
     weight = np.exp(np.random.default_rng([seed, 6]).uniform(-1.5, 1.5, logits.shape[1]))
     plain = {case.name: case for case in cases(logits, labels, seed)}
@@ -79,7 +79,7 @@ def weighted_cases(logits: np.ndarray, labels: np.ndarray, seed: int) -> list[Ca
     return [replace(plain[name], name=f"weighted_{name}", weight=weight) for name in names]
 
 
-def distilled_cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Case]:
+def distilled_cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[LossCase]:
     """Hard and soft labels with a teacher whose logits are the pictures' in another order."""
     seed = context.seed
     plain = {case.name: case for case in cases(logits, labels, seed)}
@@ -117,7 +117,7 @@ def _defaults(made: Any) -> set[str]:
 
 
 def value_and_gradient(
-    side: Side, case: Case, framework: Framework | None = None, defaults: bool = True
+    side: Side, case: LossCase, framework: Framework | None = None, defaults: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """The loss, shape (), and its gradient by the logits.
 
@@ -142,7 +142,7 @@ def value_and_gradient(
     return made.outputs[0], np.zeros_like(case.logits) if gradient is None else gradient
 
 
-def in_precision(case: Case, lane: str) -> Case:
+def in_precision(case: LossCase, lane: str) -> LossCase:
     """A case whose numbers have the type of a lane; those of a lane ``ulp...`` are moved by one unit in the last place."""
     dtype = np.float64 if lane.endswith("64") else np.float32
     logits = case.logits.astype(dtype)

@@ -11,7 +11,7 @@ from alignment import tolerance
 from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
 from alignment.comparisons.comparison import Measurement, Value
 from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.loss.cases import Case, in_precision, value_and_gradient
+from alignment.comparisons.loss.cases import LossCase, in_precision, value_and_gradient
 from alignment.comparisons.loss.mistakes import other_distillations, other_gradients, other_losses, other_weightings
 from alignment.comparisons.model.forward import LANES
 from alignment.finding import NO_HINT, Finding, Hint
@@ -23,7 +23,7 @@ HINT_RTOL = 1e-6
 HINT_RTOL_32 = 1e-4
 FLOAT32_RTOL = 3e-6  # one number can be right by luck: nothing below a few dozen units of float32 is a mistake
 LOCATION, DISTILLATION = "CrossEntropyLoss", "DistillationLoss"
-Others = Callable[[Case], Iterator[tuple[Hint, float]]]
+Others = Callable[[LossCase], Iterator[tuple[Hint, float]]]
 
 
 def lanes_of(role: str) -> list[str]:
@@ -39,7 +39,7 @@ class ModelLoss:
         made = {"labels": labels}
         for lane in lanes_of(role):
             made[f"{lane}.logits"] = Lane(context, lane, share_dropout=False).outputs(inputs)[0]
-            case = Case("model", made[f"{lane}.logits"], labels)
+            case = LossCase("model", made[f"{lane}.logits"], labels)
             made[f"{lane}.loss"] = value_and_gradient(context.sides[role], case)[0]
         return made
 
@@ -59,7 +59,7 @@ class Losses:
         cases: what both sides are given.
     """
 
-    def __init__(self, cases: Sequence[Case]) -> None:
+    def __init__(self, cases: Sequence[LossCase]) -> None:
         self.cases = cases
 
     def measure(self, context: Context, role: str) -> dict[str, Value]:
@@ -96,7 +96,7 @@ class Losses:
         finding = self._explain_exact(both, plain) or self._explain_float32(both, plain)
         if finding is not None:
             return finding
-        families: tuple[tuple[list[Case], Others, Kind, str], ...] = (
+        families: tuple[tuple[list[LossCase], Others, Kind, str], ...] = (
             (
                 [c for c in self.cases if c.weight is not None],
                 other_weightings,
@@ -121,7 +121,7 @@ class Losses:
                 return finding
         return None
 
-    def _explain_exact(self, both: Measurement, cases: Sequence[Case]) -> Finding | None:
+    def _explain_exact(self, both: Measurement, cases: Sequence[LossCase]) -> Finding | None:
         """In float64, values before gradients."""
         tried = []
         for case in cases:
@@ -136,11 +136,11 @@ class Losses:
         return _finding(tried, wrong, HINT_RTOL) if wrong else None
 
     @staticmethod
-    def _right_with_all(both: Measurement, case: Case) -> bool:
+    def _right_with_all(both: Measurement, case: LossCase) -> bool:
         name = f"{case.name}.port64.all"
         return f"{name}.loss" in both and not _tried(both, case, "port64.all", "reference64").wrong(RTOL)
 
-    def _explain_float32(self, both: Measurement, cases: Sequence[Case]) -> Finding | None:
+    def _explain_float32(self, both: Measurement, cases: Sequence[LossCase]) -> Finding | None:
         """What float64 does not have: a loss that is wrong in float32 alone."""
         tried, wrong = [], []
         for case in cases:
@@ -159,7 +159,7 @@ class Losses:
         return finding
 
     @staticmethod
-    def _explain_option(both: Measurement, cases: Iterable[Case], others: Others, unknown: Hint) -> Finding | None:
+    def _explain_option(both: Measurement, cases: Iterable[LossCase], others: Others, unknown: Hint) -> Finding | None:
         """Class weights, or a teacher: the loss without them is right."""
         tried, wrong = [], []
         for case in cases:
@@ -179,7 +179,7 @@ class Losses:
         return Finding("loss", location, *(hint if hint[1] else unknown), measured)
 
 
-def _with_all_arguments(context: Context, case: Case, name: str) -> dict[str, Value]:
+def _with_all_arguments(context: Context, case: LossCase, name: str) -> dict[str, Value]:
     """What a port that raises gives where no argument is left out; nothing where it raises then, too."""
     try:
         value, gradient = value_and_gradient(context.port, case, defaults=False)
@@ -188,7 +188,7 @@ def _with_all_arguments(context: Context, case: Case, name: str) -> dict[str, Va
     return {f"{name}.all.loss": value, f"{name}.all.gradient": gradient}
 
 
-def _tried(both: Mapping[str, Value], case: Case, ours: str, right: str) -> Tried:
+def _tried(both: Mapping[str, Value], case: LossCase, ours: str, right: str) -> Tried:
     """A case as two lanes computed it, its numbers in float64."""
 
     def of(lane: str) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,7 @@ def _tried(both: Mapping[str, Value], case: Case, ours: str, right: str) -> Trie
 class Tried:
     """One case on both sides: the loss () and its gradient by the logits."""
 
-    case: Case
+    case: LossCase
     ours: tuple[np.ndarray, np.ndarray]
     right: tuple[np.ndarray, np.ndarray]
 

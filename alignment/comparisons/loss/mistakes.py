@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from alignment.comparisons.loss.cases import ALPHA, TEMPERATURE, Case
+from alignment.comparisons.loss.cases import ALPHA, TEMPERATURE, LossCase
 from alignment.finding import Hint
 from alignment.formulas import cross_entropy, log_softmax
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import HALVES
 
 
-def other_gradients(case: Case) -> Iterator[tuple[Hint, np.ndarray]]:
+def other_gradients(case: LossCase) -> Iterator[tuple[Hint, np.ndarray]]:
     """Gradients by the logits where a part of the loss lets none through."""
     x, target, kept = case.logits, *targets(case)
     share = np.where(kept, 1.0 / max(int(kept.sum()), 1), 0.0)[:, None]
@@ -23,7 +23,7 @@ def other_gradients(case: Case) -> Iterator[tuple[Hint, np.ndarray]]:
     yield (Kind.DETACHED, "no gradient flows through the logits of the labels"), softmax * share
 
 
-def targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
+def targets(case: LossCase) -> tuple[np.ndarray, np.ndarray]:
     """The smoothed labels as rows of probabilities, and which samples count."""
     y, n = case.labels, case.logits.shape[1]
     soft = y.dtype.kind == "f"
@@ -32,7 +32,7 @@ def targets(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return target * (1 - case.smoothing) + case.smoothing / n, kept
 
 
-def other_losses(case: Case) -> Iterator[tuple[Hint, float]]:
+def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
     """Other losses of the same case, by what mistake they are."""
     x, y, smoothing = case.logits, case.labels, case.smoothing
     soft = y.dtype.kind == "f"
@@ -124,7 +124,7 @@ def other_losses(case: Case) -> Iterator[tuple[Hint, float]]:
             )
 
 
-def _reformed(case: Case) -> Iterator[tuple[Hint, float]]:
+def _reformed(case: LossCase) -> Iterator[tuple[Hint, float]]:
     """Losses with something else in the place of the logarithm of a softmax over the classes."""
     x, target, kept = case.logits, *targets(case)
 
@@ -155,7 +155,7 @@ def _reformed(case: Case) -> Iterator[tuple[Hint, float]]:
             yield (Kind.SATURATED, f"the probability is at least {eps:g}"), mean(np.log(np.maximum(softmax(x), eps)))
 
 
-def other_weightings(case: Case) -> Iterator[tuple[Hint, float]]:
+def other_weightings(case: LossCase) -> Iterator[tuple[Hint, float]]:
     """Other uses of class weights."""
     plain = replace(case, weight=None)
     assert case.weight is not None
@@ -176,7 +176,7 @@ def other_weightings(case: Case) -> Iterator[tuple[Hint, float]]:
     yield from (((Kind.CLASS_WEIGHTS, words), float(value)) for words, value in guesses.items())
 
 
-def other_distillations(case: Case) -> Iterator[tuple[Hint, float]]:
+def other_distillations(case: LossCase) -> Iterator[tuple[Hint, float]]:
     """Other distillations."""
     teacher = np.asarray(case.teacher)
     target, kept = targets(case)

@@ -9,7 +9,7 @@ import numpy as np
 
 from alignment.comparisons.comparison import compare, explained
 from alignment.comparisons.context import Context
-from alignment.comparisons.loss.cases import Case, cases, distilled_cases, distils, takes_weights, weighted_cases
+from alignment.comparisons.loss.cases import LossCase, cases, distilled_cases, distils, takes_weights, weighted_cases
 from alignment.comparisons.loss.losses import Losses, ModelLoss
 from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
@@ -34,7 +34,7 @@ def run(context: Context) -> StepResult:
     return result
 
 
-def _cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[Case]:
+def _cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[LossCase]:
     if not context.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
         logits = np.random.default_rng([context.seed, 5]).standard_normal(logits.shape).astype(np.float32)
     made = cases(logits, labels, context.seed)

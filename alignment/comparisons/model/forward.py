@@ -23,11 +23,11 @@ from alignment.models.observe import traced_outputs
 from alignment.project import ModelSpec
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
-Trace = dict[str, np.ndarray]
+NamedOutputs = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Case:
+class PassCase:
     """One forward pass: its name, the inputs (samples are their first axis) and the mode."""
 
     name: str
@@ -38,28 +38,32 @@ class Case:
         return len(leaves(self.inputs, np.ndarray)[0])
 
 
-def cases(context: Context) -> list[Case]:
+def cases(context: Context) -> list[PassCase]:
     """Photographs, where there are some, and fake data; several batch sizes, unless rows are no samples; both modes."""
     fake = [
-        Case("eval.fake.b2", context.fake_inputs(2), False),
-        Case("train.fake.b4", context.fake_inputs(4), True),
+        PassCase("eval.fake.b2", context.fake_inputs(2), False),
+        PassCase("train.fake.b4", context.fake_inputs(4), True),
     ]
     if context.spec.whole_inputs:
-        return [Case("eval.given", context.fake_inputs(1), False), Case("train.given", context.fake_inputs(1), True)]
+        return [PassCase("eval.given", context.fake_inputs(1), False), PassCase("train.given", context.fake_inputs(1), True)]
     if not context.has_pictures:
-        return [Case("eval.fake.b1", context.fake_inputs(1), False), Case("eval.fake.b8", context.fake_inputs(8), False), *fake]
+        return [
+            PassCase("eval.fake.b1", context.fake_inputs(1), False),
+            PassCase("eval.fake.b8", context.fake_inputs(8), False),
+            *fake,
+        ]
     photos = context.samples(16)[0][0]
     return [
-        Case("eval.photos.b1", (photos[:1],), False),
-        Case("eval.photos.b3", (photos[1:4],), False),
-        Case("eval.photos.b16", (photos,), False),
+        PassCase("eval.photos.b1", (photos[:1],), False),
+        PassCase("eval.photos.b3", (photos[1:4],), False),
+        PassCase("eval.photos.b16", (photos,), False),
         fake[0],
-        Case("train.photos.b8", (photos[::2],), True),
+        PassCase("train.photos.b8", (photos[::2],), True),
         fake[1],
     ]
 
 
-def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
+def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     """Compare every case (or the chosen ones); in training mode the running statistics that the pass leaves behind too.
 
     Without a choice of cases the variants of the model and its fresh weights are compared, too, where nothing has failed yet.
@@ -88,7 +92,7 @@ def run(context: Context, chosen: list[Case] | None = None) -> StepResult:
     return result
 
 
-def _changed(context: Context, case: Case, blocks: list[str]) -> Iterator[Trace]:
+def _changed(context: Context, case: PassCase, blocks: list[str]) -> Iterator[NamedOutputs]:
     """The reference's pass in exact mode with one-ulp changes, once for every draw; each is made when it is asked for."""
     for draw in ULP_DRAWS:
         yield forward(Lane(context, draw), case, blocks)
@@ -97,8 +101,8 @@ def _changed(context: Context, case: Case, blocks: list[str]) -> Iterator[Trace]
 def judge_case(
     context: Context,
     result: StepResult,
-    case: Case,
-    runs: Mapping[str, Trace],
+    case: PassCase,
+    runs: Mapping[str, NamedOutputs],
     blocks: list[str],
     elsewhere: set[str],
     moved: Callable[[list[str]], Mapping[str, float]],
@@ -175,7 +179,7 @@ def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[
     return names
 
 
-def called_unevenly(ours: Trace, theirs: Trace) -> set[str]:
+def called_unevenly(ours: NamedOutputs, theirs: NamedOutputs) -> set[str]:
     """Modules that both sides call, but not equally often: which call is which, nobody can tell."""
     counts = [Counter(name.partition("#")[0] for name in trace) for trace in (ours, theirs)]
     return {name for name in counts[0].keys() & counts[1].keys() if counts[0][name] != counts[1][name]}
@@ -211,12 +215,12 @@ def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
     return {name for name in blocks if name not in context.matched.matching.paths or name in moved}
 
 
-def forward(lane: Lane, case: Case, blocks: list[str]) -> Trace:
+def forward(lane: Lane, case: PassCase, blocks: list[str]) -> NamedOutputs:
     """One pass; returns block outputs (those of a second call as ``name#2``), ``logits`` (further outputs are ``output2``, ...)
     and, in training mode, the running statistics after it."""
     framework, network = lane.framework, lane.network
     lane.train_mode(case.training)
-    trace: Trace = {}
+    trace: NamedOutputs = {}
     with traced_outputs(framework, network, blocks, trace):
         outputs = lane.outputs(case.inputs)
     for number, output in enumerate(outputs):

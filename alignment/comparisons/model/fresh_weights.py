@@ -1,4 +1,4 @@
-"""Fresh weights of two sides, each built with several seeds: is every tensor of the port drawn as the reference draws it?
+"""FreshTensor weights of two sides, each built with several seeds: is every tensor of the port drawn as the reference draws it?
 
 What the reference has alike for every seed must be the port's to the last bit, a table that is computed within rounding; what it
 draws at random must be drawn anew for each seed, and from the same distribution. A side is a function of seeds that gives the
@@ -18,7 +18,7 @@ from alignment.compare import distance, norm
 from alignment.initialisers import difference_words, extremes, extremes_bound, ks_bound, ks_distance
 from mobilenetv3_common.weights import State
 
-Side = Callable[[Iterable[int]], Iterator[State]]
+FreshDraws = Callable[[Iterable[int]], Iterator[State]]
 SEEDS = (4, 12)  # at least, at most
 SAMPLE = 8192  # values of a tensor that are looked at, over all seeds together
 ENOUGH = 4096  # of them from the smallest tensor, where the greatest number of seeds gives them
@@ -26,8 +26,8 @@ WEIGHTS = 50_000_000  # drawn on each side at most, beyond the least number of s
 
 
 @dataclass
-class Fresh:
-    """Fresh values of one tensor.
+class FreshTensor:
+    """FreshTensor values of one tensor.
 
     Attributes:
         first: those of the first seed.
@@ -72,7 +72,7 @@ class Verdict:
     repeats: bool = False
 
 
-def compare(port: Side, reference: Side, left: Collection[str] = (), most: int = SEEDS[1]) -> tuple[list[Verdict], int]:
+def compare(port: FreshDraws, reference: FreshDraws, left: Collection[str] = (), most: int = SEEDS[1]) -> tuple[list[Verdict], int]:
     """Every tensor that both sides have in one shape, in the reference's order, and the number of seeds.
 
     Args:
@@ -91,7 +91,7 @@ def compare(port: Side, reference: Side, left: Collection[str] = (), most: int =
     return [_verdict(name, ours[name], theirs[name], tests) for name in both], seeds
 
 
-def compare_constants(port: Side, reference: Side, names: Iterable[str]) -> list[Verdict]:
+def compare_constants(port: FreshDraws, reference: FreshDraws, names: Iterable[str]) -> list[Verdict]:
     """Those of the named tensors of the reference that it fills alike for every seed, where the port has them in the same shape."""
     theirs, ours = _gathered(reference(range(2)), ENOUGH), _gathered(port(range(2)), ENOUGH)
     found = []
@@ -104,7 +104,7 @@ def compare_constants(port: Side, reference: Side, names: Iterable[str]) -> list
     return found
 
 
-def _first_place(ours: Fresh, theirs: Fresh) -> str:
+def _first_place(ours: FreshTensor, theirs: FreshTensor) -> str:
     """The first value that differs; nothing where the port's are all the same, or random."""
     if not ours.alike.all() or (ours.first == ours.first.flat[0]).all():
         return ""
@@ -121,19 +121,19 @@ def _seeds(first: State, second: State, most: int) -> int:
     return int(np.clip(-(-ENOUGH // smallest), SEEDS[0], np.clip(affordable, SEEDS[0], most)))
 
 
-def _gathered(states: Iterable[State], each: int) -> dict[str, Fresh]:
+def _gathered(states: Iterable[State], each: int) -> dict[str, FreshTensor]:
     """The values of each tensor, so many of each seed."""
-    found: dict[str, Fresh] = {}
+    found: dict[str, FreshTensor] = {}
     for state in states:
         for name, array in state.items():
             if name not in found:
                 places = np.random.default_rng(array.size).choice(array.size, min(array.size, each), replace=False)
-                found[name] = Fresh(array, np.ones(array.shape, bool), places)
+                found[name] = FreshTensor(array, np.ones(array.shape, bool), places)
             found[name].add(array)
     return found
 
 
-def _verdict(name: str, ours: Fresh, theirs: Fresh, tests: int) -> Verdict:
+def _verdict(name: str, ours: FreshTensor, theirs: FreshTensor, tests: int) -> Verdict:
     shape = theirs.first.shape
     alike, random = theirs.alike, ~theirs.alike
     wrong = _constants(ours, theirs, alike) if alike.any() else None
@@ -144,7 +144,7 @@ def _verdict(name: str, ours: Fresh, theirs: Fresh, tests: int) -> Verdict:
     return Verdict(name, shape, bool(random.any()), words, measured, repeats)
 
 
-def _constants(ours: Fresh, theirs: Fresh, alike: np.ndarray) -> tuple[str, str] | None:
+def _constants(ours: FreshTensor, theirs: FreshTensor, alike: np.ndarray) -> tuple[str, str] | None:
     """What the reference has alike for every seed; a table that is computed may be rounded otherwise."""
     mine, right = ours.first[alike], theirs.first[alike]
     apart = (mine != right) & ~(_no_number(mine) & _no_number(right))
@@ -160,7 +160,7 @@ def _no_number(values: np.ndarray) -> np.ndarray:
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
 
 
-def _drawn_anew(ours: Fresh, theirs: Fresh, random: np.ndarray) -> tuple[str, str] | None:
+def _drawn_anew(ours: FreshTensor, theirs: FreshTensor, random: np.ndarray) -> tuple[str, str] | None:
     """What the reference draws at random, and the port does not, or not for each seed."""
     stuck = ours.alike & random
     if not stuck.any():
@@ -171,7 +171,7 @@ def _drawn_anew(ours: Fresh, theirs: Fresh, random: np.ndarray) -> tuple[str, st
     return "not initialised anew: equal for different seeds", count
 
 
-def _described(fresh: Fresh, where: np.ndarray) -> str:
+def _described(fresh: FreshTensor, where: np.ndarray) -> str:
     """``"all values 0"``, or that they are random, and how widely spread."""
     values = fresh.first[where]
     if not fresh.alike[where].all():
@@ -179,7 +179,7 @@ def _described(fresh: Fresh, where: np.ndarray) -> str:
     return f"all values {values[0]:g}" if (values == values[0]).all() else "fixed values"
 
 
-def _distribution(ours: Fresh, theirs: Fresh, tests: int) -> tuple[str, str] | None:
+def _distribution(ours: FreshTensor, theirs: FreshTensor, tests: int) -> tuple[str, str] | None:
     """What both sides draw at random, from different distributions."""
     mine, right = ours.drawn(), theirs.drawn()
     distinct = len(np.unique(right))

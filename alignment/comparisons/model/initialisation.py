@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from alignment.compare import Group, Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.model.fresh_weights import Side, Verdict, compare, compare_constants
+from alignment.comparisons.model.fresh_weights import FreshDraws, Verdict, compare, compare_constants
 from alignment.comparisons.result import StepResult
 from alignment.models.weights import renamed
 from mobilenetv3_common.weights import State
@@ -65,7 +65,7 @@ def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
     return compare(*_sides(context), left=context.constants)
 
 
-def _sides(context: Context) -> tuple[Side, Side]:
+def _sides(context: Context) -> tuple[FreshDraws, FreshDraws]:
     names = context.matched.matching.renaming()
     return lambda seeds: _states(context, "port", names, seeds), lambda seeds: _states(context, "reference", {}, seeds)
 

@@ -10,7 +10,7 @@ from alignment import tolerance
 from alignment.compare import Quantity, norm
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.precision import low_precision, mixed_precision
-from alignment.comparisons.precision.mixed_precision import DRAWS, SCALE, Experiment, Trace, fitting, joined, trace
+from alignment.comparisons.precision.mixed_precision import DRAWS, SCALE, Experiment, UpdateTrace, fitting, joined, trace
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.search import random_cotangents, search
@@ -56,7 +56,7 @@ def mixed(context: Context) -> Finding | None:
     return None
 
 
-def explain(context: Context, experiment: Experiment, traces: Mapping[str, Trace], failed: Quantity) -> Hint:
+def explain(context: Context, experiment: Experiment, traces: Mapping[str, UpdateTrace], failed: Quantity) -> Hint:
     """The known mistake that gives what the port gave; ``NO_HINT`` where none does."""
     port, truth = traces["port16"], traces["reference64"]
     for number in range(len(truth.moved)):
@@ -84,7 +84,7 @@ def explain(context: Context, experiment: Experiment, traces: Mapping[str, Trace
     return NO_HINT
 
 
-def agrees(change: np.ndarray, traces: Mapping[str, Trace]) -> bool:
+def agrees(change: np.ndarray, traces: Mapping[str, UpdateTrace]) -> bool:
     """Whether a change of all weights is the right one, as far as the precision tells."""
     truth = traces["reference64"].change
     right, draws = joined(truth, truth), [joined(traces[name].change, truth) for name in DRAWS]

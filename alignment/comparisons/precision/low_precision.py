@@ -30,8 +30,8 @@ LANES = ("port16", *DRAWS, "reference64")
 SAMPLES = 8
 PICTURE_SIZE = 96
 LOSSES = ("hard", "smoothed", "soft", "ignored")  # cases of step 4
-Arrays = Mapping[str, np.ndarray]
-Part = Callable[[Context, StepResult], None]
+NamedTensors = Mapping[str, np.ndarray]
+StepPart = Callable[[Context, StepResult], None]
 
 
 def lacks(context: Context) -> str:
@@ -46,7 +46,7 @@ def lacks(context: Context) -> str:
 
 
 def add(
-    context: Context, result: StepResult, cases: list[step_1.Case] | None = None, training: bool = True, whole: bool = True
+    context: Context, result: StepResult, cases: list[step_1.PassCase] | None = None, training: bool = True, whole: bool = True
 ) -> StepResult:
     """Compare in low precision what a step compares, and add the rows to its result.
 
@@ -57,7 +57,7 @@ def add(
         training: whether step 5 compares mixed precision in training, too.
         whole: go on after a part that failed.
     """
-    parts: dict[int, list[Part]] = {
+    parts: dict[int, list[StepPart]] = {
         1: forward(context, cases),
         4: [loss],
         5: [backward, *([mixed_precision.add] if training else [])],
@@ -79,7 +79,7 @@ def add(
 # --- step 1 ----------------------------------------------------------------------------------------------------------------
 
 
-def forward(context: Context, cases: list[step_1.Case] | None = None) -> list[Part]:
+def forward(context: Context, cases: list[step_1.PassCase] | None = None) -> list[StepPart]:
     """The weights as they are held, every block's output and the logits, and each module on the reference's own input."""
     modes = (False,) if context.unshared_randomness else (False, True)
     chosen = [case for case in cases or default_cases(context) if case.training in modes]
@@ -90,7 +90,7 @@ def forward(context: Context, cases: list[step_1.Case] | None = None) -> list[Pa
     ]
 
 
-def outputs(context: Context, result: StepResult, case: step_1.Case) -> None:
+def outputs(context: Context, result: StepResult, case: step_1.PassCase) -> None:
     """Blocks, logits and statistics of one pass."""
     lanes = {name: Lane(context, name) for name in LANES}
     reference = lanes["reference64"]
@@ -104,10 +104,10 @@ def outputs(context: Context, result: StepResult, case: step_1.Case) -> None:
     judge_all(result, f"{context.precision}.{case.name}", names, traces, context.precision)
 
 
-def default_cases(context: Context) -> list[step_1.Case]:
+def default_cases(context: Context) -> list[step_1.PassCase]:
     """Pictures, where there are some, in both modes."""
     inputs = context.samples(SAMPLES)[0]
-    return [step_1.Case("eval", inputs, False), step_1.Case("train", inputs, True)]
+    return [step_1.PassCase("eval", inputs, False), step_1.PassCase("train", inputs, True)]
 
 
 def weights(context: Context, result: StepResult) -> None:
@@ -119,7 +119,7 @@ def weights(context: Context, result: StepResult) -> None:
     result.extend(group.rows())
 
 
-def judge_all(result: StepResult, title: str, names: list[str], lanes: Mapping[str, Arrays], dtype: str) -> None:
+def judge_all(result: StepResult, title: str, names: list[str], lanes: Mapping[str, NamedTensors], dtype: str) -> None:
     """Judge arrays by their names, each with its siblings' floors beside its own."""
     lanes = _finite(names, lanes)
     truth = lanes["reference64"]
@@ -142,7 +142,7 @@ def judge_all(result: StepResult, title: str, names: list[str], lanes: Mapping[s
             result.quantities.append(row)
 
 
-def _finite(names: list[str], lanes: Mapping[str, Arrays]) -> Mapping[str, Arrays]:
+def _finite(names: list[str], lanes: Mapping[str, NamedTensors]) -> Mapping[str, NamedTensors]:
     """All lanes, without the -inf that all of them have in common."""
     found: dict[str, dict[str, np.ndarray]] = {lane: dict(arrays) for lane, arrays in lanes.items()}
     for name in names:
@@ -205,12 +205,12 @@ def loss(context: Context, result: StepResult) -> None:
         real = np.random.default_rng([context.seed, 5]).standard_normal(real.shape).astype(np.float32)
     chosen = [case for case in step_4.cases(real, labels, context.seed) if case.name in LOSSES]
     for name, lane in lanes.items():
-        found[name]["model.loss"] = step_4.value_and_gradient(lane.side, step_4.Case("model", logits[name], labels))[0]
+        found[name]["model.loss"] = step_4.value_and_gradient(lane.side, step_4.LossCase("model", logits[name], labels))[0]
         for case in chosen:
             (given,) = lane.inputs((case.logits,))
             given = given if lane.exact else narrowed(given, context.precision)  # as a network's last layer gives them
             targets = case.labels.astype(lane.dtype) if case.labels.dtype.kind == "f" else case.labels
-            mine = step_4.Case(case.name, given, targets, case.smoothing, case.ignore_index)
+            mine = step_4.LossCase(case.name, given, targets, case.smoothing, case.ignore_index)
             value, gradient = step_4.value_and_gradient(lane.side, mine, lane.framework)
             found[name][f"{case.name}.loss"], found[name][f"{case.name}.gradient"] = value, gradient
     judge_all(result, context.precision, list(found["reference64"]), found, context.precision)
@@ -252,7 +252,7 @@ def _gradients(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: list[np.n
     return {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
 
 
-def _judge_gradients(result: StepResult, title: str, lanes: Mapping[str, Arrays], dtype: str) -> None:
+def _judge_gradients(result: StepResult, title: str, lanes: Mapping[str, NamedTensors], dtype: str) -> None:
     truth = lanes["reference64"]
     rows = StepResult(5, title)
     judge_all(rows, title, list(truth), lanes, dtype)

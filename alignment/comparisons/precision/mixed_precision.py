@@ -73,7 +73,7 @@ MOVES = 2.0**-12  # share of the weights' norm by which one update of the others
 
 
 @dataclass
-class Trace:
+class UpdateTrace:
     """What one lane shows of an experiment.
 
     Attributes:
@@ -152,7 +152,7 @@ def lists(context: Context, title: str) -> list[Quantity]:
 # --- updates ---------------------------------------------------------------------------------------------------------------
 
 
-def run(context: Context, experiment: Experiment, lanes: tuple[str, ...] = LANES) -> dict[str, Trace]:
+def run(context: Context, experiment: Experiment, lanes: tuple[str, ...] = LANES) -> dict[str, UpdateTrace]:
     """Make an experiment on the lanes; the reference's float64 lane computes without mixed precision what has to come out."""
     fitted, data, clip = fitting(context, experiment)
     return {name: trace(Lane(context, name), fitted, data, clip) for name in lanes}
@@ -189,7 +189,7 @@ def _accumulate(lane: Lane, data: tuple, precision: Any) -> None:
     side.train.accumulate_gradients(lane.network, side.loss.CrossEntropyLoss(LABEL_SMOOTHING), batches, **more)
 
 
-def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False) -> Trace:
+def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False) -> UpdateTrace:
     """Make an experiment on one lane, in evaluation mode, so that no statistics move.
 
     Args:
@@ -204,7 +204,7 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
     lane.reset()
     lane.train_mode(False)
     framework.clear_gradients(network)
-    found = Trace()
+    found = UpdateTrace()
     with framework.mixed_precision_here(), framework.precision(lane.dtype):
         optimizer = train.build_optimizer(network, experiment.optimizer.in_float32())
         train.build_schedule(optimizer, ScheduleConfig("constant"))
@@ -272,7 +272,7 @@ def _set(names: Mapping[str, str], precision: Any, growing: bool) -> None:
     precision.load(state)
 
 
-def judge_experiment(experiment: Experiment, title: str, traces: Mapping[str, Trace], dtype: str) -> Iterator[Quantity]:
+def judge_experiment(experiment: Experiment, title: str, traces: Mapping[str, UpdateTrace], dtype: str) -> Iterator[Quantity]:
     """Rows of one experiment: the change of all weights together, which updates moved them, and the loss scaler."""
     port, reference, truth = traces["port16"], traces["reference16"], traces["reference64"]
     yield judge_equal(f"{title}.moved", np.array(port.moved), np.array(truth.moved))

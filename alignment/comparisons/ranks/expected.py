@@ -17,13 +17,13 @@ import numpy as np
 
 from alignment.compare import norm
 from alignment.comparisons.context import Context
-from alignment.comparisons.ranks.plan import Case, begin, evaluation_batches, in_float64
+from alignment.comparisons.ranks.plan import RankCase, begin, evaluation_batches, in_float64
 from alignment.comparisons.run.train import engine, next_epoch
 from mobilenetv3_common.weights import State
 
 
 @dataclass
-class Update:
+class RightUpdate:
     """One update as it should be; lists of lists are by micro-batch, then by rank.
 
     Attributes:
@@ -85,7 +85,7 @@ class Expected:
     """
 
     start: State
-    updates: list[Update] = field(default_factory=list)
+    updates: list[RightUpdate] = field(default_factory=list)
     statistics: State = field(default_factory=dict)
     average: State = field(default_factory=dict)
     figures: State = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Simulation:
     """
 
     def __init__(
-        self, context: Context, case: Case, ranks: int, start: State, dropout_of: Callable[[int], int] = lambda rank: rank
+        self, context: Context, case: RankCase, ranks: int, start: State, dropout_of: Callable[[int], int] = lambda rank: rank
     ) -> None:
         self.context, self.case, self.ranks, self.dropout_of = context, case, ranks, dropout_of
         self.framework, self.train = context.reference.framework, engine(context, "reference")
@@ -127,7 +127,7 @@ class Simulation:
             config = replace(config, accumulate=config.accumulate * ranks)
         self.run = run = begin(context, "reference", config, self.train.Ranks())
         context.load("reference", run.model, start)
-        self.expected, self.now = Expected(start), Update()
+        self.expected, self.now = Expected(start), RightUpdate()
         described = self.framework.described(run.model)
         self.buffers = {entry.canonical: tensor for entry, tensor in described if entry.role == "buffer"}
         sets = range(1 if self.together else ranks)
@@ -143,7 +143,7 @@ class Simulation:
         """The whole case, or its first updates alone."""
         batches = self.train.micro_batches(self.run)
         for _ in range(updates or self.case.updates):
-            self.now = Update(self.run.epoch)
+            self.now = RightUpdate(self.run.epoch)
             gathered = [next(batches) for _ in range(self.run.config.accumulate)]
             self._note_pictures([batch for batch, _ in gathered])
             given = [((in_float64(self.context, "reference", images), labels), count) for (images, labels), count in gathered]

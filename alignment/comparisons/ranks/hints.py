@@ -8,8 +8,8 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm
-from alignment.comparisons.ranks.expected import Expected, Spread, Update, norm_of, summed
-from alignment.comparisons.ranks.plan import Case
+from alignment.comparisons.ranks.expected import Expected, RightUpdate, Spread, norm_of, summed
+from alignment.comparisons.ranks.plan import RankCase
 from alignment.finding import NO_HINT, Hint
 from alignment.kinds import Kind
 from alignment.project import DataPart
@@ -18,11 +18,11 @@ from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.sampling import SampleKey, sample_params
 from mobilenetv3_common.weights import State
 
-Wrong = Mapping[int, Sequence[str]]  # rank -> names of its tensors that are wrong
+Misses = Mapping[int, Sequence[str]]  # rank -> names of its tensors that are wrong
 Candidate = tuple[Kind, str, Callable[[int], State]]  # the last gives what a rank would have
 
 
-def explains(candidate: Callable[[int], State], found: Sequence[State], wrong: Wrong) -> bool:
+def explains(candidate: Callable[[int], State], found: Sequence[State], wrong: Misses) -> bool:
     """Whether a hypothesis gives every wrong tensor of every rank."""
     for rank, names in wrong.items():
         state = candidate(rank)
@@ -35,7 +35,7 @@ def explains(candidate: Callable[[int], State], found: Sequence[State], wrong: W
     return True
 
 
-def first_that_explains(candidates: Iterator[Candidate], found: Sequence[State], wrong: Wrong) -> Hint:
+def first_that_explains(candidates: Iterator[Candidate], found: Sequence[State], wrong: Misses) -> Hint:
     """The first hypothesis that gives what was found. None of them is the right result, which the wrong tensors do not have."""
     for kind, words, candidate in candidates:
         if explains(candidate, found, wrong):
@@ -46,7 +46,7 @@ def first_that_explains(candidates: Iterator[Candidate], found: Sequence[State],
 # --- gradients -------------------------------------------------------------------------------------------------------------
 
 
-def gradient_hint(case: Case, update: Update, found: Sequence[State], wrong: Wrong) -> Hint:
+def gradient_hint(case: RankCase, update: RightUpdate, found: Sequence[State], wrong: Misses) -> Hint:
     """How the ranks' gradients were put together."""
     if not update.shares:
         times, mean = len(found), update.gradients
@@ -59,7 +59,7 @@ def gradient_hint(case: Case, update: Update, found: Sequence[State], wrong: Wro
     return hint if hint[0] is not Kind.UNKNOWN else _weights_hint(update, found, wrong)
 
 
-def _reductions(case: Case, update: Update) -> Iterator[Candidate]:
+def _reductions(case: RankCase, update: RightUpdate) -> Iterator[Candidate]:
     shares, clip_norm = update.shares, case.config.clip_norm
     ranks, parts = len(shares[0]), len(shares)
     mean = update.mean_gradient()
@@ -111,7 +111,7 @@ def _reductions(case: Case, update: Update) -> Iterator[Candidate]:
     )
 
 
-def _weights_hint(update: Update, found: Sequence[State], wrong: Wrong) -> Hint:
+def _weights_hint(update: RightUpdate, found: Sequence[State], wrong: Misses) -> Hint:
     """With which weights the micro-batches of the ranks make up what each rank has."""
     told: dict[str, list[int]] = {}
     for rank, names in wrong.items():
@@ -135,14 +135,14 @@ def _weights_hint(update: Update, found: Sequence[State], wrong: Wrong) -> Hint:
 # --- statistics and averages -----------------------------------------------------------------------------------------------
 
 
-def statistics_hint(right: Sequence[State], found: Sequence[State], wrong: Wrong) -> Hint:
+def statistics_hint(right: Sequence[State], found: Sequence[State], wrong: Misses) -> Hint:
     """Whose statistics the ranks have after an update, where each should have its own."""
     one = Kind.STATISTICS_OF_ONE_RANK
     candidates: list[Candidate] = [(one, f"rank {q}'s statistics", lambda rank, q=q: right[q]) for q in range(len(right))]  # type: ignore[misc]
     return first_that_explains(iter(candidates), found, wrong)
 
 
-def merged_hint(own: Sequence[State], found: Sequence[State], wrong: Wrong, what: str) -> Hint:
+def merged_hint(own: Sequence[State], found: Sequence[State], wrong: Misses, what: str) -> Hint:
     """Whose statistics or averages the ranks have where all should have the mean."""
     one = Kind.STATISTICS_OF_ONE_RANK
     candidates: list[Candidate] = [(one, f"each rank keeps its own {what}: they are not averaged", lambda rank: own[rank])]
@@ -152,7 +152,7 @@ def merged_hint(own: Sequence[State], found: Sequence[State], wrong: Wrong, what
     return first_that_explains(iter(candidates), found, wrong)
 
 
-def average_hint(expected: Expected, number: int, found: Sequence[State], wrong: Wrong) -> Hint:
+def average_hint(expected: Expected, number: int, found: Sequence[State], wrong: Misses) -> Hint:
     """What a wrong moving average is instead."""
     kind = Kind.MOVING_AVERAGE if len(wrong) == len(found) else Kind.AVERAGE_OF_ONE_RANK
     if all(not found[rank] for rank in wrong):
@@ -170,7 +170,7 @@ def average_hint(expected: Expected, number: int, found: Sequence[State], wrong:
     return first_that_explains(iter(candidates), found, wrong)
 
 
-def synchronised_hint(expected: Expected, found: Sequence[State], wrong: Wrong) -> tuple[str, Hint]:
+def synchronised_hint(expected: Expected, found: Sequence[State], wrong: Misses) -> tuple[str, Hint]:
     """The first BatchNorm, in the order of computation, whose statistics are wrong, and whose they are.
 
     Returns:
@@ -241,7 +241,12 @@ def pictures_hint(expected: Expected, number: int, found: Sequence[np.ndarray], 
 
 
 def pixels_hint(
-    data: DataPart, case: Case, index: DatasetIndex, update: Update, found: Sequence[Sequence[np.ndarray]], wrong: Sequence[int]
+    data: DataPart,
+    case: RankCase,
+    index: DatasetIndex,
+    update: RightUpdate,
+    found: Sequence[Sequence[np.ndarray]],
+    wrong: Sequence[int],
 ) -> Hint:
     """Whether ranks augment their pictures with the random numbers of another rank's pictures.
 

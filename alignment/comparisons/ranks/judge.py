@@ -11,8 +11,8 @@ from alignment import tolerance
 from alignment.compare import Quantity, distance, norm, relative
 from alignment.comparisons.context import Context
 from alignment.comparisons.ranks import hints
-from alignment.comparisons.ranks.expected import Expected, Simulation, Update
-from alignment.comparisons.ranks.plan import Case, metric_counts, read_records, sizes
+from alignment.comparisons.ranks.expected import Expected, RightUpdate, Simulation
+from alignment.comparisons.ranks.plan import RankCase, metric_counts, read_records, sizes
 from alignment.comparisons.result import StepResult
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
@@ -70,7 +70,7 @@ class Judge:
         complete: whether every rank has recorded everything.
     """
 
-    def __init__(self, context: Context, result: StepResult, case: Case, expected: Expected, folder: Path, ranks: int) -> None:
+    def __init__(self, context: Context, result: StepResult, case: RankCase, expected: Expected, folder: Path, ranks: int) -> None:
         self.context, self.result, self.case, self.expected = context, result, case, expected
         self.folder, self.ranks = folder, ranks
         self.rtol = tolerance.RANKS_SYNC_RTOL if case.config.sync_bn else tolerance.RANKS_RTOL
@@ -121,7 +121,7 @@ class Judge:
         found: Sequence[State],
         expected: Sequence[State],
         rtol: float,
-        hint: Callable[[hints.Wrong], tuple[str, Hint]],
+        hint: Callable[[hints.Misses], tuple[str, Hint]],
         scale: State | None = None,
         forgiven: bool = False,
     ) -> None:
@@ -162,12 +162,12 @@ class Judge:
             measured = f"{self.case.kind} {name}: {worst[1]} differs by {worst[0]:.1e} (bound {rtol:.0e})"
             self._blame(f"{what} of {place} on {on_ranks(list(wrong), self.ranks)}", told, measured)
 
-    def _not_broadcast(self, wrong: hints.Wrong) -> tuple[str, Hint]:
+    def _not_broadcast(self, wrong: hints.Misses) -> tuple[str, Hint]:
         return "", (Kind.NOT_BROADCAST, "these ranks begin from other weights than rank 0")
 
     # --- one update --------------------------------------------------------------------------------------------------------
 
-    def _update(self, number: int, update: Update, records: list[Record]) -> None:
+    def _update(self, number: int, update: RightUpdate, records: list[Record]) -> None:
         name = f"update{number}"
         if not self._pictures(number, update, records):
             return
@@ -214,12 +214,12 @@ class Judge:
                 lambda wrong: ("", hints.average_hint(self.expected, number, averages, wrong)),
             )
 
-    def _statistics_hint(self, number: int, update: Update, found: Sequence[State], wrong: hints.Wrong) -> tuple[str, Hint]:
+    def _statistics_hint(self, number: int, update: RightUpdate, found: Sequence[State], wrong: hints.Misses) -> tuple[str, Hint]:
         if not self.case.config.sync_bn:
             return "", hints.statistics_hint(update.statistics, found, wrong)
         return hints.synchronised_hint(self.expected, found, wrong) if number == 0 else ("", NO_HINT)
 
-    def _pictures(self, number: int, update: Update, records: list[Record]) -> bool:
+    def _pictures(self, number: int, update: RightUpdate, records: list[Record]) -> bool:
         """Which pictures each rank saw, and with which pixels; whether they are right."""
         parts = [str(part) for part in range(len(update.labels))]
         labels = [np.stack([record["labels"][part] for part in parts]) for record in records]
@@ -249,7 +249,7 @@ class Judge:
             self._blame(f"{what} on {on_ranks(unlike, self.ranks)}", hint, f"update {number}: the pixels differ")
         return not (wrong or unlike)
 
-    def _losses(self, number: int, update: Update, found: Sequence[float]) -> None:
+    def _losses(self, number: int, update: RightUpdate, found: Sequence[float]) -> None:
         self.result.record(f"{self.case.name}.update{number}.losses", np.array(found), np.array(update.losses))
         wrong = []
         for rank, (ours, theirs) in enumerate(zip(found, update.losses, strict=True)):
@@ -275,7 +275,7 @@ class Judge:
                 return Kind.SAME_SEED, f"the dropout masks are those of rank {source}"
         return NO_HINT
 
-    def _rates(self, number: int, update: Update, found: Sequence[float]) -> None:
+    def _rates(self, number: int, update: RightUpdate, found: Sequence[float]) -> None:
         wrong = []
         for rank, rate in enumerate(found):
             row = self._row(f"update{number}.rate", rank)

@@ -27,7 +27,7 @@ METRIC_KS = (1, 5)
 
 
 @dataclass(frozen=True)
-class Case:
+class RankCase:
     """One short run.
 
     Attributes:
@@ -54,7 +54,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RankPlan:
     """Everything that a rank has to know.
 
     Attributes:
@@ -68,15 +68,15 @@ class Plan:
     project: str
     model: str
     injects: tuple[str | None, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[RankCase, ...]
 
     def write(self, folder: Path) -> None:
         (folder / "plan.json").write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, folder: Path) -> Plan:
+    def read(cls, folder: Path) -> RankPlan:
         found = json.loads((folder / "plan.json").read_text())
-        cases = tuple(Case(**{**case, "config": TrainConfig(**case["config"])}) for case in found.pop("cases"))
+        cases = tuple(RankCase(**{**case, "config": TrainConfig(**case["config"])}) for case in found.pop("cases"))
         return cls(**{**found, "injects": tuple(found["injects"]), "cases": cases})
 
 
@@ -96,7 +96,7 @@ def write_pictures(folder: Path, ranks: int) -> Path:
     return folder
 
 
-def local_case(context: Context, folder: Path, ranks: int, seed: int) -> Case:
+def local_case(context: Context, folder: Path, ranks: int, seed: int) -> RankCase:
     """Two updates, each in an epoch of its own, with accumulation, dropout and a moving average; then an evaluation."""
     config = replace(
         recipe(context, 2),
@@ -115,15 +115,15 @@ def local_case(context: Context, folder: Path, ranks: int, seed: int) -> Case:
         device="cpu",
         seed=seed,
     )
-    return Case("local", config, 2, evaluates=True)
+    return RankCase("local", config, 2, evaluates=True)
 
 
-def further_cases(local: Case, gradient_norm: float) -> tuple[Case, Case]:
+def further_cases(local: RankCase, gradient_norm: float) -> tuple[RankCase, RankCase]:
     """One update that is clipped to about half the gradients' norm, and two with synchronised BatchNorm."""
     config = replace(local.config, accumulate=1, ema_decay=0.0)
     clip_norm = 2.0 ** (np.floor(np.log2(gradient_norm)) - 1)
-    clipped = Case("clip", replace(config, clip_norm=float(clip_norm)), 1)
-    return clipped, Case("sync", replace(config, sync_bn=True), 2)
+    clipped = RankCase("clip", replace(config, clip_norm=float(clip_norm)), 1)
+    return clipped, RankCase("sync", replace(config, sync_bn=True), 2)
 
 
 def begin(context: Context, role: str, config: TrainConfig, ranks: Any) -> Any:
@@ -163,19 +163,19 @@ def evaluation_batches(context: Context, role: str, run: Any) -> list[tuple[Any,
 # --- files -----------------------------------------------------------------------------------------------------------------
 
 
-def start_file(folder: Path, case: Case) -> Path:
+def start_file(folder: Path, case: RankCase) -> Path:
     """Where the starting weights of a case's seed are."""
     return folder / f"start.seed{case.config.seed}.safetensors"
 
 
-def read_start(folder: Path, case: Case) -> State:
+def read_start(folder: Path, case: RankCase) -> State:
     """The canonical weights from which a case starts."""
     found = read_record(start_file(folder, case))
     assert found is not None
     return found["state"]
 
 
-def record_file(folder: Path, case: Case, number: int | str, rank: int) -> Path:
+def record_file(folder: Path, case: RankCase, number: int | str, rank: int) -> Path:
     """Where a rank writes what it has of one update, of the ``"start"`` or of the ``"evaluation"``."""
     return folder / f"{case.name}.{number}.rank{rank}.safetensors"
 
@@ -199,7 +199,7 @@ def read_record(file: Path) -> dict[str, State] | None:
     return parts
 
 
-def read_records(folder: Path, case: Case, number: int | str, ranks: Sequence[int]) -> list[dict[str, State]] | None:
+def read_records(folder: Path, case: RankCase, number: int | str, ranks: Sequence[int]) -> list[dict[str, State]] | None:
     """The same of every rank; None where one of them has not written it."""
     found = [read_record(record_file(folder, case, number, rank)) for rank in ranks]
     return None if None in found else [record for record in found if record is not None]

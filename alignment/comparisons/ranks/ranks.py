@@ -17,7 +17,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.ranks.expected import Expected, Simulation, norm_of
 from alignment.comparisons.ranks.judge import Judge, on_ranks
 from alignment.comparisons.ranks.launch import PATIENCE, Failure, launch
-from alignment.comparisons.ranks.plan import Case, Plan, further_cases, local_case, start_file, write_pictures, write_record
+from alignment.comparisons.ranks.plan import RankCase, RankPlan, further_cases, local_case, start_file, write_pictures, write_record
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.train import fresh_weights
 from alignment.faults import fault_named
@@ -53,7 +53,7 @@ def lacks_ranks(context: Context) -> str:
     return "" if framework.launch(2, Path()) else f"the engine knows no launcher of {framework.title}"
 
 
-class Trial:
+class RanksTrial:
     """What the reference does, once for any number of launches of the port.
 
     Args:
@@ -65,7 +65,7 @@ class Trial:
     def __init__(self, context: Context, ranks: int, seeds: Sequence[int] = (0,)) -> None:
         self.context, self.ranks = context, ranks
         self.folder = tempfile.TemporaryDirectory()
-        self.expected: list[tuple[Case, Expected]] = []
+        self.expected: list[tuple[RankCase, Expected]] = []
         pictures = write_pictures(Path(self.folder.name, "pictures"), ranks)
         with context.reference.framework.threads(1):
             for seed in seeds:
@@ -95,7 +95,7 @@ class Trial:
             folder = Path(self.folder.name, "launch")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            Plan(str(project.resolve()), self.context.model, tuple(waiting), tuple(c for c, _ in self.expected)).write(folder)
+            RankPlan(str(project.resolve()), self.context.model, tuple(waiting), tuple(c for c, _ in self.expected)).write(folder)
             for case, expected in self.expected:
                 write_record(start_file(folder, case), {"state": expected.start})
             failure = launch(self.context.port.framework, folder, self.ranks, patience)
@@ -130,7 +130,7 @@ class Trial:
         return result, complete
 
 
-def _note_refusal(result: StepResult, case: Case, line: str, ranks: int) -> None:
+def _note_refusal(result: StepResult, case: RankCase, line: str, ranks: int) -> None:
     who = on_ranks(tuple(range(ranks)), ranks)
     result.problems.append(f"{case.name}: the port refuses to train on {ranks} ranks: {line}")
     result.place = result.place or Finding("ranks", who, Kind.RAISES, f"{case.name}: the port refuses to train: {line}", line)
@@ -147,7 +147,7 @@ def _note_failure(result: StepResult, failure: Failure | None, ranks: int) -> No
     result.place = result.place or Finding("ranks", who, kind, words, failure.words)
 
 
-def _note(result: StepResult, case: Case, expected: Expected, ranks: int) -> None:
+def _note(result: StepResult, case: RankCase, expected: Expected, ranks: int) -> None:
     """Evidence that a case had something to compare, and what it covers."""
     first, name = expected.updates[0], case.name
     if first.shares:
@@ -183,7 +183,7 @@ def run(context: Context, project: Path, ranks: int, inject: str | None = None) 
     lacking = lacks_ranks(context)
     if lacking:
         return StepResult(NUMBER, NAME, not_run=lacking)
-    ((_, result),) = Trial(context, ranks).run(project, [inject])
+    ((_, result),) = RanksTrial(context, ranks).run(project, [inject])
     result.seconds = time.perf_counter() - begun
     return result
 

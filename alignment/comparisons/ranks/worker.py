@@ -19,8 +19,8 @@ import numpy as np
 from alignment.comparisons.context import Context
 from alignment.comparisons.ranks.plan import (
     METRIC_KS,
-    Case,
-    Plan,
+    RankCase,
+    RankPlan,
     begin,
     evaluation_batches,
     in_float64,
@@ -62,10 +62,10 @@ class Rank:
         self.ticks += 1
         os.pwrite(self.counter, b"%12d" % self.ticks, 0)
 
-    def write(self, case: Case, number: int | str, **parts: State) -> None:
+    def write(self, case: RankCase, number: int | str, **parts: State) -> None:
         write_record(record_file(self.records, case, number, self.ranks.rank), parts)
 
-    def work(self, case: Case) -> None:
+    def work(self, case: RankCase) -> None:
         """Make one short run and record it."""
         self.note(f"{case.name}, build_run")
         try:
@@ -96,7 +96,7 @@ class Rank:
 
         run.optimizer.step = watched
 
-    def _update(self, run: Any, case: Case, number: int, batches: Iterator[Any]) -> None:
+    def _update(self, run: Any, case: RankCase, number: int, batches: Iterator[Any]) -> None:
         gathered, pictures = [], []
         for _ in range(case.config.accumulate):
             (images, labels), skipped = next(batches)
@@ -119,7 +119,7 @@ class Rank:
         )
         next_epoch(run)
 
-    def _evaluate(self, run: Any, case: Case) -> None:
+    def _evaluate(self, run: Any, case: RankCase) -> None:
         batches = evaluation_batches(self.context, "port", run)
         arrays = [(self.framework.array(labels), self.framework.array(numbers)) for _, labels, numbers in batches]
         seen = [labels[numbers >= 0] for labels, numbers in arrays] or [np.zeros(0, np.int64)]
@@ -148,7 +148,7 @@ class Rank:
 
 def main(folder: Path) -> None:
     """Run the plan; an error is left in a file for the process that started the ranks."""
-    plan = Plan.read(folder)
+    plan = RankPlan.read(folder)
     own = load_project(plan.project)
     number = os.environ.get(own.port.framework.rank_variable, "0")
     (folder / f"rank{number}.pid").write_text(str(os.getpid()))

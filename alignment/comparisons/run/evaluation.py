@@ -15,6 +15,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Quantity, judge_close, judge_equal
+from alignment.comparisons.data.loading import Batch
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.averages import DECAY, given_states
 from alignment.comparisons.run.engine import Ground, engine, start_run
@@ -23,7 +24,6 @@ from alignment.formulas import log_softmax
 PLACES = (0, 2, 7, 0, 4, 1, 5, 0, 3)  # of the labels among the classes, the largest output first
 LEFT_OUT = 2  # number of the picture that counts as damaged
 FIGURES = ("samples", "skipped", "top1", "top5", "loss", "confusion")
-Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # pictures, labels, numbers
 
 
 @dataclass

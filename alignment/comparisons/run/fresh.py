@@ -1,4 +1,4 @@
-"""Fresh runs of the train part's own network: does the seed decide its weights, and has it the recipe's width and dropout?
+"""FreshRun runs of the train part's own network: does the seed decide its weights, and has it the recipe's width and dropout?
 
 Every other comparison gives the runs a network and weights, so what a user's own command builds is seen here alone.
 """
@@ -20,7 +20,7 @@ OTHERS: dict[str, Any] = {"width_mult": 0.75, "dropout": 0.375, "bn_momentum": 0
 
 
 @dataclass
-class Fresh:
+class FreshRun:
     """Two fresh runs of one seed, on one side.
 
     Attributes:
@@ -41,7 +41,7 @@ def lacks_fresh(context: Context) -> str:
     return "" if context.model in MODELS else f"the train parts' own network: {context.model} is none of theirs"
 
 
-def fresh(ground: Ground, role: str) -> Fresh:
+def fresh(ground: Ground, role: str) -> FreshRun:
     """Build a side's own network twice from one seed, without another network or weights."""
     framework, train = ground.context.sides[role].framework, engine(ground.context, role)
     config = replace(ground.short, **OTHERS)
@@ -58,10 +58,10 @@ def fresh(ground: Ground, role: str) -> Fresh:
         for name in ("p", "momentum"):
             if isinstance(value := getattr(module, name, None), (int, float)):
                 settings[f"{path}.{name}"] = float(value)
-    return Fresh({name: array.shape for name, array in states[0].items()}, settings, differing)
+    return FreshRun({name: array.shape for name, array in states[0].items()}, settings, differing)
 
 
-def wrong_settings(ours: Fresh, theirs: Fresh) -> dict[str, str]:
+def wrong_settings(ours: FreshRun, theirs: FreshRun) -> dict[str, str]:
     """What is wrong with the port's own network, by the quantity's name; ``""`` for nothing."""
     shapes = [n for n in dict.fromkeys([*theirs.shapes, *ours.shapes]) if ours.shapes.get(n) != theirs.shapes.get(n)]
     settings = [n for n, value in theirs.settings.items() if abs(ours.settings.get(n, np.inf) - value) > 1e-9]
@@ -77,7 +77,7 @@ def wrong_settings(ours: Fresh, theirs: Fresh) -> dict[str, str]:
     return found
 
 
-def judge_fresh(result: StepResult, ours: Fresh, theirs: Fresh) -> None:
+def judge_fresh(result: StepResult, ours: FreshRun, theirs: FreshRun) -> None:
     """Hold the port's own network against the reference's."""
     for name, wrong in wrong_settings(ours, theirs).items():
         quantity = Quantity(f"fresh.{name}", [])

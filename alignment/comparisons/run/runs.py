@@ -35,7 +35,7 @@ SHARE = 0.05  # of step 6's time, measured on MobileNetV3-small: for the time th
 
 
 @dataclass
-class Made:
+class Runs:
     """One side's runs; ``rest`` is the resumed one, why the side refuses to go on, or None where the project has no checkpoints."""
 
     averages: Averages
@@ -52,9 +52,9 @@ def compare(context: Context, result: StepResult) -> None:
         ground = Ground.of(context, folder)
         states = given_states(ground)
 
-        def made(role: str) -> Made:
+        def made(role: str) -> Runs:
             whole, rest = (long_run(ground, role, ground.weights), None) if lacking else resumed(ground, role)
-            return Made(averages(ground, role, states), stopped(ground, role), frozen(ground, role, ground.weights), whole, rest)
+            return Runs(averages(ground, role, states), stopped(ground, role), frozen(ground, role, ground.weights), whole, rest)
 
         def noise(weights: State) -> tuple[LongRun, Frozen]:
             return long_run(ground, "reference", weights), frozen(ground, "reference", weights)

@@ -65,7 +65,7 @@ def run(context: Context, plan: Plan | None = None) -> StepResult:
             return result
     with tempfile.TemporaryDirectory() as folder:
         write_digits(folder, plan.train_per_class, plan.val_per_class)
-        trial = Trial(context, plan, folder)
+        trial = RunTrial(context, plan, folder)
         context.progress.expect(trial.updates() / (1 - runs.SHARE))
         start_run(context, "port", trial.config, "32", trial.start[0])  # one that cannot start fails before the reference trains
         with context.reference.framework.threads(1), beside(context) as submit:
@@ -115,7 +115,7 @@ class Outcome:
             return cls(curves, kept["rates"], batches, accuracies, float(kept["start"]), kept["whole"])
 
 
-class Trial:
+class RunTrial:
     """The runs of both sides on one folder of digits.
 
     Args:

@@ -35,7 +35,7 @@ from alignment.compare import (
 )
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model.dropouts import dropout_profile
-from alignment.comparisons.model.forward import Trace
+from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.model.one_ulp import ULP_DRAWS
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update import schedules
@@ -128,7 +128,7 @@ class Iteration:
     loss: np.ndarray
     lr: float
     gradients: State
-    kinks: Trace
+    kinks: NamedOutputs
     state: State
 
 
@@ -262,7 +262,7 @@ def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.nda
             chosen = (np.arange(run.batch_size) + (number * run.accumulate + part) * run.batch_size) % len(labels)
             (images,) = lane.inputs((inputs[0][chosen],))
             batches.append((framework.tensor(images), framework.tensor(labels[chosen])))
-        kinks: Trace = {}
+        kinks: NamedOutputs = {}
         with framework.precision(lane.dtype):
             with traced_kinks(framework, network, kinks) if number < run.float32_iterations else contextlib.nullcontext():
                 value = train.accumulate_gradients(network, criterion, batches)
@@ -316,7 +316,7 @@ def gradients_of(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: Sequenc
     lane.train_mode(training)
     described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
     trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
-    kinks: Trace = {}
+    kinks: NamedOutputs = {}
     with traced_kinks(lane.framework, lane.network, kinks):
         wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
         made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)

@@ -15,7 +15,7 @@ import numpy as np
 
 from alignment.compare import norm
 from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.model.forward import Trace
+from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.backward import (
     PORT_LANES,
@@ -95,7 +95,7 @@ def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], 
         described = [(e, t) for e, t in framework.described(network) if e.role == "parameter"]
         trained = {e.canonical: (e, t) for e, t in described if framework.trainable(t)}
         wanted = Wanted(inputs=False, parameters={name: tensor for name, (_, tensor) in trained.items()})
-        kinks: Trace = {}
+        kinks: NamedOutputs = {}
         with traced_kinks(framework, network, kinks if number == 0 else {}):
             made = framework.vjp(network, lane.inputs(inputs), cotangents, wanted)
         gradients = {name: trained[name][0].to_canonical(g) for name, g in made.parameters.items() if g is not None}

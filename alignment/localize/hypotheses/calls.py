@@ -19,10 +19,10 @@ import numpy as np
 
 from alignment.compare import distance
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, SYMBOLS, computed
-from alignment.frameworks.base import Change, Operation, Trace
+from alignment.frameworks.base import CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.calls import Aligned, aligned, equal
+from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
 from alignment.models.conventions import Order, orders_of, turned
 from alignment.models.links import plain
@@ -51,7 +51,7 @@ class Proposal:
     kind: Kind
     words: str
     operation: Operation
-    changes: dict[int, Change]
+    changes: dict[int, CallChange]
     right: list[np.ndarray] = field(default_factory=list)
     certain: bool = False
     since: int | None = None
@@ -105,7 +105,7 @@ class _Search:
         return self._followed(False) or (self._followed(True) if self.layouts else [])
 
     def _followed(self, layouts: bool) -> list[Mistake]:
-        fixes: dict[int, Change] = {}
+        fixes: dict[int, CallChange] = {}
         made: list[Proposal] = []
         for _ in range(MISTAKES):
             ours = self._traced(fixes)
@@ -138,7 +138,7 @@ class _Search:
         pair = aligned(trace, self.theirs, self.orders)
         return bool(following) and not any(pair.other_numbers(one) for one in following)
 
-    def _next(self, pair: Aligned, fixes: Mapping[int, Change], layouts: bool) -> tuple[Proposal | None, Proposal | None]:
+    def _next(self, pair: PairedCalls, fixes: Mapping[int, CallChange], layouts: bool) -> tuple[Proposal | None, Proposal | None]:
         """The first hypothesis that mends the module, and the first that mends its own call alone.
 
         Args:
@@ -171,7 +171,7 @@ class _Search:
                 return proposal, None
         return next(_at_the_end(pair), None), part
 
-    def _traced(self, changes: Mapping[int, Change]) -> Trace | None:
+    def _traced(self, changes: Mapping[int, CallChange]) -> Trace | None:
         self.runs += 1
         try:
             return self.s.pair.port.traced(self.s.path, self.s.call, self.among, changes)
@@ -205,7 +205,7 @@ class _Search:
         return Mistake(proposal.kind, f"{source}: {proposal.words}", source)
 
 
-def _in_own_shapes(pair: Aligned, proposal: Proposal) -> Proposal:
+def _in_own_shapes(pair: PairedCalls, proposal: Proposal) -> Proposal:
     """The same, where what is put in the place of a call's outputs has other axes of size 1: in the shapes of the port's."""
     made = {one.number: [pair.ours.values[value] for value in one.outputs] for one in pair.ours.operations}
     changes = dict(proposal.changes)
@@ -246,18 +246,18 @@ def _source(proposal: Proposal) -> str:
 # --- hypotheses ------------------------------------------------------------------------------------------------------------
 
 
-def proposals(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def proposals(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """What may be wrong with a call of the port whose inputs are right."""
     for hypotheses in (_attributes, _from_nothing, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing, _order):
         yield from hypotheses(pair, one)
 
 
-def _waiting(pair: Aligned) -> Iterator[Operation]:
+def _waiting(pair: PairedCalls) -> Iterator[Operation]:
     """The reference's calls that no call of the port does."""
     return (other for other in pair.theirs.operations if pair.lacking(other))
 
 
-def _matched(pair: Aligned, one: Operation, other: Operation, any_order: bool) -> bool:
+def _matched(pair: PairedCalls, one: Operation, other: Operation, any_order: bool) -> bool:
     """Whether two calls got the same values."""
     if len(one.inputs) != len(other.inputs):
         return False
@@ -267,7 +267,7 @@ def _matched(pair: Aligned, one: Operation, other: Operation, any_order: bool) -
     return any(all(_agree(pair, one, a, b) for a, b in zip(one.inputs, order, strict=True)) for order in orders)
 
 
-def _agree(pair: Aligned, one: Operation, mine: int, theirs: int) -> bool:
+def _agree(pair: PairedCalls, one: Operation, mine: int, theirs: int) -> bool:
     """Whether two calls got the same value; a product may turn its matrices itself (``transpose_y=True``)."""
     if pair.agree(mine, theirs):
         return True
@@ -275,11 +275,11 @@ def _agree(pair: Aligned, one: Operation, mine: int, theirs: int) -> bool:
     return one.name == "matmul" and min(a.ndim, b.ndim) > 1 and equal(a.swapaxes(-1, -2), b) and a.shape[-2:] == b.shape[-2:][::-1]
 
 
-def _arrays(pair: Aligned, other: Operation) -> list[np.ndarray]:
+def _arrays(pair: PairedCalls, other: Operation) -> list[np.ndarray]:
     return [pair.theirs.values[value] for value in other.outputs]
 
 
-def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation on the same values, with other arguments."""
     for other in _waiting(pair):
         if other.name != one.name or not _matched(pair, one, other, one.name in COMMUTATIVE):
@@ -297,7 +297,7 @@ def _attributes(pair: Aligned, one: Operation) -> Iterator[Proposal]:
                 change = functools.partial(_computed, one.name, attributes)
                 yield Proposal(kind, words, one, {one.number: change}, right, certain)
             else:
-                changes: dict[int, Change] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
+                changes: dict[int, CallChange] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
                 yield Proposal(kind, words, one, changes, right, certain)
         if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in differing)}"
@@ -311,7 +311,7 @@ def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -
     return made
 
 
-def _from_nothing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """As many numbers in a row, from another one on: positions that begin at 1."""
     if one.inputs or one.name not in ("arange", "linspace") or not one.outputs:
         return
@@ -325,7 +325,7 @@ def _from_nothing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             )
 
 
-def _swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation on the same values in another order."""
     if one.name in COMMUTATIVE or len(one.inputs) < 2:
         return
@@ -340,7 +340,7 @@ def _swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
-def _other_operation(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _other_operation(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """Another operation on the same values."""
     for other in _waiting(pair):
         if other.name != one.name and _matched(pair, one, other, True):
@@ -352,7 +352,7 @@ def _other_operation(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.OTHER_FUNCTION, words, one, {one.number: right}, right)
 
 
-def _parts_swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _parts_swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The parts of what was split before are taken for one another."""
     for value in one.inputs:
         maker = pair.own_maker(value)
@@ -365,7 +365,7 @@ def _parts_swapped(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.OPERAND, words, maker, {maker.number: [parts[n] for n in order]})
 
 
-def _operand(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation, on one other value than the port's; the port has that value, too."""
     for other in _waiting(pair):
         wrong = _unlike(pair, one, other)
@@ -378,7 +378,7 @@ def _operand(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
 
 
-def _missing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The same operation, on what further calls make of the value first."""
     for other in _waiting(pair):
         wrong = _but_for_turned(pair, one, _unlike(pair, one, other) or [])
@@ -398,11 +398,11 @@ def _missing(pair: Aligned, one: Operation) -> Iterator[Proposal]:
         since = maker.line if maker else None
         yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=since)
         if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
-            changes: dict[int, Change] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
+            changes: dict[int, CallChange] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
             yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line)
 
 
-def _extra(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """A call too much: what follows wants one of its inputs."""
     for value in one.inputs:
         array = pair.ours.values[value]
@@ -411,7 +411,7 @@ def _extra(pair: Aligned, one: Operation) -> Iterator[Proposal]:
             yield Proposal(Kind.CALL_EXTRA, words, one, {one.number: [array]})
 
 
-def _order(pair: Aligned, one: Operation) -> Iterator[Proposal]:
+def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """Two calls in the wrong order; taking a part of a tensor may stand on either side of most calls."""
     if one.name in ("getitem", "split"):
         return
@@ -428,7 +428,7 @@ def _order(pair: Aligned, one: Operation) -> Iterator[Proposal]:
                 yield Proposal(Kind.ACTIVATION_ORDER, words, one, {later.number: right})
 
 
-def _inserted(pair: Aligned) -> Iterator[Proposal]:
+def _inserted(pair: PairedCalls) -> Iterator[Proposal]:
     """A call that is missing behind one whose result the reference has, whatever the port goes on with."""
     for step in _waiting(pair):
         own = [pair.held[v][0] for v in step.inputs if v in pair.held]
@@ -441,7 +441,7 @@ def _inserted(pair: Aligned) -> Iterator[Proposal]:
             yield Proposal(Kind.CALL_MISSING, words, last, {last.number: _arrays(pair, step)})
 
 
-def _at_the_end(pair: Aligned) -> Iterator[Proposal]:
+def _at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
     """Calls that are missing behind the last one: the port returns what the reference goes on with."""
     for mine, theirs in zip(pair.ours.results, pair.theirs.results, strict=False):
         maker, chain = pair.own_maker(mine), _chain(pair, theirs)
@@ -455,11 +455,11 @@ def _at_the_end(pair: Aligned) -> Iterator[Proposal]:
                 yield Proposal(Kind.CALL_MISSING, f"{_steps(pair, chain)} missing after {_title(maker)}", maker, {})
 
 
-def _held(pair: Aligned, mine: int, theirs: int) -> bool:
+def _held(pair: PairedCalls, mine: int, theirs: int) -> bool:
     return theirs in pair.exact[mine]
 
 
-def _unlike(pair: Aligned, one: Operation, other: Operation) -> list[tuple[int, int]] | None:
+def _unlike(pair: PairedCalls, one: Operation, other: Operation) -> list[tuple[int, int]] | None:
     """Where two calls of one operation, with the same arguments, got other values: (the port's, the reference's); else None."""
     if other.name != one.name or len(one.inputs) != len(other.inputs):
         return None
@@ -473,7 +473,7 @@ def _unlike(pair: Aligned, one: Operation, other: Operation) -> list[tuple[int, 
     return best
 
 
-def _but_for_turned(pair: Aligned, one: Operation, wrong: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _but_for_turned(pair: PairedCalls, one: Operation, wrong: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Without the matrices that the product turns itself (``transpose_y=True``), and that the reference has turned before."""
     if one.name != "matmul" or len(one.inputs) != 2:
         return wrong
@@ -496,7 +496,7 @@ def _but_for_turned(pair: Aligned, one: Operation, wrong: list[tuple[int, int]])
     return wrong
 
 
-def _chain(pair: Aligned, value: int) -> list[Operation]:
+def _chain(pair: PairedCalls, value: int) -> list[Operation]:
     """The reference's calls, at most ``CHAIN``, that make a value from values that the port has; empty where it is not so."""
     steps: list[Operation] = []
     wanted = [] if value in pair.held else [value]
@@ -509,7 +509,7 @@ def _chain(pair: Aligned, value: int) -> list[Operation]:
     return steps
 
 
-def _constant(pair: Aligned, value: int) -> bool:
+def _constant(pair: PairedCalls, value: int) -> bool:
     """Whether the reference holds a value, as a weight or a table, and no call makes it."""
     return pair.maker(value) is None and value not in pair.theirs.given
 
@@ -563,7 +563,7 @@ def _difference(one: Operation, other: Operation, key: str) -> str:
     return f"{mine}, expected {theirs}" if key in ("constant", "by", "from") else f"{key} {mine}, expected {theirs}"
 
 
-def _steps(pair: Aligned, steps: list[Operation]) -> str:
+def _steps(pair: PairedCalls, steps: list[Operation]) -> str:
     """Calls of the reference that the port lacks, with what they are given besides."""
     words = []
     for step in steps:
@@ -576,11 +576,11 @@ def _steps(pair: Aligned, steps: list[Operation]) -> str:
     return f"{', '.join(words)} {'is' if len(words) == 1 else 'are'}"
 
 
-def _listed(pair: Aligned, values: list[int]) -> str:
+def _listed(pair: PairedCalls, values: list[int]) -> str:
     return ", ".join(_operand_words(pair, value) for value in values)
 
 
-def _operand_words(pair: Aligned, value: int) -> str:
+def _operand_words(pair: PairedCalls, value: int) -> str:
     """What a value of the port's is: the input, or what a call in some line gave."""
     if value in pair.ours.given:
         place = pair.ours.given.index(value)

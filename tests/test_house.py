@@ -1,0 +1,57 @@
+"""One name has one meaning in the engine, and a function is read on one screen."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+import pytest
+
+from tests.conftest import ROOT
+
+FILES = sorted((ROOT / "alignment").rglob("*.py"))
+SCREEN = 50  # lines
+
+
+def types_of(text):
+    """Names of the classes and of the aliases of types at the top of a file, without leading underscores."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_")
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            yield from (name.lstrip("_") for name in names if name.lstrip("_")[0].isupper() and not name.isupper())
+
+
+def named_twice(texts):
+    """Names of types that stand in more than one file -> the files."""
+    found = defaultdict(set)
+    for file, text in texts.items():
+        for name in types_of(text):
+            found[name].add(file)
+    return {name: sorted(files) for name, files in found.items() if len(files) > 1}
+
+
+def test_a_name_of_a_type_stands_in_one_file():
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in FILES}
+    assert sum(len(list(types_of(text))) for text in texts.values()) > 150
+    assert named_twice(texts) == {}
+
+
+@pytest.mark.parametrize("other", ["class Pair: ...", "class _Pair(Base): ...", "Pair = dict[str, int]", "Pair = int | str"])
+def test_a_second_meaning_would_be_found(other):
+    assert named_twice({"a.py": "class Pair: ...", "b.py": other}) == {"Pair": ["a.py", "b.py"]}
+
+
+def too_long(text):
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [node.name for node in functions if node.end_lineno - node.lineno >= SCREEN]
+
+
+def test_a_function_is_read_on_one_screen():
+    assert {str(path.relative_to(ROOT)): names for path in FILES if (names := too_long(path.read_text()))} == {}
+
+
+def test_a_function_of_more_lines_would_be_found():
+    assert too_long("def f():\n" + "    a = 1\n" * SCREEN) == ["f"]
+    assert too_long("def f():\n" + "    a = 1\n" * (SCREEN - 1)) == []
