@@ -124,7 +124,8 @@ class Tracker:
 def arguments():
     return argparse.Namespace(
         model="mobilenetv3_small_100", lr=0.1, output=pathlib.Path("out"), started=datetime.datetime(2026, 1, 1), mode=Mode.TRAIN,
-        device=torch.device("cpu"), dtype=torch.float16, tracker=Tracker(), groups={1, 2}, table=collections.defaultdict(list, a=[1]),
+        device=torch.device("cpu"), dtype=torch.float16, tracker=Tracker(), groups={1, 2},
+        table=collections.defaultdict(list, a=[1]),
         score=np.float64(0.5), history=np.arange(3), act=torch.nn.functional.relu,
     )  # fmt: skip
 
@@ -151,8 +152,8 @@ RUNS = {
         "model_ema": {"n_averaged": COUNT, **prefixed("module.", averaged())}, "scaler": {"scale": 2.0}},
     "timm": lambda: {"epoch": 3, "arch": "mobilenetv3_small_100", "state_dict": STATE, "optimizer": optimizer(), "version": 2,
         "args": arguments(), "amp_scaler": {}, "state_dict_ema": averaged(), "metric": 70.1},
-    "MMEngine": lambda: {"meta": {"epoch": 3, "dataset_meta": {"classes": ["a"]}}, "state_dict": averaged(), "optimizer": optimizer(),
-        "message_hub": {"log_scalars": {"loss": Tracker()}, "runtime_info": {}}, "param_schedulers": [{"last": 3}],
+    "MMEngine": lambda: {"meta": {"epoch": 3, "dataset_meta": {"classes": ["a"]}}, "state_dict": averaged(),
+        "optimizer": optimizer(), "message_hub": {"log_scalars": {"loss": Tracker()}, "runtime_info": {}}, "param_schedulers": [{"last": 3}],
         "ema_state_dict": {"steps": COUNT, **prefixed("module.")}},
     "Lightning": lambda: {"epoch": 3, "global_step": 30, "pytorch-lightning_version": "2.6.6", "state_dict": averaged(),
         "loops": {"fit_loop": {"state_dict": {}}}, "callbacks": {"ModelCheckpoint{}": {"best": torch.tensor(0.5)}},
@@ -204,7 +205,8 @@ def test_a_whole_model_gives_its_weights_though_its_class_is_not_read(tmp_path):
     source = (
         "import sys, torch\nclass Net(torch.nn.Sequential):\n    pass\nnet = Net(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))\n"
     )
-    source += "torch.save(net, sys.argv[1]); torch.save({'model': net, 'epoch': 3}, sys.argv[2]); torch.save(net.state_dict(), sys.argv[3])"
+    source += "torch.save(net, sys.argv[1]); torch.save({'model': net, 'epoch': 3}, sys.argv[2]); "
+    source += "torch.save(net.state_dict(), sys.argv[3])"
     files = [tmp_path / f"{name}.pth" for name in ("whole", "inside", "state")]
     subprocess.run([sys.executable, "-c", source, *map(str, files)], check=True, cwd=ROOT)  # __main__.Net is not there here
     expected = {name: torch.from_numpy(array) for name, array in read_state(files[2]).items()}

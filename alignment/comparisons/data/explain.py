@@ -40,7 +40,7 @@ REPEATS = 20  # of equal calls, to see whether their results are: a coin agrees 
 
 
 @dataclass
-class _Trial:
+class _Sample:
     """One call of a function of both data parts with equal arguments."""
 
     context: Context
@@ -127,17 +127,17 @@ def evaluation(context: Context) -> Finding | None:
     levels = _levels(context)
     for picture in _pictures(context):
         exact = picture.resize((SIZE, SIZE))
-        trial = _Trial(context, "eval_transform", (exact, EvalPreset(SIZE, SIZE)))
+        trial = _Sample(context, "eval_transform", (exact, EvalPreset(SIZE, SIZE)))
         if trial.differs or trial.random:
             return _plain_finding(trial, exact, levels, EvalPreset(SIZE, SIZE), "eval_transform")
     for more in range(10):  # odd and even margins, which are rounded in different ways
         for size in ((SIZE + more, SIZE + more), (SIZE + 9, SIZE + more), (SIZE + more, SIZE + 9)):
             picture = _pictures(context)[more % 4].resize(size)
-            trial = _Trial(context, "eval_transform", (picture, EvalPreset(min(size), SIZE)))
+            trial = _Sample(context, "eval_transform", (picture, EvalPreset(min(size), SIZE)))
             if trial.differs:
                 return _cropped_finding(trial, picture, levels)
     for picture in _pictures(context):
-        trial = _Trial(context, "eval_transform", (picture, EVAL))
+        trial = _Sample(context, "eval_transform", (picture, EVAL))
         if trial.differs:
             sizes = _eval_sizes(picture)
             return trial.found("resize", resize_hint(picture, sizes, functools.partial(_finished, context), *trial.pair))
@@ -145,7 +145,7 @@ def evaluation(context: Context) -> Finding | None:
 
 
 def _plain_finding(
-    trial: _Trial, picture: Image.Image, levels: np.ndarray, preset: EvalPreset | TrainPreset, chain: str
+    trial: _Sample, picture: Image.Image, levels: np.ndarray, preset: EvalPreset | TrainPreset, chain: str
 ) -> Finding:
     """The place where nothing but scaling to 0..1 and normalising should be done.
 
@@ -178,7 +178,7 @@ def _normalised(picture: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.stack([levels[c][picture[..., c]] for c in range(3)])
 
 
-def _cropped_finding(trial: _Trial, picture: Image.Image, levels: np.ndarray) -> Finding:
+def _cropped_finding(trial: _Sample, picture: Image.Image, levels: np.ndarray) -> Finding:
     """The place where a picture whose shorter side is right is to be cropped alone."""
     whole = _normalised(np.asarray(picture), levels)
     expected = window_of(trial.theirs, whole)
@@ -236,7 +236,7 @@ def training(context: Context) -> Finding | None:
     for picture in _pictures(context):
         square = picture.resize((SIZE, SIZE))
         plain = SampleParams((0, 0, SIZE, SIZE), False, (), None)
-        trial = _Trial(context, "train_transform", (square, TRAIN, plain))
+        trial = _Sample(context, "train_transform", (square, TRAIN, plain))
         if trial.differs or trial.random:
             return _plain_finding(trial, square, levels, TRAIN, "train_transform")
         for look in (_crop, _flip, _operation, _erase, _order):
@@ -256,7 +256,7 @@ def _crop(context: Context, picture: Image.Image, square: Image.Image, plain: Sa
     corners = ((0, 0), (3, 7), (max(picture.height - SIZE, 0), max(picture.width - SIZE, 0)))
     boxes = [(top, left, SIZE, SIZE) for top, left in corners]
     for box in (*boxes, (2, 1, picture.height - 5, picture.width - 4), (4, 9, picture.height // 2, picture.width // 3)):
-        trial = _Trial(context, "train_transform", (given, TRAIN, replace(plain, crop=box)))
+        trial = _Sample(context, "train_transform", (given, TRAIN, replace(plain, crop=box)))
         if not trial.differs:
             continue
         same_size = box[2:] == (SIZE, SIZE)
@@ -274,7 +274,7 @@ def _crop(context: Context, picture: Image.Image, square: Image.Image, plain: Sa
 
 
 def _flip(context: Context, picture: Image.Image, square: Image.Image, plain: SampleParams, levels: np.ndarray) -> Finding | None:
-    trial = _Trial(context, "train_transform", (square, TRAIN, replace(plain, flip=True)))
+    trial = _Sample(context, "train_transform", (square, TRAIN, replace(plain, flip=True)))
     if not trial.differs:
         return None
     unflipped = _trained(context, square, plain)
@@ -291,7 +291,7 @@ def _operation(
     first = picture is _pictures(context)[0]
     every = [(name, size) for name, sizes in every_operation(context).items() for size in sizes] if first else []
     for name, magnitude in dict.fromkeys([*_operations(), *every]):
-        trial = _Trial(context, "train_transform", (square, TRAIN, replace(plain, ops=((name, magnitude),))))
+        trial = _Sample(context, "train_transform", (square, TRAIN, replace(plain, ops=((name, magnitude),))))
         if trial.differs:
             return trial.found(f"apply_op:{name}", operation_hint(context, trial, square, plain, name, magnitude))
     return None
@@ -299,7 +299,7 @@ def _operation(
 
 def _erase(context: Context, picture: Image.Image, square: Image.Image, plain: SampleParams, levels: np.ndarray) -> Finding | None:
     box = (5, 9, 20, 17)
-    trial = _Trial(context, "train_transform", (square, TRAIN, replace(plain, erase=box)))
+    trial = _Sample(context, "train_transform", (square, TRAIN, replace(plain, erase=box)))
     if not trial.differs:
         return None
     unerased = _trained(context, square, plain)
@@ -337,11 +337,11 @@ def _order(context: Context, picture: Image.Image, square: Image.Image, plain: S
         ),
         (erased, "", lambda: None),
     ):
-        trial = _Trial(context, "train_transform", (square, TRAIN, params))
+        trial = _Sample(context, "train_transform", (square, TRAIN, params))
         if trial.differs and (not words or explains(made(), *trial.pair, 1e-12)):
             return trial.found("train_transform", (Kind.CALL_ORDER, words) if words else NO_HINT)
     for params in (both, turned):
-        trial = _Trial(context, "train_transform", (square, TRAIN, params))
+        trial = _Sample(context, "train_transform", (square, TRAIN, params))
         if trial.differs:
             return trial.found("train_transform")
     return None
@@ -358,14 +358,14 @@ def _operations() -> list[tuple[str, float]]:
     return [*both, *plain, *[("Posterize", bits) for bits in (4.0, 5.0, 7.0)], ("Solarize", 128.0), ("Solarize", 77.0)]
 
 
-def operation_hint(context: Context, trial: _Trial, square: Image.Image, plain: SampleParams, name: str, magnitude: float) -> Hint:
+def operation_hint(context: Context, trial: _Sample, square: Image.Image, plain: SampleParams, name: str, magnitude: float) -> Hint:
     """Whether the operation was done with another magnitude, or another operation in its place.
 
     What explains the picture at hand must give the port's picture of low contrast, too: on one with all levels AutoContrast does
     nothing, and is no Identity.
     """
     faint = Image.fromarray(np.asarray(square) // 3 + 60)
-    again = _Trial(context, trial.name, (faint, TRAIN, replace(plain, ops=((name, magnitude),))))
+    again = _Sample(context, trial.name, (faint, TRAIN, replace(plain, ops=((name, magnitude),))))
 
     def same(operation: str, size: float) -> bool:
         done = replace(plain, ops=((operation, size),))

@@ -32,25 +32,57 @@ def targets(case: LossCase) -> tuple[np.ndarray, np.ndarray]:
     return target * (1 - case.smoothing) + case.smoothing / n, kept
 
 
-def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
-    """Other losses of the same case, by what mistake they are."""
-    x, y, smoothing = case.logits, case.labels, case.smoothing
-    soft = y.dtype.kind == "f"
-    ignored = None if soft else case.ignore_index
-    kept = np.ones(len(y), bool) if soft else y != case.ignore_index
-    n = x.shape[1]
+def _kept(case: LossCase) -> np.ndarray:
+    """Which samples are not ignored; bool (N,)."""
+    return np.ones(len(case.labels), bool) if case.labels.dtype.kind == "f" else case.labels != case.ignore_index
 
-    def mean(logits: np.ndarray = x, labels: np.ndarray = y, share: float = smoothing, ignore: int | None = ignored) -> float:
+
+def _mean_of(case: LossCase) -> Callable[..., float]:
+    """The reference's loss of a case, of which logits, labels, the share of smoothing or the ignored label may be others."""
+    soft = case.labels.dtype.kind == "f"
+
+    def mean(
+        logits: np.ndarray = case.logits,
+        labels: np.ndarray = case.labels,
+        share: float = case.smoothing,
+        ignore: int | None = None if soft else case.ignore_index,
+    ) -> float:
         losses = cross_entropy(logits, labels, share, ignore)
         return float(losses.sum() / (len(losses) if ignore is None else max((labels != ignore).sum(), 1)))
 
-    yield (Kind.SUM_FOR_MEAN, "reduced by sum instead of mean"), float(cross_entropy(x, y, smoothing, ignored).sum())
+    return mean
+
+
+def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
+    """Other losses of the same case, by what mistake they are."""
+    x, y, smoothing, n, mean = case.logits, case.labels, case.smoothing, case.logits.shape[1], _mean_of(case)
+    soft, kept = y.dtype.kind == "f", _kept(case)
+    each = cross_entropy(x, y, smoothing, None if soft else case.ignore_index)
+    yield (Kind.SUM_FOR_MEAN, "reduced by sum instead of mean"), float(each.sum())
     yield (Kind.MEAN_OVER_CLASSES, "divided by the number of classes too"), mean() / n
     yield (Kind.SMOOTHING_MISSING, "label smoothing is left out"), mean(share=0.0)
     if soft:
         yield (Kind.SMOOTHING_MISSING, "label smoothing of soft labels is left out"), mean(share=0.0)
     elif smoothing:
         yield (Kind.SMOOTHING_MISSING, "label smoothing of hard labels is left out"), mean(share=0.0)
+    yield from _other_smoothings(case)
+    saturated = np.minimum(each, 64.0)[kept].mean() if kept.any() else 0.0
+    yield (Kind.SATURATED, "the loss saturates at 64, as Paddle's own CPU kernel does"), float(saturated)
+    yield (Kind.MEAN_OVER_IGNORED, "the mean is taken over ignored samples too"), float(each.mean())
+    yield (Kind.SOFTMAX_TWICE, "softmax is applied twice"), mean(logits=np.exp(log_softmax(x)))
+    for base in (2, 10):
+        yield (Kind.LOGARITHM, f"logarithms to the base {base}"), mean() / np.log(base)
+    yield (Kind.SIGN, "the sign is turned"), -mean()
+    yield from _reformed(case)
+    for name, rounded in HALVES.items():
+        yield (Kind.HALF_PRECISION, f"the logits are rounded to {name}"), mean(logits=rounded(x).astype(np.float64))
+        yield (Kind.HALF_PRECISION, f"the loss is rounded to {name}"), float(rounded(np.array([mean()]))[0])
+    yield from _soft_labels_otherwise(case) if soft else _labels_otherwise(case)
+
+
+def _other_smoothings(case: LossCase) -> Iterator[tuple[Hint, float]]:
+    """Label smoothing with another share, or over something else than all classes."""
+    x, smoothing, n, mean, kept = case.logits, case.smoothing, case.logits.shape[1], _mean_of(case), _kept(case)
     for other in (0.05, 0.1, 0.2, 0.9):
         if smoothing:
             yield (Kind.SMOOTHING, f"label smoothing {other:g} in place of what is asked for"), mean(share=other)
@@ -85,23 +117,18 @@ def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
             (1 - smoothing) * own + smoothing * of_all,
         )
     yield (Kind.SMOOTHING, "the label loses what is smoothed, the other classes get nothing"), (1 - smoothing) * own
-    each = cross_entropy(x, y, smoothing, ignored)
-    saturated = np.minimum(each, 64.0)[kept].mean() if kept.any() else 0.0
-    yield (Kind.SATURATED, "the loss saturates at 64, as Paddle's own CPU kernel does"), float(saturated)
-    yield (Kind.MEAN_OVER_IGNORED, "the mean is taken over ignored samples too"), float(each.mean())
-    yield (Kind.SOFTMAX_TWICE, "softmax is applied twice"), mean(logits=np.exp(log_softmax(x)))
-    for base in (2, 10):
-        yield (Kind.LOGARITHM, f"logarithms to the base {base}"), mean() / np.log(base)
-    yield (Kind.SIGN, "the sign is turned"), -mean()
-    yield from _reformed(case)
-    for name, rounded in HALVES.items():
-        yield (Kind.HALF_PRECISION, f"the logits are rounded to {name}"), mean(logits=rounded(x).astype(np.float64))
-        yield (Kind.HALF_PRECISION, f"the loss is rounded to {name}"), float(rounded(np.array([mean()]))[0])
-    if soft:
-        yield (Kind.SOFT_AS_HARD, "soft labels are taken as hard ones"), mean(labels=y.argmax(1))
-        entropy = float(-(y * np.log(np.where(y > 0, y, 1.0))).sum(1).mean())
-        yield (Kind.DIVERGENCE, "the labels' entropy is taken off: a Kullback-Leibler divergence"), mean() - entropy
-        return
+
+
+def _soft_labels_otherwise(case: LossCase) -> Iterator[tuple[Hint, float]]:
+    y, mean = case.labels, _mean_of(case)
+    yield (Kind.SOFT_AS_HARD, "soft labels are taken as hard ones"), mean(labels=y.argmax(1))
+    entropy = float(-(y * np.log(np.where(y > 0, y, 1.0))).sum(1).mean())
+    yield (Kind.DIVERGENCE, "the labels' entropy is taken off: a Kullback-Leibler divergence"), mean() - entropy
+
+
+def _labels_otherwise(case: LossCase) -> Iterator[tuple[Hint, float]]:
+    """Hard labels of other classes, and other ways of ignoring some."""
+    x, y, smoothing, n, mean, kept = case.logits, case.labels, case.smoothing, case.logits.shape[1], _mean_of(case), _kept(case)
     inside = y.clip(0, n - 1)
     yield (Kind.IGNORE_INDEX, "ignore_index is not heeded"), mean(labels=inside, ignore=None)
     wrapped = np.where(y < 0, y % n, y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from alignment import formulas
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import CLOSE, close, common_factor
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input, of_pass
 
 ACTIVATIONS = {
@@ -24,7 +24,6 @@ SOME = 8  # values on the slope that a line is drawn through
 
 ACTIVATION = Family("activation", by_input)
 GATE = Family("hard_gate", of_pass)
-Hypotheses = Iterator[Hypothesis]
 
 
 @ACTIVATION

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Subject
 from alignment.localize.hypotheses.arrays import common_factor
 from alignment.localize.hypotheses.changed import CHANGED
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, always, seen
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, always, seen
 from alignment.localize.hypotheses.wiring import last_operation
 
-Hypotheses = Iterator[Hypothesis]
 OF_INPUT = f"{GRADIENT_OF}its input"
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from alignment.compare import distance, norm, relative
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import HALVES, close, common_factor
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, always, seen
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, always, seen
 
-Hypotheses = Iterator[Hypothesis]
 SAME = 1e-9  # relative L2 within which the values are the right ones, in another order
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ import numpy as np
 from alignment import formulas
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input
 
 CONVOLUTION = Family("convolution", by_input)
-Hypotheses = Iterator[Hypothesis]
 
 
 def _made(s: Subject, kind: Kind, words: str, **changes: Any) -> Hypotheses:

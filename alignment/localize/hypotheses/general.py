@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from alignment import formulas
@@ -12,13 +10,12 @@ from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import HALVES
 from alignment.localize.hypotheses.changed import CHANGED
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, always, seen
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, always, seen
 from alignment.localize.hypotheses.passes import of_pass
 from alignment.low_precision import Error
 
 RANDOM = Family("random", of_pass)
 GENERAL = Family("general", of_pass)
-Hypotheses = Iterator[Hypothesis]
 
 
 @RANDOM

@@ -112,6 +112,7 @@ def confirmed(hypotheses: Iterable[Hypothesis], observed: Sequence[Observed]) ->
             yield hypothesis
 
 
+Hypotheses = Iterator[Hypothesis]
 Maker = Callable[..., Iterable[Hypothesis]]
 FAMILIES: dict[str, Family] = {}
 

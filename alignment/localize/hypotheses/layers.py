@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.activation import ACTIVATION, ACTIVATIONS
 from alignment.localize.hypotheses.arrays import common_factor
 from alignment.localize.hypotheses.convolution import CONVOLUTION
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, seen
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, seen
 from alignment.localize.hypotheses.passes import by_input, of_pass
 from alignment.localize.hypotheses.pooling import POOLING
 
-Hypotheses = Iterator[Hypothesis]
 DROPOUT = Family("dropout", of_pass)
 BATCH_NORM = Family("batch_norm", by_input)
 LINEAR = Family("linear", by_input)

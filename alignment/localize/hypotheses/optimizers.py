@@ -219,7 +219,9 @@ MOVES: dict[str, Callable[..., np.ndarray]] = {"sgd": _sgd, "rmsprop": _rmsprop,
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------
 
-Mistake = tuple[str, Hint, Form]  # location ("apply_update", or "" for the optimizer), what it is, and the form that has it
+OptimizerMistake = tuple[
+    str, Hint, Form
+]  # location ("apply_update", or "" for the optimizer), what it is, and the form that has it
 
 
 def optimizer_hint(form: Form, material: Material, ours: list[np.ndarray]) -> tuple[str, Hint] | None:
@@ -252,7 +254,7 @@ def same_updates(made: list[np.ndarray], ours: list[np.ndarray], right: list[np.
     return any((material.by_tensor(own - other) > 0).any() for own, other in zip(ours, right, strict=True))
 
 
-def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[Mistake]:
+def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
     c, change = form.config, lambda **changes: replace(form, **changes)
     setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
     here, update = "", "apply_update"
@@ -282,41 +284,11 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
     ):
         yield here, (kind, words), change(rate=name)
     if c.name in ("sgd", "rmsprop"):
-        # A config with Nesterov momentum refuses a momentum of 0; without momentum the two forms are one.
-        yield here, (Kind.MOMENTUM_MISSING, "momentum is 0"), setting(momentum=0.0, nesterov=False)
-        yield from ((here, (Kind.MOMENTUM, f"momentum {m:.4g}, expected {c.momentum:.4g}"), setting(momentum=m))
-                    for m in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5))  # fmt: skip
-        words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
-        yield here, (Kind.LR_IN_BUFFER, words), change(rate_in_buffer=True)
-        words = "plain momentum, expected Nesterov's" if form.nesterov else "Nesterov momentum, expected plain momentum"
-        yield here, (Kind.NESTEROV, words), change(nesterov=not form.nesterov)
-        for dampening in (c.momentum, 1 - c.momentum, 0.1, 0.5, 0.9):
-            words = f"dampening {dampening:.3g} of what enters the momentum's buffer, expected 0"
-            yield here, (Kind.DAMPENING, words), change(dampening=dampening)
+        yield from _momentum_mistakes(form)
     if c.name == "rmsprop":
-        words = "eps inside the root, expected outside"
-        yield here, (Kind.EPS_INSIDE_ROOT, words), change(eps_at="inside")
-        yield (
-            here,
-            (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
-            change(eps_at="inside", rate_in_buffer=True),
-        )
-        yield here, (Kind.CENTERED, "the square of the mean gradient is taken off: centered, not expected"), change(centered=True)
-        for alpha in (0.99, 0.9, 0.95, 0.999, 1 - c.alpha):
-            yield here, (Kind.ALPHA, f"alpha (rho) {alpha:.4g}, expected {c.alpha:.4g}"), setting(alpha=alpha)
+        yield from _rmsprop_mistakes(form)
     if c.name in ("adam", "adamw"):
-        yield here, (Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped"), setting(beta1=c.beta2, beta2=c.beta1)
-        for betas in ((0.9, 0.999), (0.9, c.beta2), (c.beta1, 0.999), (0.9, 0.99), (c.beta1, 0.99), (0.9, 0.95)):
-            words = f"beta1 and beta2 are {betas[0]:.4g} and {betas[1]:.4g}, expected {c.beta1:.4g} and {c.beta2:.4g}"
-            yield here, (Kind.BETAS, words), setting(beta1=betas[0], beta2=betas[1])
-        for corrected, which in (((False, False), "neither moment is"), ((False, True), "the first moment is not"),
-                                 ((True, False), "the second moment is not")):  # fmt: skip
-            words = f"{which} corrected for its start at zero"
-            yield here, (Kind.BIAS_CORRECTION, words), change(corrected=corrected)
-        yield here, (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside"), change(eps_at="inside")
-        words = "eps is added before the second moment is corrected, expected after"
-        yield here, (Kind.EPS_BEFORE_CORRECTION, words), change(eps_at="before")
-        yield here, (Kind.AMSGRAD, "AMSGrad: the largest second moment so far, expected the present one"), change(amsgrad=True)
+        yield from _adam_mistakes(form)
     if c.name in ("rmsprop", "adam", "adamw"):
         for eps in (1e-8, 1e-10, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
             yield here, (Kind.OPTIMIZER_EPS, f"eps {eps:g}, expected {c.eps:g}"), setting(eps=eps)
@@ -328,7 +300,58 @@ def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: lis
             yield here, (Kind.LR_SCALED, f"the learning rate is {factor:.6g} times the reference's"), change(factor=factor)
 
 
-def _clip_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[Mistake]:
+def _momentum_mistakes(form: Form) -> Iterator[OptimizerMistake]:
+    c, change = form.config, lambda **changes: replace(form, **changes)
+    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
+    here = ""
+    # A config with Nesterov momentum refuses a momentum of 0; without momentum the two forms are one.
+    yield here, (Kind.MOMENTUM_MISSING, "momentum is 0"), setting(momentum=0.0, nesterov=False)
+    yield from ((here, (Kind.MOMENTUM, f"momentum {m:.4g}, expected {c.momentum:.4g}"), setting(momentum=m))
+                for m in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5))  # fmt: skip
+    words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
+    yield here, (Kind.LR_IN_BUFFER, words), change(rate_in_buffer=True)
+    words = "plain momentum, expected Nesterov's" if form.nesterov else "Nesterov momentum, expected plain momentum"
+    yield here, (Kind.NESTEROV, words), change(nesterov=not form.nesterov)
+    for dampening in (c.momentum, 1 - c.momentum, 0.1, 0.5, 0.9):
+        words = f"dampening {dampening:.3g} of what enters the momentum's buffer, expected 0"
+        yield here, (Kind.DAMPENING, words), change(dampening=dampening)
+
+
+def _rmsprop_mistakes(form: Form) -> Iterator[OptimizerMistake]:
+    c, change = form.config, lambda **changes: replace(form, **changes)
+    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
+    here = ""
+    words = "eps inside the root, expected outside"
+    yield here, (Kind.EPS_INSIDE_ROOT, words), change(eps_at="inside")
+    yield (
+        here,
+        (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
+        change(eps_at="inside", rate_in_buffer=True),
+    )
+    yield here, (Kind.CENTERED, "the square of the mean gradient is taken off: centered, not expected"), change(centered=True)
+    for alpha in (0.99, 0.9, 0.95, 0.999, 1 - c.alpha):
+        yield here, (Kind.ALPHA, f"alpha (rho) {alpha:.4g}, expected {c.alpha:.4g}"), setting(alpha=alpha)
+
+
+def _adam_mistakes(form: Form) -> Iterator[OptimizerMistake]:
+    c, change = form.config, lambda **changes: replace(form, **changes)
+    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
+    here = ""
+    yield here, (Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped"), setting(beta1=c.beta2, beta2=c.beta1)
+    for betas in ((0.9, 0.999), (0.9, c.beta2), (c.beta1, 0.999), (0.9, 0.99), (c.beta1, 0.99), (0.9, 0.95)):
+        words = f"beta1 and beta2 are {betas[0]:.4g} and {betas[1]:.4g}, expected {c.beta1:.4g} and {c.beta2:.4g}"
+        yield here, (Kind.BETAS, words), setting(beta1=betas[0], beta2=betas[1])
+    for corrected, which in (((False, False), "neither moment is"), ((False, True), "the first moment is not"),
+                             ((True, False), "the second moment is not")):  # fmt: skip
+        words = f"{which} corrected for its start at zero"
+        yield here, (Kind.BIAS_CORRECTION, words), change(corrected=corrected)
+    yield here, (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside"), change(eps_at="inside")
+    words = "eps is added before the second moment is corrected, expected after"
+    yield here, (Kind.EPS_BEFORE_CORRECTION, words), change(eps_at="before")
+    yield here, (Kind.AMSGRAD, "AMSGrad: the largest second moment so far, expected the present one"), change(amsgrad=True)
+
+
+def _clip_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
     assert form.clip is not None
     place = "apply_update"
     yield place, (Kind.CLIPPING_MISSING, "gradients are not clipped"), replace(form, clip=None)
@@ -350,10 +373,10 @@ def _clip_mistakes(form: Form, material: Material, ours: list[np.ndarray], right
             yield place, (Kind.CLIP_NORM, words), replace(form, clip=norm_)
 
 
-def _decay_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[Mistake]:
+def _decay_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
     others, on_norm, on_bias = form.decays
 
-    def decays(kind: Kind, words: str, *values: float) -> Mistake:
+    def decays(kind: Kind, words: str, *values: float) -> OptimizerMistake:
         return "", (kind, words), replace(form, decays=(values[0], values[1], values[2]))
 
     yield decays(Kind.WEIGHT_DECAY_MISSING, "weight decay is left out", 0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ ROUNDING = 1e-12  # of a statistic: a batch whose own is no farther from it says
 
 
 @dataclass(frozen=True)
-class _Update:
+class _StatisticsUpdate:
     """What a training pass made of one statistic.
 
     Attributes:
@@ -46,7 +46,7 @@ class _Update:
         return self.batch * (self.count - 1) / self.count if self.name.endswith("running_var") and self.count > 1 else None
 
 
-def _update(s: Subject) -> _Update | None:
+def _update(s: Subject) -> _StatisticsUpdate | None:
     """The statistic that is wrong; None where the layer has no momentum of its own, or the batch says nothing.
 
     A part that holds several layers, or an average that takes every batch with the same share, has none to be wrong.
@@ -63,7 +63,7 @@ def _update(s: Subject) -> _Update | None:
     if np.abs(batch - start).max(initial=0) <= ROUNDING * np.abs(batch).max(initial=0):
         return None
     count = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
-    return _Update(what, momentum, start, batch, ours, theirs, count)
+    return _StatisticsUpdate(what, momentum, start, batch, ours, theirs, count)
 
 
 def _observed(s: Subject) -> list[Observed]:
@@ -128,7 +128,7 @@ def momentum(s: Subject) -> Iterator[Hypothesis]:
             yield Hypothesis(Kind.MOMENTUM, words, functools.partial(_with_share, share, made_from))
 
 
-def _with_share(share: float, batch: np.ndarray, update: _Update) -> np.ndarray:
+def _with_share(share: float, batch: np.ndarray, update: _StatisticsUpdate) -> np.ndarray:
     return update.with_share(share, batch)
 
 

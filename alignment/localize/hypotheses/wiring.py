@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,11 @@ from alignment.frameworks.base import leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import HALVES, close
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, always, seen
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, always, seen
 from alignment.localize.hypotheses.passes import of_pass
 
 WIRING = Family("wiring", of_pass)
 SIBLINGS = Family("siblings", of_pass)
-Hypotheses = Iterator[Hypothesis]
 Array = np.ndarray
 OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {"+": np.add, "*": np.multiply, "-": np.subtract}
 FUNCTIONS = ("ReLU", "ReLU6", "Hardswish", "Hardsigmoid", "Swish", "GELU", "Sigmoid", "Tanh")
