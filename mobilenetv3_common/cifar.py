@@ -1,7 +1,8 @@
-"""CIFAR-10 (Krizhevsky 2009) as it is published: Python batches, or folders ``train`` and ``test``. Nothing is fetched.
+"""CIFAR-10 (Krizhevsky 2009) as it is published: Python or binary batches, or folders ``train`` and ``test``. Nothing is fetched.
 
-A batch (``data_batch_1`` to ``data_batch_5``, ``test_batch``) is a pickle of Python 2 with ``data``, uint8 (N, 3072), a row a
-picture of 32 x 32 pixels, channel by channel, ``labels`` and ``filenames``; ``batches.meta`` has ``label_names``.
+A Python batch (``data_batch_1`` to ``data_batch_5``, ``test_batch``) is a pickle of Python 2 with ``data``, uint8 (N, 3072), a row
+a picture of 32 x 32 pixels, channel by channel, ``labels`` and ``filenames``; ``batches.meta`` has ``label_names``. A binary batch
+has the same name and ``.bin``: for each picture a byte, its label, and the same 3072 bytes; ``batches.meta.txt`` has the names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from mobilenetv3_common.safe_pickle import load_arrays
 from mobilenetv3_common.shards import Member
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-FOLDER = "cifar-10-batches-py"  # that the published archive unpacks to
+FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")  # that the published archives unpack to
+VERIFY = "cifar-10-verify-bin"  # where MindSpore's guides put the binary test batch, beside the folder of the others
+BINARY = ".bin"
 FILES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "val": ("test_batch",)}
 SIDE = 32  # pixels
 
@@ -62,9 +65,11 @@ class Rows:
 
 
 def find_batches(root: Path) -> Path | None:
-    """The folder of the Python batches: a data path itself, or the archive's folder in it; None where there is neither."""
-    names = [name for files in FILES.values() for name in files]
-    return next((folder for folder in (root, root / FOLDER) if any((folder / name).is_file() for name in names)), None)
+    """The folder of the batches: a data path itself, or an archive's folder in it; None where there is none."""
+    names = [name + suffix for files in FILES.values() for name in files for suffix in ("", BINARY)]
+    return next(
+        (folder for folder in (root, *(root / f for f in FOLDERS)) if any((folder / name).is_file() for name in names)), None
+    )
 
 
 def read_batches(folder: Path, split: str) -> tuple[list[str], list[int], tuple[str, ...], Rows]:
@@ -80,13 +85,14 @@ def read_batches(folder: Path, split: str) -> tuple[list[str], list[int], tuple[
     Raises:
         UserError: a batch is missing, damaged, holds anything but arrays and plain values, or has a label without a class.
     """
-    paths = tuple(folder / name for name in FILES[split])
-    classes = _classes(folder / "batches.meta")
+    binary = not any((folder / name).is_file() for files in FILES.values() for name in files)
+    paths = tuple(_binary_path(folder, name) if binary else folder / name for name in FILES[split])
+    classes = _binary_classes(folder / "batches.meta.txt") if binary else _classes(folder / "batches.meta")
     names: list[str] = []
     labels: list[int] = []
     pixels, of, states = [], [], []
     for number, path in enumerate(paths):
-        content = _content(path)
+        content = _binary_content(path) if binary else _content(path)
         rows, given, called = (content.get(name) for name in ("data", "labels", "filenames"))
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * SIDE * SIDE:
             raise UserError(f"{path} is no batch of CIFAR-10: it has no data of 3072 bytes a picture")
@@ -122,6 +128,37 @@ def _content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} is no batch of CIFAR-10: it holds a {type(content).__name__}")
     return content
+
+
+def _binary_path(folder: Path, name: str) -> Path:
+    """Where a binary batch is: in the folder, or, the test batch, in the guides' folder beside it."""
+    path, verify = folder / f"{name}{BINARY}", folder.parent / VERIFY / f"{name}{BINARY}"
+    return verify if not path.is_file() and verify.is_file() else path
+
+
+def _binary_content(path: Path) -> dict[str, Any]:
+    """A binary batch as a Python batch has it, without names of files."""
+    if not path.is_file():
+        raise UserError(
+            f"no such file {path}: the binary version of CIFAR-10 has data_batch_1.bin to data_batch_5.bin and test_batch.bin"
+        )
+    content, row = np.fromfile(path, dtype=np.uint8), 1 + 3 * SIDE * SIDE
+    if not content.size or content.size % row:
+        raise UserError(f"{path} is no batch of CIFAR-10: its {content.size} bytes are no whole number of pictures of {row} bytes")
+    rows = content.reshape(-1, row)
+    return {"data": np.ascontiguousarray(rows[:, 1:]), "labels": rows[:, 0].tolist()}
+
+
+def _binary_classes(meta: Path) -> tuple[str, ...]:
+    if not meta.is_file():
+        return CLASSES
+    try:
+        names = tuple(name for line in meta.read_text("utf-8").splitlines() if (name := line.strip()))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{meta} is no list of class names: take the file of the published archive") from error
+    if not names:
+        raise UserError(f"{meta} has no class names: take the file of the published archive")
+    return names
 
 
 def _classes(meta: Path) -> tuple[str, ...]:

@@ -131,7 +131,8 @@ def index_dataset(data_path: str | os.PathLike, split: str, num_classes: int | N
     with classes and files in sorted order, as torchvision's ``ImageFolder`` orders them. Beside list files, ``classes.txt``
     gives the classes' names, one a line; without it their numbers are their names. Where there is neither list nor folder,
     the tar shards ``SPLIT-*.tar`` are read, in the order of their names, with ``classes.txt`` as beside list files; or CIFAR-10's
-    Python batches, in the data path or in its ``cifar-10-batches-py``. Folders of CIFAR-10 may be called ``train`` and ``test``.
+    batches, Python or binary, in the data path or in its ``cifar-10-batches-py`` or ``cifar-10-batches-bin``. Folders of CIFAR-10
+    may be called ``train`` and ``test``.
 
     Args:
         data_path: a folder in ImageNet layout, with list files or with shards.

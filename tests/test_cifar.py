@@ -1,4 +1,4 @@
-"""CIFAR-10 in both published forms, as its files are: pickles of Python 2, and folders of pictures."""
+"""CIFAR-10 in its published forms, as its files are: pickles of Python 2, binary batches, and folders of pictures."""
 
 import io
 import pickle
@@ -64,6 +64,58 @@ def test_batches_are_read_as_published(batches):
             assert index.names[0] == f"{names[0]}/{pictures[names[0]][2][0]}"
     few = index_dataset(root, "train").take([19, 3])
     assert (np.asarray(decode_image(few.path(0))) == pictures["data_batch_5"][0][3]).all() and len(few) == 2
+
+
+def as_binary(root, pictures):
+    """The same pictures as the binary version has them: a label's byte and 3072 bytes each."""
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for name, (pixels, labels, _) in pictures.items():
+        rows = [bytes([label]) + shown.transpose(2, 0, 1).tobytes() for shown, label in zip(pixels, labels, strict=True)]
+        (folder / f"{name}.bin").write_bytes(b"".join(rows))
+    return folder
+
+
+def test_binary_batches_give_the_same_pictures_and_labels(batches, tmp_path):
+    root, pictures = batches
+    binary = tmp_path / "binary"
+    folder = as_binary(binary, pictures)
+    for guide in (False, True):
+        if guide:  # MindSpore's guides have the test batch in a folder of its own, and no list of names
+            (binary / "cifar-10-verify-bin").mkdir()
+            (folder / "test_batch.bin").rename(binary / "cifar-10-verify-bin" / "test_batch.bin")
+            (folder / "batches.meta.txt").unlink()
+        else:
+            (folder / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n\n")
+        for data_path in (binary, folder):
+            for ours, theirs in zip(index_splits(data_path), index_splits(root), strict=True):
+                assert ours.classes == theirs.classes == CLASSES and [*ours.labels] == [*theirs.labels]
+                both = [[np.asarray(decode_image(index.path(i))) for i in range(len(index))] for index in (ours, theirs)]
+                assert np.array_equal(*both)
+    (folder / "batches.meta.txt").write_text("\n".join(reversed(CLASSES)))
+    assert index_dataset(binary, "train").classes == CLASSES[::-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("data_batch_3", None, "no such file .*data_batch_3.bin: the binary version of CIFAR-10 has data_batch_1.bin to"),
+        ("data_batch_3", b"", "its 0 bytes are no whole number of pictures of 3073 bytes"),
+        ("data_batch_3", bytes(3074 * 2), "its 6148 bytes are no whole number of pictures"),
+        ("data_batch_3", bytes([10]) + bytes(3072), r"data_batch_3.bin has label 10, but there are 10 classes \(0 to 9\)"),
+        ("batches.meta.txt", b"\xff\xfe", "batches.meta.txt is no list of class names"),
+        ("batches.meta.txt", b"\n\n", "batches.meta.txt has no class names"),
+    ],
+)
+def test_a_bad_binary_batch_is_refused(batches, tmp_path, name, content, words):
+    folder = as_binary(tmp_path / "binary", batches[1])
+    file = folder / (name if name.endswith(".txt") else f"{name}.bin")
+    file.unlink(missing_ok=True)
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        index_dataset(tmp_path / "binary", "train")
+    assert "\n" not in caught.value.line
 
 
 def test_folders_of_cifar_10_may_be_called_train_and_test(batches, tmp_path):
