@@ -99,6 +99,28 @@ def test_what_shows_in_time_is_found_in_time(framework, mistake):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("kept", "cause"),
+    [
+        ("summed_losses", "the graphs of 19 earlier losses are still alive"),  # a tenth of a MiB with every update
+        ("listed_losses", "the graphs of 19 earlier losses are still alive"),
+        ("listed_outputs", "the graphs of 14 earlier outputs of the model are still alive"),
+    ],
+)
+def test_graphs_that_are_kept_are_counted_however_small_they_are(framework, kept, cause):
+    told = loop(framework, kept, updates=20, lr=0.005, evaluate=False)
+    assert set(told.events) == {"watch.memory"} and told.events["watch.memory"].update == 20
+    assert told.events["watch.memory"].cause.startswith(cause)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_kept_without_its_graph_or_for_ten_updates_has_no_event(framework):
+    for kept in ("numbers_kept", "summed_by_ten", ""):
+        told = loop(framework, kept, updates=45, lr=0.005)
+        assert (told.lines, told.events) == ([], {}), kept
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", ["sgd", "adamw", "rmsprop"])
 def test_a_sound_loop_has_no_event(framework, kind):
     for seed in range(2):

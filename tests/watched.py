@@ -222,6 +222,18 @@ class Told:
     watch: Any = None
 
 
+def kept_in(kept: list[Any], mistake: str, number: int, made: Any, loss: Any) -> None:
+    """What a loop keeps from update to update: a sum of losses, losses or outputs in a list; or what is sound, without a graph."""
+    if mistake in ("summed_losses", "summed_by_ten"):
+        kept[:] = [loss + kept[0]] if kept and not (mistake == "summed_by_ten" and number % 10 == 1) else [loss]
+    elif mistake == "listed_losses":
+        kept.append(loss)
+    elif mistake == "listed_outputs":
+        kept.append(made)
+    elif mistake == "numbers_kept":
+        kept += [float(loss), loss.detach(), made.detach()]
+
+
 def loop(
     framework: str,
     mistake: str = "",
@@ -298,6 +310,7 @@ def loop(
             loss = side.cross_entropy(made, side.tensor(labels)) / accumulate
         if mistake == "memory":
             kept.append(np.ones(1 << 20))
+        kept_in(kept, mistake, number, made, loss)
         if mistake == "constant_loss":
             loss = loss * 0.0 + 1.0
         if mistake in ("summed", "overflowing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from alignment.frameworks.base import Framework, leaves, mapped
 from doctor.frameworks.base import SAMPLED, Probe
 from doctor.watch import losses
+from doctor.watch.kept import Marks
 from doctor.watch.look import Evaluation, Look, Samples
 
 OTHERWISE = ("batch_norm", "dropout")  # kinds of layers that compute otherwise in evaluation
@@ -57,6 +59,7 @@ class Eyes:
         self.look: Look | None = None
         self.evaluation: Evaluation | None = None
         self.data = [float("nan")] * 2
+        self.graphs = Marks()
         self.backwards = 0
         self.passes = 1
         self._forwards = 0  # begun backward passes: forward passes since the last one belong to the next
@@ -199,17 +202,19 @@ class Eyes:
         if self.evaluation is not None:
             self._evaluated(args, kwargs, output)
             return
-        if self.look is None:
+        learning = (tensor for tensor in leaves(output, self.engine.tensor_type) if self.engine.trainable(tensor))
+        if self.look is None:  # within a look Paddle would keep the graph, since its maker is asked for
+            for tensor in itertools.islice(learning, 1):
+                self.graphs.put(tensor)
             return
         modes, forwards = self._modes(), self._forwards
         left = {path for path, on in modes.items() if path and not on and self._left_in_evaluation(path)}
-        for tensor in leaves(output, self.engine.tensor_type):
-            if self.engine.trainable(tensor):
-                self._outputs += 1
-                self.look.idle.add(self._outputs)
-                call = _Call(modes, left, forwards, self._outputs)
-                back = self._returning(call, tensor.detach(), _made_by(tensor))  # the tensor itself would keep its graph
-                tensor.register_hook(back)
+        for tensor in learning:
+            self._outputs += 1
+            self.look.idle.add(self._outputs)
+            call = _Call(modes, left, forwards, self._outputs)
+            back = self._returning(call, tensor.detach(), _made_by(tensor))  # the tensor itself would keep its graph
+            tensor.register_hook(back)
 
     def _left_in_evaluation(self, path: str) -> bool:
         """Whether somebody chose that a layer computes as in evaluation: it alone, or within a part that trains nothing."""

@@ -80,6 +80,8 @@ class Look:
         clipped_at: norm of all gradients, where they are still scaled when the update is made; None elsewhere.
         scale_before, scale: of the loss, before and after the update; None where nothing is scaled.
         memory: of this process and of the GPU, MiB.
+        held: graphs of earlier losses that are still alive.
+        held_outputs: graphs of the model's outputs between looks that are.
         ranks: for each rank the figures of ``doctor.watch.ranks.figures``; empty where there is one rank.
         names: figure -> what its numbers belong to.
     """
@@ -124,6 +126,8 @@ class Look:
     scale_before: float | None = None
     scale: float | None = None
     memory: float = 0.0
+    held: int = 0
+    held_outputs: int = 0
     ranks: list[dict[str, np.ndarray]] = field(default_factory=list)
     names: dict[str, list[str]] = field(default_factory=dict)
 

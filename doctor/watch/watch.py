@@ -21,6 +21,7 @@ from doctor.watch import ranks as over_ranks
 from doctor.watch.checks.gradients import PATIENT
 from doctor.watch.eyes import Eyes
 from doctor.watch.journal import Event, Journal
+from doctor.watch.kept import Marks
 from doctor.watch.look import Evaluation, Look, Seen, Settings
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.parts import Ranks
@@ -115,6 +116,7 @@ class Watch:
         self._eyes.passes = accumulate
         self._checks = checks_of(checks)
         self._losses: list[tuple[int, Any]] = []
+        self._graphs = Marks()
         self._written: dict[str, str] = {}
         self.seen.start = self._eyes.samples()
         self._equal = self._eyes.equal_units()
@@ -130,6 +132,8 @@ class Watch:
             loss: of the update, a scalar tensor of any kind or a number, not scaled.
         """
         self._losses.append((self.update + 1, float(loss) if isinstance(loss, numbers.Real) else self.probe.detached(loss)))
+        if isinstance(loss, self.engine.tensor_type) and self.engine.trainable(loss):
+            self._graphs.put(loss)
         look = self._eyes.look
         if look is None:
             return
@@ -162,7 +166,7 @@ class Watch:
         elif look is not None and look.update == self.update:
             look.after = self._eyes.samples()
             look.state_after, look.scale, look.memory = self._held().state, self._scale(), self._memory()
-            look.losses = self._taken_losses()
+            look.losses, look.held, look.held_outputs = self._taken_losses(), self._graphs.held(), self._eyes.graphs.held()
             still = map(np.array_equal, self._stood, self.probe.samples(list(self._foreign.values())))
             look.unregistered = list(itertools.compress(look.unregistered, still))  # others are trained elsewhere
             if self.ranks:

@@ -11,6 +11,7 @@ SURE = 6  # looks at an activation of few channels
 STANDING = 20  # losses that are equal but for rounding
 GROWING = 6  # looks in each of which the memory grew
 GROWTH = 8.0  # MiB from one look to the next
+HELD = 12  # graphs of earlier losses: a sum over ten updates, which is then begun anew, is no leak
 
 
 @check(
@@ -100,10 +101,18 @@ def _by_chance(seen: Seen, name: str) -> bool:
 @check(
     "watch.memory",
     "003 profiling",
-    measures=f"memory of the process and of the GPU, from look to look, over {GROWING + 1} looks",
+    measures=f"graphs of earlier updates that are still alive; memory of the process and of the GPU over {GROWING + 1} looks",
     fix="keep loss.item() or float(loss), not the loss: a tensor that is kept keeps its graph; look at lists that grow",
 )
 def memory(seen: Seen) -> Outcome:
+    look = seen.look
+    if look.held >= HELD:
+        return found(
+            f"the graphs of {look.held} earlier losses are still alive: a sum or a list keeps them", [f"update {look.update}"]
+        )
+    if look.held_outputs >= HELD:
+        said = f"the graphs of {look.held_outputs} earlier outputs of the model are still alive: a list keeps them"
+        return found(said, [f"update {look.update}"])
     looks = seen.last(GROWING + 1)
     if not looks:
         return not_applicable(f"it takes {GROWING + 1} looks")
