@@ -190,12 +190,12 @@ def _open_npz(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
     arrays: dict[str, OnDisk] = {}
     try:
         refuse_long_table(file)
-        with zipfile.ZipFile(file) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                if name in arrays:
-                    raise UserError(f"{path} holds {name!r} twice: write it again")
-                arrays[name] = _of_member(path, name, archive, member)
+        archive = zipfile.ZipFile(path)  # open as long as an array refers to it: its table is read once, however many there are
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise UserError(f"{path} holds {name!r} twice: write it again")
+            arrays[name] = _of_member(path, name, archive, member)
     except (*_BROKEN, OSError) as error:
         raise UserError(f"{path} is damaged or not an .npz of arrays: {_first_line(error)}") from error
     return arrays
@@ -211,10 +211,10 @@ def _of_member(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.
         raise UserError(f"{path}: {name!r} is an array of objects, not of numbers")
     if start + math.prod(shape) * dtype.itemsize != member.file_size:
         raise ValueError(f"{name!r} of shape {shape} has not the data of its shape")
-    return OnDisk(shape, dtype, fortran, functools.partial(_member, path, member.filename, start), f"{path}: {name!r}")
+    return OnDisk(shape, dtype, fortran, functools.partial(_member, archive, member, start), f"{path}: {name!r}")
 
 
-def _member(path: Path, member: str, start: int) -> BinaryIO:
-    file = zipfile.ZipFile(path).open(member)  # noqa: SIM115  # the member keeps its archive open
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int) -> BinaryIO:
+    file = archive.open(member)
     file.read(start)
     return file  # type: ignore[return-value]

@@ -80,12 +80,14 @@ def torch_for(path: Path) -> Any:
 
 
 def _check_archive(path: Path) -> None:
-    if not zipfile.is_zipfile(path):  # written before torch 1.6: one pickle after another, and the storages
-        with open(path, "rb") as file:
-            if file.read(512)[257:262] == b"ustar":
-                raise UserError(f"{path} is a tar archive of a torch before 0.2, which is not read: load and save it with torch")
-        return
     try:
+        if not zipfile.is_zipfile(path):  # written before torch 1.6: one pickle after another, and the storages
+            with open(path, "rb") as file:
+                if file.read(512)[257:262] == b"ustar":
+                    raise UserError(
+                        f"{path} is a tar archive of a torch before 0.2, which is not read: load and save it with torch"
+                    )
+            return
         with open(path, "rb") as file:
             refuse_long_table(file)
             with zipfile.ZipFile(file) as archive:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import io
+import json
 import pickle
 import resource
+import subprocess
+import sys
 import tarfile
+import tempfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +24,10 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.safe_pickle import load_arrays
 from mobilenetv3_common.shards import BLOCK, list_shard
 from mobilenetv3_common.train_config import TrainConfig
+from mobilenetv3_common.weights_file import read_state
+from tests.conftest import ROOT
+from tests.hostile_files import SOUND, in_a_child, wrong
+from tests.hostile_files import npz as npz_of_state
 from tests.test_records import npy
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -292,3 +302,64 @@ def test_a_shard_whose_headers_are_made_here_is_read(tmp_path):
     )
     assert tarfile.is_tarfile(path)
     assert list(list_shard(path, (".jpg",), 10, "there may be")) == [("a.jpg", 7, BLOCK, 3)]
+
+
+def test_an_archive_of_several_disks_is_one_line(tmp_path):
+    """zipfile raises where it is only asked whether a file is an archive."""
+    locator = b"PK\x06\x07" + number(0, 4) + number(0, 8) + number(2, 4)
+    (tmp_path / "x.pth").write_bytes(b"PK\x03\x04" + bytes(60) + locator + b"PK\x05\x06" + bytes(18))
+    with pytest.raises(UserError, match=r"x\.pth is damaged: zipfiles that span multiple disks"):
+        read_state(tmp_path / "x.pth")
+
+
+# --- hundreds of them --------------------------------------------------------------------------------------------------------
+
+
+def outcomes(count, seed):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.hostile_files", str(count), str(seed)],
+        cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(rows) == count
+    return rows
+
+
+def test_a_sample_of_every_kind_is_read_or_refused_within_the_limits():
+    """Two of each: an edit of a sound file, and one that asks for much."""
+    rows = outcomes(2 * len(SOUND), 3)
+    assert [(row["name"], row["kind"], wrong(row), row["said"]) for row in rows if wrong(row)] == []
+    assert {row["status"] for row in rows} >= {0, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.weekly
+@pytest.mark.timeout(3600)
+def test_five_hundred_files_are_read_or_refused_within_the_limits():
+    rows = outcomes(500, 0)
+    assert [(row["name"], row["kind"], wrong(row), row["said"]) for row in rows if wrong(row)] == []
+    statuses = collections.Counter(row["status"] for row in rows)
+    assert statuses[2] > 250 and statuses[0] > 25 and statuses[1] > 3, "some are sound, some differ, most are refused"
+
+
+def test_the_limits_catch_what_they_should():
+    good = {"kind": "npy", "status": 2, "seconds": 1.0, "mib": 200, "said": "error: x is damaged\n"}
+    assert wrong(good) == []
+    for change, found in (
+        ({"status": -9}, "status -9"),
+        ({"status": 1, "kind": "pth"}, "status 1"),
+        ({"seconds": 21.0}, "21.0 s"),
+        ({"mib": 1025}, "1025 MiB"),
+        ({"said": "Traceback (most recent call last)\nerror: x\n"}, "a traceback"),
+        ({"said": ""}, "0 lines of errors"),
+        ({"said": "error: \x1b[2J\n"}, "a character that does not print"),
+    ):
+        assert wrong(good | change) == [found]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npz"
+        path.write_bytes(npz_of_state())
+        row = in_a_child("npz", path, path)
+        assert row["status"] == 0 and wrong(row) == [] and "4 of 4 arrays agree" in row["said"]
+        hungry = in_a_child("hungry", path, path)
+        assert hungry["mib"] > 1024 and any("MiB" in one for one in wrong(hungry)), "memory is measured"
