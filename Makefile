@@ -10,6 +10,7 @@
 # make align-mindspore-short   its small port in steps 1 and 5, its layers, and a few faults, MindSpore beside .venv
 # make bench           every known fault, injected and as an edit of the source, right rewrites, and false alarms: three hours
 # make mutants         400 small changes of the port, and which of them the steps see: up to three hours, goes on where it was
+# make ablate          remove each hypothesis of the engine in turn: does a fast test miss it? a quarter of an hour
 # make bench-low-precision   faults of the model found in bfloat16 alone, and its false alarms over 20 seeds and 4 widths: an hour
 # make lint    ruff and mypy
 # make page MODEL_DIR=exported    an exported model in a static page that computes in the browser, written to ./page (PAGE_DIR=DIR)
@@ -22,7 +23,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short bench bench-low-precision test test-slow test-weekly test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
+.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short ablate bench bench-low-precision test test-slow test-weekly test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -99,6 +100,9 @@ mutants: setup
 bench-low-precision: setup
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --precision bfloat16
 	$(RUN) -m alignment bench projects/mobilenetv3/project.py --precision bfloat16 --false-alarms --models mobilenet_v3_small --steps 1,4,5
+
+ablate: setup
+	$(RUN) -m bench ablate --resume
 
 lint: setup
 	$(RUN) -m ruff check .

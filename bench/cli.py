@@ -32,6 +32,10 @@ def _refuse_unheeded(parser: argparse.ArgumentParser, args: argparse.Namespace) 
 @exit_on_user_error
 def bench(argv: Sequence[str]) -> int:
     """Faults, false alarms, or edits of the source."""
+    if argv[:1] == ["ablate"]:
+        from bench.ablate import ablate
+
+        return ablate(argv[1:])
     parser = bench_parser()
     args = parser.parse_args(argv)
     if args.ranks is not None:

@@ -87,3 +87,17 @@ def bench_parser() -> Parser:
     p.add_argument("--resume", action="store_true", help="mutants: keep what mutants.jsonl in the result folder has")
     p.add_argument("--suite", default="", metavar="COMMAND", help="mutants: also run this command on the survivors")
     return p
+
+
+def ablate_parser() -> Parser:
+    """The flags of ``bench ablate``."""
+    p = Parser(
+        prog="python -m bench ablate",
+        description="Remove the hypotheses of the engine one at a time, run the fast tests of each without it, and list those that "
+        "no test misses. Exit status: 0 none survives, 1 some do, 2 the input cannot be used.",
+    )
+    p.add_argument("families", nargs="*", metavar="FAMILY", help="of these families alone, e.g. convolution (default: all)")
+    p.add_argument("--jobs", type=int, default=2, help="hypotheses at a time, one process each (default: 2)")
+    p.add_argument("--resume", action="store_true", help="keep what ablate.jsonl in the result folder has of the same source files")
+    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
+    return p

@@ -127,18 +127,18 @@ class PlainNetwork:
         return {name: one for name, one in self._given.items() if name in among}
 
 
-def subject(ours: Plain, theirs: Plain, *inputs: np.ndarray, path: str = "", **changes: Any) -> Subject:
+def subject(port_module: Plain, reference_module: Plain, /, *inputs: np.ndarray, path: str = "", **changes: Any) -> Subject:
     """Two modules that were given the same inputs, as the search would ask about them.
 
     Args:
-        ours, theirs: the port's and the reference's.
+        port_module, reference_module: the port's and the reference's.
         inputs: of both.
         path: of the child that is asked about; it is given the inputs itself.
         changes: fields of the pair, or of the blame.
     """
     of_blame = {name: changes.pop(name) for name in list(changes) if name in Blame.__dataclass_fields__}
     start, cotangents, phase = changes.pop("start", {}), changes.pop("gradients", []), changes.pop("phase", "forward")
-    port, reference = PlainNetwork(ours), PlainNetwork(theirs, start)
+    port, reference = PlainNetwork(port_module), PlainNetwork(reference_module, start)
     paths = {name: name for name in reference.modules if name in port.modules}
     pair = Pair(port, reference, Matching(paths), inputs, **changes)
     whole = Call(inputs, {}, gradients=list(cotangents))

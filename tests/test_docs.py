@@ -16,7 +16,7 @@ import pytest
 
 import doctor.cli
 from alignment import cli
-from bench.flags import bench_parser
+from bench.flags import ablate_parser, bench_parser
 from mobilenetv3_common import __version__
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
@@ -68,6 +68,8 @@ def test_every_commands_flags_exist(command):
         }
         args = parsers[words[3]]().parse_args(words[4:])
         assert words[3] in ("audit", "dump") or (ROOT / args.project).is_file()
+    elif words[:4] == ["python", "-m", "bench", "ablate"]:
+        ablate_parser().parse_args(words[4:])
     elif words[:3] == ["python", "-m", "http.server"]:
         pass  # Python's own
     elif words[:2] == ["python", "-m"] and words[2].startswith(("alignment.", "projects.")):

@@ -68,7 +68,9 @@ TWICE = (
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
-    r"make (test|test-slow|lint|tipc|docs|test-pages|test-weekly|test-commands|bench|bench-low-precision|mutants)": Run(in_ci=True),
+    r"make (test|test-slow|lint|tipc|docs|test-pages|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(
+        in_ci=True
+    ),
     r"make align-(resnet50|mindspore|mindspore-resnets|mindspore-short)": Run(in_ci=True),
     # The environment of the tests is without it; make align-mindspore has one of its own.
     r"python -m alignment run (projects/resnet50/(mindspore_project|three_frameworks)|tests/pairs/three_small)\.py.*": Run(
@@ -177,6 +179,10 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/functional/project\.py --functional-faults": Run(
         (r"^51 faults: 51 detected, 51 named by line, 51 called what they are, 0 false lines$", r"^16 rewrites: 0 alarms$"),
         weekly="tests/test_calls.py runs some of them, and all in make test-slow",
+    ),
+    r"python -m bench ablate": Run(
+        (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
+        weekly="make ablate runs it every week; tests/test_ablate.py runs one family",
     ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --mutants mobilenetv3_paddle\.loss --count 4": Run(
         (r"^mobilenetv3_paddle\.loss +\d", r"results: result/mutants.html"),

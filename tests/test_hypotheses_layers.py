@@ -69,23 +69,58 @@ def hardswish(x):
 
 
 for name, words, made, theirs in (
-    ("negative_slope", "slope 0.3 of the negative values, expected ReLU", lambda x: np.where(x > 0, x, 0.3 * x), ("relu", relu, "ReLU")),
-    ("alpha", "ELU with alpha 0.7, expected 1", lambda x: np.where(x > 0, x, 0.7 * np.expm1(x)), ("elu", formulas.ACTIVATIONS["ELU"], "ELU")),
+    (
+        "negative_slope",
+        "slope 0.3 of the negative values, expected ReLU",
+        lambda x: np.where(x > 0, x, 0.3 * x),
+        ("relu", relu, "ReLU"),
+    ),
+    (
+        "alpha",
+        "ELU with alpha 0.7, expected 1",
+        lambda x: np.where(x > 0, x, 0.7 * np.expm1(x)),
+        ("elu", formulas.ACTIVATIONS["ELU"], "ELU"),
+    ),
     ("another_function", "it computes Tanh, expected ReLU", np.tanh, ("relu", relu, "ReLU")),
-    ("another_function", "it computes ReLU6, expected Hardswish", lambda x: np.clip(x, 0, 6), ("hardswish", hardswish, "Hardswish")),
-    ("hard_gate_in_place", "it computes clip(0.25 x + 0.4, 0, 1), expected Sigmoid", lambda x: np.clip(x / 4 + 0.4, 0, 1), ("sigmoid", formulas.sigmoid, "Sigmoid")),
-    ("hard_gate_in_place", "it computes x * clip(0.25 x + 0.4, 0, 1), expected SiLU", lambda x: x * np.clip(x / 4 + 0.4, 0, 1), ("silu", lambda x: x * formulas.sigmoid(x), "SiLU")),
-):  # fmt: skip
+    (
+        "another_function",
+        "it computes ReLU6, expected Hardswish",
+        lambda x: np.clip(x, 0, 6),
+        ("hardswish", hardswish, "Hardswish"),
+    ),
+    (
+        "hard_gate_in_place",
+        "it computes clip(0.25 x + 0.4, 0, 1), expected Sigmoid",
+        lambda x: np.clip(x / 4 + 0.4, 0, 1),
+        ("sigmoid", formulas.sigmoid, "Sigmoid"),
+    ),
+    (
+        "hard_gate_in_place",
+        "it computes x * clip(0.25 x + 0.4, 0, 1), expected SiLU",
+        lambda x: x * np.clip(x / 4 + 0.4, 0, 1),
+        ("silu", lambda x: x * formulas.sigmoid(x), "SiLU"),
+    ),
+):
     given = {"alpha": 1.0} if theirs[0] == "elu" else {}
     case(ACTIVATION, name, Kind.ACTIVATION, words, function(theirs[0], made), function(*theirs, **given), 2 * X)
 case(
-    GATE, "constants", Kind.ACTIVATION, "slope 0.2 and offset 0.5, expected 0.166666667 and 0.5",
-    function("hardswish", lambda x: x * np.clip(0.2 * x + 0.5, 0, 1)), function("hardswish", hardswish), 2 * X,
-)  # fmt: skip
+    GATE,
+    "constants",
+    Kind.ACTIVATION,
+    "slope 0.2 and offset 0.5, expected 0.166666667 and 0.5",
+    function("hardswish", lambda x: x * np.clip(0.2 * x + 0.5, 0, 1)),
+    function("hardswish", hardswish),
+    2 * X,
+)
 case(
-    GATE, "constants", Kind.FLOAT32_CONSTANT, "slope 0.166666672 and offset 0.5",
-    function("hardswish", lambda x: x * np.clip(float(np.float32(1 / 6)) * x + 0.5, 0, 1)), function("hardswish", hardswish), 2 * X,
-)  # fmt: skip
+    GATE,
+    "constants",
+    Kind.FLOAT32_CONSTANT,
+    "slope 0.166666672 and offset 0.5",
+    function("hardswish", lambda x: x * np.clip(float(np.float32(1 / 6)) * x + 0.5, 0, 1)),
+    function("hardswish", hardswish),
+    2 * X,
+)
 
 # --- pooling ---------------------------------------------------------------------------------------------------------------
 
@@ -103,17 +138,34 @@ for name, kind, words, changes in (
     ("sizes", Kind.STRIDE, "stride 1, expected (2, 2)", {"stride": (1, 1)}),
     ("sizes", Kind.POOLING, "windows of 2 x 2, expected (3, 3)", {"kernel": (2, 2)}),
 ):
-    case(POOLING, name, kind, words, function("avg_pool", lambda x, c=changes: pooled(x, **c), **POOL),
-         function("avg_pool", pooled, "AvgPool2d", **POOL), X)  # fmt: skip
+    case(
+        POOLING,
+        name,
+        kind,
+        words,
+        function("avg_pool", lambda x, c=changes: pooled(x, **c), **POOL),
+        function("avg_pool", pooled, "AvgPool2d", **POOL),
+        X,
+    )
 case(
-    POOLING, "means", Kind.POOLING, "average pooling that counts the padding, expected MaxPool2d",
-    function("max_pool", pooled, **POOL), function("max_pool", lambda x: pooled(x, "max"), "MaxPool2d", **POOL), X,
-)  # fmt: skip
+    POOLING,
+    "means",
+    Kind.POOLING,
+    "average pooling that counts the padding, expected MaxPool2d",
+    function("max_pool", pooled, **POOL),
+    function("max_pool", lambda x: pooled(x, "max"), "MaxPool2d", **POOL),
+    X,
+)
 EVEN = RNG.standard_normal((3, 4, 8, 8))
 case(
-    POOLING, "ceil_mode", Kind.POOLING, "ceil_mode=True, expected False", function("max_pool", lambda x: pooled(x, "max", ceil_mode=True), **POOL),
-    function("max_pool", lambda x: pooled(x, "max"), **POOL), EVEN,
-)  # fmt: skip
+    POOLING,
+    "ceil_mode",
+    Kind.POOLING,
+    "ceil_mode=True, expected False",
+    function("max_pool", lambda x: pooled(x, "max", ceil_mode=True), **POOL),
+    function("max_pool", lambda x: pooled(x, "max"), **POOL),
+    EVEN,
+)
 for name, words, made in (
     ("whole_picture", "max pooling, expected AdaptiveAvgPool2d", lambda x: x.max((2, 3), keepdims=True)),
     ("summed", "sum over the picture", lambda x: x.sum((2, 3), keepdims=True)),
@@ -147,18 +199,32 @@ for name, kind, words, training, made in (
     ("norm_missing", Kind.DOES_NOTHING, "batch normalisation is missing", False, lambda x, **_: x),
     ("affine", Kind.BIAS_MISSING, "the bias is not added", False, lambda x, **k: normalised(x, **k, bias=None)),
     ("affine", Kind.SCALE_MISSING, "the weight is not multiplied", False, lambda x, **k: normalised(x, **k, weight=None)),
-    ("affine", Kind.AFFINE_MISSING, "weight and bias are left out", False, lambda x, **k: normalised(x, **k, weight=None, bias=None)),
+    (
+        "affine",
+        Kind.AFFINE_MISSING,
+        "weight and bias are left out",
+        False,
+        lambda x, **k: normalised(x, **k, weight=None, bias=None),
+    ),
     ("eps", Kind.BATCH_NORM_EPS, "wrong eps: 0.001, expected 1e-05", False, lambda x, **k: normalised(x, **k, eps=1e-3)),
     ("eps", Kind.BATCH_NORM_EPS, "wrong eps: 0.0007, expected 1e-05", False, lambda x, **k: normalised(x, **k, eps=7e-4)),
     (
-        "eps_outside_root", Kind.EPS_OUTSIDE_ROOT, "eps is added to the standard deviation", False,
-        lambda x, **k: normalised(x, **k, statistics=(k["w"]["running_mean"], (np.sqrt(k["w"]["running_var"]) + 1e-5) ** 2), eps=0.0),
+        "eps_outside_root",
+        Kind.EPS_OUTSIDE_ROOT,
+        "eps is added to the standard deviation",
+        False,
+        lambda x, **k: normalised(
+            x, **k, statistics=(k["w"]["running_mean"], (np.sqrt(k["w"]["running_var"]) + 1e-5) ** 2), eps=0.0
+        ),
     ),
     (
-        "unbiased_variance", Kind.UNBIASED_VARIANCE, "it normalises by the unbiased variance", True,
+        "unbiased_variance",
+        Kind.UNBIASED_VARIANCE,
+        "it normalises by the unbiased variance",
+        True,
         lambda x, **k: normalised(x, **k, statistics=(of_batch(x)[0], of_batch(x)[1] * COUNT / (COUNT - 1))),
     ),
-):  # fmt: skip
+):
     both = [layer("batch_norm", one, {"eps": 1e-5}, NORM) for one in (made, in_training if training else normalised)]
     case(BATCH_NORM, name, kind, words, *both, X, training=training)
 
@@ -204,8 +270,15 @@ def margins(settings):
 
 
 ZEROS = {"padding": (1, 1, 1, 1), "mode": "constant", "value": 0.0}
-case(PAD, "margin", Kind.PADDING, "wrong padding (2, 0, 1, 1), expected (1, 1, 1, 1)",
-     margins({**ZEROS, "padding": (2, 0, 1, 1)}), margins(ZEROS), X)  # fmt: skip
+case(
+    PAD,
+    "margin",
+    Kind.PADDING,
+    "wrong padding (2, 0, 1, 1), expected (1, 1, 1, 1)",
+    margins({**ZEROS, "padding": (2, 0, 1, 1)}),
+    margins(ZEROS),
+    X,
+)
 
 NUMBERS, TABLE = RNG.integers(0, 6, (4, 9)), {"weight": weight(6, 3)}
 
@@ -229,9 +302,14 @@ case(
 )
 
 case(
-    SQUEEZE, "squeeze_missing", Kind.NO_SQUEEZE_EXCITATION, "squeeze-excitation missing",
-    function("squeezeexcitation", lambda x: x), function("squeezeexcitation", lambda x: x * formulas.sigmoid(x.mean((2, 3), keepdims=True))), X,
-)  # fmt: skip
+    SQUEEZE,
+    "squeeze_missing",
+    Kind.NO_SQUEEZE_EXCITATION,
+    "squeeze-excitation missing",
+    function("squeezeexcitation", lambda x: x),
+    function("squeezeexcitation", lambda x: x * formulas.sigmoid(x.mean((2, 3), keepdims=True))),
+    X,
+)
 
 # --- settings --------------------------------------------------------------------------------------------------------------
 
@@ -250,8 +328,15 @@ def groups(number, eps=1e-5, kind="group_norm", stock=True):
     return layer(kind, group_norm, {"num_groups": number, "eps": eps}, stock=stock)
 
 
-case(SETTINGS, "said_by_the_port", Kind.ACTIVATION, "wrong lambd 1, expected 0.5",
-     layer("softshrink", shrink, {"lambd": 1.0}), layer("softshrink", shrink, {"lambd": 0.5}), X)  # fmt: skip
+case(
+    SETTINGS,
+    "said_by_the_port",
+    Kind.ACTIVATION,
+    "wrong lambd 1, expected 0.5",
+    layer("softshrink", shrink, {"lambd": 1.0}),
+    layer("softshrink", shrink, {"lambd": 0.5}),
+    X,
+)
 case(
     SETTINGS,
     "said_by_the_port",
@@ -271,8 +356,15 @@ case(
     groups(2, kind="own", stock=False),
     X,
 )
-case(OWN_FUNCTION, "another_activation", Kind.ACTIVATION, "it computes Tanh, expected ReLU",
-     function("tanh", np.tanh), replace(function("own", relu), stock=False), X)  # fmt: skip
+case(
+    OWN_FUNCTION,
+    "another_activation",
+    Kind.ACTIVATION,
+    "it computes Tanh, expected ReLU",
+    function("tanh", np.tanh),
+    replace(function("own", relu), stock=False),
+    X,
+)
 
 
 IDS = [f"{family.name}: {words[:50]}" for family, *_, words in EXPECTED]
@@ -286,8 +378,20 @@ def test_a_mistake_of_a_layer_is_named(number):
 
 
 FAMILIES = (
-    CONVOLUTION, ACTIVATION, GATE, POOLING, BATCH_NORM, DROPOUT, LINEAR, PAD, EMBEDDING, SQUEEZE, SETTINGS, OWN_SETTING, OWN_FUNCTION,
-)  # fmt: skip
+    CONVOLUTION,
+    ACTIVATION,
+    GATE,
+    POOLING,
+    BATCH_NORM,
+    DROPOUT,
+    LINEAR,
+    PAD,
+    EMBEDDING,
+    SQUEEZE,
+    SETTINGS,
+    OWN_SETTING,
+    OWN_FUNCTION,
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

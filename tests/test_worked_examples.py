@@ -17,7 +17,7 @@ from mobilenetv3_common.published import cache_dir
 from tests.conftest import ROOT
 
 WORKED = ROOT / "tests" / "worked"
-AT_MOST = {"fault": 1, "model": 5, "optimizer": 5}
+AT_MOST = {"fault": 1, "hypothesis": 1, "model": 5, "optimizer": 5}
 # The new optimizer's run of step 5 alone, three updates.
 STEP_5 = """
 from dataclasses import replace
@@ -29,6 +29,18 @@ runs = [replace(run, iterations=3) for run in backward.RUNS if run.name.startswi
 result = backward.run(Context(PROJECT), tuple(runs))
 assert len(result.quantities) > 100
 print("passed" if result.passed else "FAILED")
+"""
+REVERSED = """
+import torch
+from alignment.localize import localize
+
+class Reversed(torch.nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x).flip(1)
+
+reference, port = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.nn.Sequential(Reversed(3, 4, 3))
+port.load_state_dict(reference.state_dict())
+print(localize(port, reference, torch.randn(2, 3, 8, 8).numpy()).first.line())
 """
 
 
@@ -78,6 +90,11 @@ def test_a_new_fault_is_injected_and_found(patched):
     done = patched("fault")("tools/align.py", "--steps", "1", "--inject", "eps_of_the_last_batch_norm")
     assert done.returncode == 1, done.stderr
     assert "first divergence: forward: features.12.1: wrong eps: 1e-05, expected 0.001" in done.stdout
+
+
+def test_a_new_hypothesis_names_its_mistake(patched):
+    done = patched("hypothesis")("-c", REVERSED)
+    assert "forward: 0: the output channels are reversed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -130,10 +130,3 @@ def momentum(s: Subject) -> Iterator[Hypothesis]:
 
 def _with_share(share: float, batch: np.ndarray, update: _StatisticsUpdate) -> np.ndarray:
     return update.with_share(share, batch)
-
-
-@STATISTICS
-def last_batch_alone(s: Subject) -> Iterator[Hypothesis]:
-    if (one := _update(s)) and one.name.endswith("running_mean"):
-        words = "the statistics are those of the last batch: momentum 1 in torch's sense"
-        yield Hypothesis(Kind.MOMENTUM, words, lambda update: update.batch)
