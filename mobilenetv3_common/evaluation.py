@@ -113,7 +113,7 @@ def evaluate(
     confusion = ranks.sum(confusion.ravel()).reshape(confusion.shape).astype(np.int64)
     shown = max(samples, 1)
     return Evaluation(
-        samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion, _of_all(mistakes, ranks)
+        samples, skipped, right1 / shown, right5 / shown, float(totals[4]) / shown, confusion, of_all_ranks(mistakes, ranks)
     )
 
 
@@ -127,7 +127,7 @@ def _mistakes(judged: Judgement, numbers: np.ndarray) -> list[Mistake]:
     ]
 
 
-def _of_all(mistakes: tuple[Mistake, ...], ranks: Ranks) -> tuple[Mistake, ...]:
+def of_all_ranks(mistakes: tuple[Mistake, ...], ranks: Ranks) -> tuple[Mistake, ...]:
     """The most confident mistakes of all ranks. Every rank has to call it."""
     table = np.zeros((ranks.world_size, MISTAKES, 4))
     for place, one in enumerate(mistakes):

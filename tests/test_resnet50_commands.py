@@ -352,3 +352,20 @@ def test_two_ranks_of_mindspore_are_one_process(cifar, tmp_path):
     for name, array in trained(tmp_path / "one").items():
         assert relative_l2(trained(tmp_path / "two")[name], array) < 1e-4, name
     assert not np.allclose(curve(tmp_path / "apart"), curve(tmp_path / "one"), rtol=1e-4)
+
+
+def test_infer_evaluates_as_trained_and_says_so(cifar, tmp_path, capsys):
+    """As docs/three_frameworks.md prints the command: without the sizes, which the checkpoint knows."""
+    run = (*RUN, "--framework", "ref", "--data-path", cifar, "--epochs", "1", "--output-dir", str(tmp_path))
+    assert main(["train", *run]) == 0
+    best = str(tmp_path / "best.safetensors")
+    plain = ["infer", "--framework", "ref", "--data-path", cifar, "--pretrained", best, "--device", "cpu", "--workers", "0"]
+    capsys.readouterr()
+    assert main([*plain, "--json", str(tmp_path / "own.json")]) == 0
+    assert "model resnet18_cifar, resize_size 8, crop_size 8 as in training" in capsys.readouterr().err
+    own = json.loads((tmp_path / "own.json").read_text())
+    assert own["loss"] == pytest.approx(read_json_lines(tmp_path, "eval")[0]["loss"], rel=1e-5)
+    assert main([*plain, "--resize-size", "16", "--crop-size", "16", "--json", str(tmp_path / "other.json")]) == 0
+    said = capsys.readouterr().err
+    assert "--resize-size 16 in place of training's 8" in said and "--crop-size 16 in place of training's 8" in said
+    assert json.loads((tmp_path / "other.json").read_text())["loss"] != own["loss"]

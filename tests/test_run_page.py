@@ -14,6 +14,7 @@ import pytest
 
 from mobilenetv3_common.checkpoint import CheckpointFolder
 from mobilenetv3_common.dataset_index import index_dataset
+from mobilenetv3_common.evaluation import MISTAKES, of_all_ranks
 from mobilenetv3_common.evaluation_record import Mistake, Record, read_record, shown_figures, worst, write_record
 from mobilenetv3_common.run_page import WHOLE_MATRIX, Page, page_text
 from mobilenetv3_common.run_told import doubts, last_lines
@@ -71,6 +72,28 @@ def test_a_record_is_read_back_whole_and_a_damaged_one_not_at_all(tmp_path):
 def test_the_most_confident_mistakes_come_first_whatever_the_order():
     mistakes = [Mistake(n, 0, 1, c) for n, c in enumerate((0.5, 0.9, 0.9, 0.3))]
     assert [one.sample for one in worst(mistakes[::-1], 3)] == [1, 2, 0]
+
+
+class TwoRanks:
+    """One of two ranks whose sums are added by hand."""
+
+    world_size = 2
+
+    def __init__(self, rank, other):
+        self.rank, self.other, self.sent = rank, other, None
+
+    def sum(self, values):
+        self.sent = np.array(values)
+        return self.sent + self.other
+
+
+def test_the_most_confident_mistakes_of_all_ranks_are_kept():
+    ours, theirs = (tuple(Mistake(2 * n + rank, 0, 1, 1 / (n + 2)) for n in range(MISTAKES)) for rank in (0, 1))
+    second = TwoRanks(1, 0.0)
+    of_all_ranks(theirs, second)
+    found = of_all_ranks(ours, TwoRanks(0, second.sent))
+    assert found == worst((*ours, *theirs), MISTAKES) and {one.sample % 2 for one in found} == {0, 1}
+    assert of_all_ranks((), TwoRanks(0, second.sent * 0)) == ()
 
 
 def test_top_5_is_not_shown_below_six_classes():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.held_out import index_held_out, single_pictures, write_lists
 from mobilenetv3_common.run import fitted
+from mobilenetv3_common.run_told import beginning
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_ref.train import Ranks
 from tests.conftest import LITE_DATA, run_command
@@ -116,6 +118,23 @@ def test_an_average_with_warm_up_forgets_the_first_weights():
     for config in (TrainConfig(ema_decay=0.999), TrainConfig(ema_decay=0.999, ema_warmup=True, ema_every=1)):
         assert config.first_weights_left(100) == pytest.approx(left(config, 100))
     assert TrainConfig(ema_decay=0.9, ema_warmup=True).average_decay(10**6) == 0.9
+
+
+def begun(index, updates, **settings):
+    """What is said when a run of so many updates an epoch begins."""
+    config = TrainConfig(**settings)
+    run = SimpleNamespace(config=config, train_index=index, val_index=index, updates_per_epoch=updates, ranks_then=0)
+    return beginning(run, config, None)
+
+
+def test_an_average_that_keeps_the_first_weights_is_warned_of_and_others_are_not(lite_folders):
+    index = index_dataset(lite_folders, "train")
+    said = begun(index, 4, ema_decay=0.999, epochs=10)
+    assert len(said) == 1 and "after 40 step(s) 96% of the moving average" in said[0] and "--ema-warmup" in said[0], said
+    for settings in ({}, {"ema_decay": 0.999, "ema_warmup": True}, {"ema_decay": 0.9}):
+        assert begun(index, 4, epochs=10, **settings) == []
+    assert begun(index, 1000, epochs=10, ema_decay=0.999) == [], "a long run forgets them"
+    assert "37% of the moving average" in begun(index, 1000, epochs=10, ema_decay=0.9999)[0]
 
 
 # --- evaluation as trained ---
