@@ -251,11 +251,14 @@ def test_workers_are_replaced_without_streams_and_without_a_temporary_folder(exp
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 statuses.add(ask(port, "POST", "/predict", CAT)[0])
-            text = ask(port, "GET", "/metrics")[2].decode()
+            status, _, content = ask(port, "GET", "/metrics")
+            text = content.decode()
+            assert status == 200
             now = set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
             if len(now) == 2 and now != first and len(set(re.findall(r'resident_memory_bytes{worker="(\d)"}', text))) == 2:
                 break
         assert now != first and len(now) == 2 and statuses == {200}
+        assert set(re.findall(r'resident_memory_bytes{worker="(\d)"}', text)) == {"0", "1"}
         process.send_signal(signal.SIGHUP)
         assert process.wait(20) == 0
     finally:

@@ -23,6 +23,17 @@ from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags,
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Number = positive(float)
 Count = positive(int)
+LIMITS = (
+    ("--timeout", Number, 10.0, "S", "seconds of a whole request"),
+    ("--max-batch", Count, 32, "N", "pictures in a run of the engine"),
+    ("--max-queue", Count, 256, "N", "requests under way; one more: 503"),
+    ("--max-per-client", Count, 64, "N", "of one address; one more: 429"),
+    ("--max-connections", Count, 1000, "N", "open at a time"),
+    ("--max-upload", Number, 10.0, "MIB", "size of a picture's file"),
+    ("--max-uploads", Number, 200.0, "MIB", "of all under way"),
+    ("--max-pixels", Number, 50.0, "MILLION", "size of a picture"),
+    ("--shutdown", Number, 30.0, "S", "for open requests at shutdown"),
+)
 
 
 def parser() -> Parser:
@@ -30,33 +41,18 @@ def parser() -> Parser:
     add_engine_flags(p, "; while pictures are decoded at most half of the cores")
     add_picture_flags(p)
     p.add_argument("--decoders", type=int, default=0, metavar="N", help="decoding processes (default: one per core, at least 2)")
-    p.add_argument(
-        "--workers", type=Count, default=1, metavar="N", help="processes that serve; the limits are of each (default: 1)"
-    )
+    workers = "processes that serve; the limits are of each (default: 1)"
+    p.add_argument("--workers", type=Count, default=1, metavar="N", help=workers)
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
     limits = p.add_argument_group("limits")
-    limits.add_argument("--timeout", type=Number, default=10.0, metavar="S", help="seconds of a whole request (default: 10)")
-    limits.add_argument("--max-batch", type=Count, default=32, metavar="N", help="pictures in a run of the engine (default: 32)")
-    limits.add_argument(
-        "--max-queue", type=Count, default=256, metavar="N", help="requests under way; one more: 503 (default: 256)"
-    )
-    limits.add_argument("--max-per-client", type=Count, default=64, metavar="N", help="of one address; one more: 429 (default: 64)")
-    limits.add_argument("--max-connections", type=Count, default=1000, metavar="N", help="open at a time (default: 1000)")
-    limits.add_argument("--max-upload", type=Number, default=10.0, metavar="MIB", help="size of a picture's file (default: 10)")
-    limits.add_argument("--max-uploads", type=Number, default=200.0, metavar="MIB", help="of all under way (default: 200)")
-    limits.add_argument("--max-pixels", type=Number, default=50.0, metavar="MILLION", help="size of a picture (default: 50)")
-    limits.add_argument("--shutdown", type=Number, default=30.0, metavar="S", help="for open requests at shutdown (default: 30)")
+    for flag, kind, default, metavar, words in LIMITS:
+        limits.add_argument(flag, type=kind, default=default, metavar=metavar, help=f"{words} (default: {default:g})")
     who = p.add_argument_group("who may ask")
     who.add_argument("--token-file", type=Path, metavar="FILE", help="requests must carry its content as Authorization: Bearer")
     who.add_argument("--allowed-hosts", nargs="+", default=[], metavar="NAME", help="Host headers that are answered (default: any)")
-    who.add_argument(
-        "--trusted-proxies",
-        nargs="+",
-        default=[],
-        metavar="ADDRESS",
-        help="proxies whose X-Forwarded-For is trusted (default: none)",
-    )
+    trusted = "proxies whose X-Forwarded-For is trusted (default: none)"
+    who.add_argument("--trusted-proxies", nargs="+", default=[], metavar="ADDRESS", help=trusted)
     who.add_argument("--access-log", metavar="FILE", help="append a line of JSON for each answer; - for standard output")
     return p
 
@@ -69,9 +65,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
     try:
         from mobilenetv3_paddle.deploy.serving.app import create_app
-        from mobilenetv3_paddle.deploy.serving.connections import connection_limit
         from mobilenetv3_paddle.deploy.serving.gate import Access
-        from mobilenetv3_paddle.deploy.serving.server import Server, listening, serve
+        from mobilenetv3_paddle.deploy.serving.server import Server, connection_limit, listening, serve
         from mobilenetv3_paddle.deploy.serving.service import Limits
         from mobilenetv3_paddle.deploy.serving.workers import Place, supervise
     except ImportError as error:

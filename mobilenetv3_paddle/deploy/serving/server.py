@@ -1,31 +1,39 @@
-"""Listening, and ending in time whatever hangs."""
+"""What uvicorn has no limits for (connections, silent ones, heads without end, bodies in crumbs), and an end that comes in time
+whatever hangs."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import faulthandler
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.streams import leave
-from mobilenetv3_paddle.deploy.serving.connections import BACKLOG, HEAD, guarded
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # each asks for the end, however often, in whatever order
 KERNEL_BACKLOG = 4096  # connections that wait to be taken
+BACKLOG = 4  # connections that asyncio takes in one go: out of descriptors, it writes a message for each
+SPARE_DESCRIPTORS = 3 * BACKLOG + 12  # connections that are being taken or closed, the event loop, files
+DECODER_DESCRIPTORS = 5
+HEAD = 16 * 1024  # bytes of a request line and headers
+MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
+FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
+TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # states of a connection: linux/tcp_states.h
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """The socket to listen on.
-
-    Raises:
-        UserError: the address is taken, or is not this machine's.
-    """
+    """The socket to listen on; ``UserError`` where the address is taken, or is not this machine's."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # asyncio sets TCP_NODELAY on sockets that say that they are TCP. Without it, the second piece of an answer waited
@@ -39,18 +47,146 @@ def listening(host: str, port: int) -> socket.socket:
         raise UserError(f"cannot listen on {host} port {port}: {reason}") from error
 
 
-class Server(uvicorn.Server):
-    """uvicorn with limits on connections, and an end that comes in time.
+def connection_limit(wanted: int, decoders: int) -> int:
+    """How many connections this process can hold, at most ``wanted``, beside its decoders; the limit of descriptors is raised
+    as far as it goes. ``UserError`` where there are hardly any."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 4 * wanted if hard == resource.RLIM_INFINITY else min(hard, 4 * wanted)
+    if most > soft:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        used = 32
+    room = soft - used - SPARE_DESCRIPTORS - DECODER_DESCRIPTORS * decoders
+    if room < 2:
+        raise UserError(f"a limit of {soft} open files is too small for a service: raise it (ulimit -n {used + 200})")
+    return min(wanted, room)
 
-    Args:
-        app: the ASGI application.
-        sock: bound, not yet listening.
-        connections: most connections at a time; ``connection_limit`` says how many there is room for.
-        timeout: seconds of a request, and of a silent connection.
-        shutdown: seconds given to requests under way once the end is asked for; a second later the process ends by force.
-        on_start: called when the service answers.
-        on_stop: called when the end is asked for.
-    """
+
+class Framing(h11.Connection):
+    """h11's parser, which refuses a chunked body that announces what no client has, or that is cut into crumbs: two million
+    chunks of a byte, a body of 2 MB, held the event loop up for seven seconds."""
+
+    chunks = carried = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.chunks = self.carried = 0
+        elif isinstance(event, h11.Data):
+            self.chunks += event.chunk_start
+            self.carried += len(event.data)
+        if self.chunks > FREE_CHUNKS and self.carried < BYTES_A_CHUNK * self.chunks:
+            raise h11.RemoteProtocolError("the body comes in too many small chunks")
+        if getattr(self._reader, "_bytes_in_chunk", 0) > MOST_CHUNK:  # which h11 tells nobody
+            raise h11.RemoteProtocolError("a chunk announces too many bytes")
+        return event
+
+
+class Together:
+    """A transport that sends what is written in one step of the event loop as one piece: uvicorn writes the head and the body of an
+    answer one after the other, and each send costs the event loop a tenth of the time that it spends on a picture."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self._pieces = transport, loop, list[bytes]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send the data at the end of this step."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        """Send now what has been written."""
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection when all of the data is sent."""
+        self.flush()
+        self._transport.close()
+
+
+def _ended(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed its side, although nothing is read from it now; Linux alone tells."""
+    with contextlib.suppress(OSError, AttributeError):
+        connection = transport.get_extra_info("socket")
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
+    return False
+
+
+def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
+    """uvicorn's HTTP protocol, for so many connections (one more takes the place of the one that has been idle longest, or is
+    closed where none is idle), with seconds to the end of the next request's head, and to the end of its answer, whatever its
+    client reads."""
+
+    class Guarded(H11Protocol):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.conn = Framing(h11.SERVER, HEAD)
+            self._seen: Any = None
+            self._check: asyncio.TimerHandle | None = None
+
+        @property
+        def idle(self) -> bool:
+            """Whether no request is under way."""
+            return self.cycle is None or self.cycle.response_complete
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            self._together = Together(transport, self.loop)
+            super().connection_made(cast(asyncio.Transport, self._together))
+            self.since = self.loop.time()
+            if len(self.connections) > limit:
+                waiting = [c for c in self.connections if isinstance(c, Guarded) and c.idle and c is not self]
+                victim = min(waiting, key=lambda c: c.since, default=self)
+                self.connections.discard(victim)
+                victim.transport.abort()
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            self._together.flush()  # from now on this connection is idle, and may be closed to make room for another
+            super().on_response_complete()
+
+        def eof_received(self) -> None:
+            self._together.flush()  # the transport is closed when this returns
+
+        def send_400_response(self, msg: str) -> None:
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                super().send_400_response(msg)
+            else:  # an answer is on its way already
+                self.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._check is not None:
+                self._check.cancel()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Called every second or so: has this request, or this silence, lasted too long?"""
+            now, state = self.loop.time(), (self.cycle, self.idle)
+            if state != self._seen:
+                self._seen, self.since = state, now
+            late = now - self.since > (head if self.idle else whole)
+            if late or (self.flow.read_paused and _ended(self.transport)):
+                self.transport.abort()
+            elif not self.transport.is_closing():
+                self._check = self.loop.call_later(min(1.0, head / 4), self._watch)
+
+    return Guarded
+
+
+class Server(uvicorn.Server):
+    """uvicorn on a bound socket, with limits on connections (``connection_limit`` says how many have room) and on seconds of a
+    request, of a silent connection, and of requests under way once the end is asked for; a second later the process ends by force.
+    It tells when the service answers, and when the end is asked for."""
 
     def __init__(
         self, app: Any, sock: socket.socket, connections: int, timeout: float, shutdown: float,
@@ -59,8 +195,7 @@ class Server(uvicorn.Server):
         protocol = guarded(connections, timeout, 3 * timeout)
         config = uvicorn.Config(
             app, http=protocol, ws="none", log_level="critical", access_log=False, timeout_graceful_shutdown=shutdown,  # type: ignore[arg-type]
-            timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, h11_max_incomplete_event_size=HEAD,
-            server_header=False, loop="asyncio",
+            timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, server_header=False, loop="asyncio",
             proxy_headers=False,  # uvicorn believes any local client's X-Forwarded-For; the gate believes those it was told to
         )  # fmt: skip
         super().__init__(config)

@@ -6,60 +6,47 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 import numpy as np
-from fastapi import HTTPException, Request
-from fastapi.responses import Response
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_common.preprocess import normalize_planes
 from mobilenetv3_paddle.deploy.engines import Engine
-from mobilenetv3_paddle.deploy.predictor import Prediction, Predictor, softmax, top_k
+from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
-from mobilenetv3_paddle.deploy.serving.connections import broken_off
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
 from mobilenetv3_paddle.deploy.serving.metrics import Metrics
 from mobilenetv3_paddle.deploy.serving.upload import Uploads
 
+NOT_FINITE = "the model's output is not finite: its weights are damaged or its training diverged"
 BROKEN_OFF = 499  # nginx's status of a client that went away: nobody sees it but the log
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all together, may take.
+    """What one request, and all together, may take."""
 
-    Attributes:
-        upload: bytes of a picture's file, and of a request with tensors as JSON.
-        uploads: bytes of all requests under way.
-        pixels: width times height of a picture.
-        queue: requests under way, from their first byte to their answer; one more is refused.
-        timeout: seconds from a request's head to its answer; upload, waiting, decoding and engine are all within it.
-        batch: pictures in a run of the engine, and in a request with tensors.
-    """
-
-    upload: int = 10 * 2**20
-    uploads: int = 200 * 2**20
-    pixels: int = 50_000_000
-    queue: int = 256
-    timeout: float = 10.0
-    batch: int = 32
+    upload: int = 10 * 2**20  # bytes of a picture's file, and of a request with tensors as JSON
+    uploads: int = 200 * 2**20  # bytes of all requests under way
+    pixels: int = 50_000_000  # width times height of a picture
+    queue: int = 256  # requests under way, from their first byte to their answer; one more is refused
+    timeout: float = 10.0  # seconds from a request's head to its answer; upload, waiting, decoding and engine are all within it
+    batch: int = 32  # pictures in a run of the engine, and in a request with tensors
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What the engine is to answer.
-
-    Attributes:
-        picture: uint8 (3, crop, crop), or ready for the network.
-        topk: how many of its likeliest classes; 0 for its logits.
-    """
+    """What the engine is to answer to a picture, uint8 (3, crop, crop) or ready for the network: so many of its likeliest classes,
+    or for 0 its logits."""
 
     picture: np.ndarray
     topk: int = 0
@@ -69,20 +56,13 @@ class Wanted:
 class State:
     """Whether the service is ending: then it is unready, and connections are closed after their answer."""
 
-    stopping: bool = field(default=False)
+    stopping: bool = False
 
 
 class Service:
-    """The parts that answer a picture, or tensors.
-
-    Args:
-        predictor: an engine with its preprocessing and class names.
-        identity: what every answer says of the model: ``model`` and ``weights_sha256``.
-        limits: see ``Limits``.
-        decoders: processes that decode pictures.
-        engine_beside_decoders: the engine that runs while pictures are being decoded, with fewer threads; by default the
-            predictor's.
-    """
+    """The parts that answer a picture, or tensors: an engine with its preprocessing and class names, what every answer says of the
+    model (``model`` and ``weights_sha256``), limits, how many processes decode, and the engine that runs while they do, with
+    fewer threads (by default the predictor's)."""
 
     def __init__(
         self, predictor: Predictor, identity: dict[str, str], limits: Limits, decoders: int,
@@ -115,20 +95,14 @@ class Service:
         ready = iter(normalize_planes(np.stack(raw), self.predictor.preset) if raw else ())
         return engine(np.stack([next(ready) if picture.dtype == np.uint8 else picture for picture in pictures]))
 
-    def answers(self, batch: list[Wanted]) -> list[np.ndarray | list[Prediction] | UserError]:
+    def answers(self, batch: list[Wanted]) -> list[Any]:
         """What is wanted of each picture, or why it cannot be told; in the engine's thread."""
         logits = self.run([wanted.picture for wanted in batch])
-        answers: list[Any] = list(logits)
-        groups: dict[tuple[int, bool], list[int]] = {}
-        for place, (wanted, finite) in enumerate(zip(batch, np.isfinite(logits).all(axis=1), strict=True)):
-            if wanted.topk:
-                groups.setdefault((wanted.topk, bool(finite)), []).append(place)
-        for (topk, _), places in groups.items():
-            found: list[Any]
-            try:
-                found = top_k(softmax(logits[places]), self.predictor.classes, topk)
-            except UserError as error:
-                found = [UserError(error.line) for _ in places]
+        finite = np.isfinite(logits).all(axis=1).tolist()
+        answers: list[Any] = [UserError(NOT_FINITE) if one.topk else row for one, row in zip(batch, logits, strict=True)]
+        for topk in {one.topk for one in batch} - {0}:
+            places = [place for place, one in enumerate(batch) if one.topk == topk and finite[place]]
+            found = top_k(softmax(logits[places]), self.predictor.classes, topk) if places else []
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
         return answers
@@ -154,42 +128,36 @@ class Service:
         await self.batcher.stop()
         await self.decoders.stop()
 
-    async def counted(self, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """Answer a request within the limit of requests under way, and note in the metrics what came of it.
+    def counted(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """A route that answers within the limit of requests under way, and notes in the metrics what came of each."""
 
-        Raises:
-            HTTPException: with the status for what went wrong.
-        """
-        start, status = time.perf_counter(), 500
-        self.under_way += 1
-        try:
-            if self.under_way > self.limits.queue:
-                raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
-            response = await answer()
-            status = response.status_code
-            return response
-        except HTTPException as error:
-            status = error.status_code
-            raise
-        except ClientDisconnect:
-            status = BROKEN_OFF
-            return Response(status_code=BROKEN_OFF)
-        except UserError as error:
-            status = _status(error)
-            raise HTTPException(status, error.line) from error
-        finally:
-            self.under_way -= 1
-            self.metrics.requests.labels(str(status)).inc()
-            self.metrics.seconds.observe(time.perf_counter() - start)
+        async def counting(request: Request) -> Response:
+            start, status = time.perf_counter(), 500
+            self.under_way += 1
+            try:
+                if self.under_way > self.limits.queue:
+                    raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
+                response = await answer(request)
+                status = response.status_code
+                return response
+            except HTTPException as error:
+                status = error.status_code
+                raise
+            except ClientDisconnect:
+                status = BROKEN_OFF
+                return Response(status_code=BROKEN_OFF)
+            except UserError as error:
+                status = _status(error)
+                raise HTTPException(status, error.line) from error
+            finally:
+                self.under_way -= 1
+                self.metrics.requests.labels(str(status)).inc()
+                self.metrics.seconds.observe(time.perf_counter() - start)
+
+        return counting
 
     async def predictions(self, request: Request, topk: int) -> dict[str, Any]:
-        """Receive a picture, decode it, and name its classes, all before the deadline.
-
-        Raises:
-            HTTPException: with the status for what went wrong.
-            UserError: the picture is damaged, or the output is not finite.
-            ClientDisconnect: the client broke off; what was not begun is not computed.
-        """
+        """Receive a picture, decode it, and name its classes; as ``received``."""
 
         async def classes(data: bytes, deadline: float) -> list[dict[str, Any]]:
             return [vars(p) for p in await self.batcher(Wanted(await self.decoders(data, deadline), topk), deadline)]
@@ -199,21 +167,27 @@ class Service:
     async def received(
         self, request: Request, most: int, what: str, compute: Callable[[bytes, float], Awaitable[Any]]
     ) -> Any:  # fmt: skip
-        """Receive a body of at most ``most`` bytes and compute on it, all before the deadline, unless the client goes."""
+        """Receive a body of at most ``most`` bytes and compute on it, all before the deadline.
+
+        Raises:
+            HTTPException: with the status for what went wrong.
+            UserError: the picture is damaged, or the output is not finite.
+            ClientDisconnect: the client broke off; what was not begun is not computed.
+        """
         if self.batcher.hung:
             raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
         deadline = time.monotonic() + self.limits.timeout
-        async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
-            with anyio.CancelScope() as scope, broken_off(request.scope, scope.cancel):
-                return await self._named(compute(data, deadline), what)
-        raise ClientDisconnect()
-
-    async def _named(self, work: Awaitable[Any], what: str) -> Any:
-        """What goes wrong in a piece of work, as an answer."""
+        late = f"the {what} was not answered within {self.limits.timeout:g} s: try again later"
         try:
-            return await work
+            async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
+                with anyio.CancelScope() as scope:
+                    leaving = asyncio.ensure_future(request.receive())  # it comes back where the client goes
+                    leaving.add_done_callback(lambda _: scope.cancel())
+                    try:
+                        return await compute(data, deadline)
+                    finally:
+                        leaving.cancel()
         except TooLate as error:
-            late = f"the {what} was not answered within {self.limits.timeout:g} s: try again later"
             raise HTTPException(504, late) from error
         except NotAPicture as error:
             raise HTTPException(415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)") from error
@@ -221,13 +195,10 @@ class Service:
             raise HTTPException(413, error.line) from error
         except EngineDown as error:
             raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+        raise ClientDisconnect()
 
     async def logits(self, images: np.ndarray, deadline: float) -> np.ndarray:
-        """float32 (N, 3, crop, crop) to logits (N, classes); the pictures share runs of the engine with those of others.
-
-        Raises:
-            TooLate, EngineDown: see ``Batcher``.
-        """
+        """float32 (N, 3, crop, crop) to logits (N, classes); the pictures share runs of the engine with those of others."""
         waiting = [asyncio.ensure_future(self.batcher(Wanted(image), deadline)) for image in images]
         try:
             return np.stack(await asyncio.gather(*waiting))
@@ -237,6 +208,5 @@ class Service:
 
 
 def _status(error: UserError) -> int:
-    if isinstance(error, tensors.Refused):
-        return 400
-    return 422 if error.line.startswith("the picture") else 500  # damaged, or an output that is not finite
+    damaged = 422 if error.line.startswith("the picture") else 500  # or an output that is not finite
+    return 400 if isinstance(error, tensors.Refused) else damaged

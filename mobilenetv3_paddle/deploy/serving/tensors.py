@@ -30,13 +30,7 @@ class Refused(UserError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes.
-
-    Attributes:
-        crop: height and width of its input in pixels.
-        batch: most pictures in one request.
-        classes: of its output.
-    """
+    """What a model takes: height and width of its input in pixels, pictures in one request at most, classes of its output."""
 
     crop: int
     batch: int
@@ -52,25 +46,16 @@ class Signature:
         """Of a request with binary tensors."""
         return MOST_HEADER + self.batch * math.prod(self.picture) * 4
 
-    def inputs(self) -> list[dict[str, Any]]:
-        """The input for the model's metadata; -1 is the batch."""
-        return [{"name": INPUT, "datatype": "FP32", "shape": [-1, *self.picture]}]
-
-    def outputs(self) -> list[dict[str, Any]]:
-        """The output for the model's metadata."""
-        return [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, self.classes]}]
+    def metadata(self) -> dict[str, Any]:
+        """Inputs and outputs for the model's metadata; -1 is the batch."""
+        given = {"name": INPUT, "datatype": "FP32", "shape": [-1, *self.picture]}
+        return {"inputs": [given], "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, self.classes]}]}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that can be answered.
-
-    Attributes:
-        id: the client's name for it; None without one.
-        binary: whether the output is wanted as bytes.
-        best: how many of the likeliest classes are wanted instead of all logits; 0 for the logits.
-        images: float32 (N, 3, crop, crop), finite.
-    """
+    """A request that can be answered: the client's name for it, whether the output is wanted as bytes, how many of the likeliest
+    classes are wanted (0 for all logits), and the images, float32 (N, 3, crop, crop), finite."""
 
     id: str | None
     binary: bool
@@ -92,31 +77,27 @@ class Asked:
 
 
 def parse(header: bytes, raw: bytes | memoryview, signature: Signature) -> Asked:
-    """Read a request.
-
-    Args:
-        header: its JSON.
-        raw: the bytes behind it.
-        signature: of the model.
-
-    Raises:
-        Refused: it cannot be answered.
-    """
+    """Read a request: its JSON, and the bytes behind it; ``Refused`` where it cannot be answered."""
     content = _object(_json(header), "the request")
     number = content.get("id")
-    if number is not None and not (isinstance(number, str) and len(number) <= MOST_ID):
-        raise Refused(f"id must be a string of at most {MOST_ID} characters")
+    known = number is None or (isinstance(number, str) and len(number) <= MOST_ID)
+    _need(known, f"id must be a string of at most {MOST_ID} characters")
     binary = _flag(_object(content.get("parameters", {}), "parameters"), "binary_data_output", False)
     images = _images(content, raw, signature)
-    binary, best = _wanted(content.get("outputs", []), binary, signature)
-    return Asked(number, binary, best, images)
+    return Asked(number, *_wanted(content.get("outputs", []), binary, signature), images)
+
+
+def _need(holds: bool, right: str) -> None:
+    if not holds:
+        raise Refused(right)
 
 
 def _json(data: bytes) -> Any:
+    def no_constant(text: str) -> NoReturn:
+        raise Refused(f"the request is no JSON: {text} is no number of JSON's")
+
     try:
-        return json.loads(data, parse_constant=_no_constant)
-    except Refused:
-        raise
+        return json.loads(data.decode(), parse_constant=no_constant)  # as bytes it might be UTF-16, which JSON here is not
     except RecursionError as error:
         raise Refused("the request is nested too deeply") from error
     except UnicodeDecodeError as error:
@@ -125,53 +106,41 @@ def _json(data: bytes) -> Any:
         raise Refused(f"the request is no JSON: {_line(str(error))}") from error
 
 
-def _no_constant(text: str) -> NoReturn:
-    raise Refused(f"the request is no JSON: {text} is no number of JSON's")
-
-
 def _images(content: dict[str, Any], raw: bytes | memoryview, signature: Signature) -> np.ndarray:
     right = f"{INPUT}, FP32, shape [N, 3, {signature.crop}, {signature.crop}]"
     inputs = content.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) != 1:
-        found = f"{len(inputs)} are given" if isinstance(inputs, list) else "inputs must be a list of one"
-        raise Refused(f"the model takes one input ({right}): {found}")
-    given = _object(inputs[0], "inputs[0]")
-    if given.get("name") != INPUT:
-        raise Refused(f"the model has no input {_shown(given.get('name'))}: it takes {right}")
-    if given.get("datatype") != "FP32":
-        raise Refused(f"datatype of {INPUT} is {_shown(given.get('datatype'))}: the model takes {right}")
+    found = f"{len(inputs)} are given" if isinstance(inputs, list) else "inputs must be a list of one"
+    _need(isinstance(inputs, list) and len(inputs) == 1, f"the model takes one input ({right}): {found}")
+    given = _object(inputs[0], "inputs[0]")  # type: ignore[index]
+    _need(given.get("name") == INPUT, f"the model has no input {_shown(given.get('name'))}: it takes {right}")
+    kind = given.get("datatype")
+    _need(kind == "FP32", f"datatype of {INPUT} is {_shown(kind)}: the model takes {right}")
     shape = _shape(given.get("shape"), signature, right)
     parameters = _object(given.get("parameters", {}), f"parameters of {INPUT}")
-    if "shared_memory_region" in parameters:
-        raise Refused("shared memory is not offered here: send the tensor in the request")
+    _need("shared_memory_region" not in parameters, "shared memory is not offered here: send the tensor in the request")
     if "binary_data_size" in parameters:
-        if "data" in given:
-            raise Refused(f"{INPUT} has data and binary_data_size: give one of them")
+        _need("data" not in given, f"{INPUT} has data and binary_data_size: give one of them")
         images = _from_bytes(parameters["binary_data_size"], raw, shape)
     else:
-        if len(raw):
-            raise Refused(f"{len(raw):,} bytes follow the JSON, and no input has binary_data_size")
+        _need(not len(raw), f"{len(raw):,} bytes follow the JSON, and no input has binary_data_size")
         images = _from_numbers(given.get("data"), shape)
-    if not np.isfinite(images).all():
-        raise Refused(f"{INPUT} holds NaN or infinity (as float32)")
+    _need(bool(np.isfinite(images).all()), f"{INPUT} holds NaN or infinity (as float32)")
     return images
 
 
 def _shape(given: Any, signature: Signature, right: str) -> tuple[int, ...]:
     whole = isinstance(given, list) and all(type(size) is int for size in given)
-    if not whole or len(given) != 4 or tuple(given[1:]) != signature.picture or given[0] < 1:
-        raise Refused(f"shape of {INPUT} is {_shown(given)}: the model takes {right}, N at least 1")
-    if given[0] > signature.batch:
-        raise Refused(f"{given[0]} pictures in one request: at most {signature.batch} (--max-batch)")
+    fits = whole and len(given) == 4 and tuple(given[1:]) == signature.picture and given[0] >= 1
+    _need(fits, f"shape of {INPUT} is {_shown(given)}: the model takes {right}, N at least 1")
+    _need(given[0] <= signature.batch, f"{_shown(given[0])} pictures in one request: at most {signature.batch} (--max-batch)")
     return tuple(given)
 
 
 def _from_bytes(size: Any, raw: bytes | memoryview, shape: tuple[int, ...]) -> np.ndarray:
     right = 4 * math.prod(shape)
-    if type(size) is not int or size != right:
-        raise Refused(f"binary_data_size of {INPUT} is {_shown(size)}: {list(shape)} in FP32 is {right:,} bytes")
-    if len(raw) != right:
-        raise Refused(f"{len(raw):,} bytes follow the JSON (Inference-Header-Content-Length), announced are {right:,}")
+    known = type(size) is int and size == right
+    _need(known, f"binary_data_size of {INPUT} is {_shown(size)}: {list(shape)} in FP32 is {right:,} bytes")
+    _need(len(raw) == right, f"{len(raw):,} bytes follow the JSON (Inference-Header-Content-Length), announced are {right:,}")
     return np.frombuffer(raw, "<f4").reshape(shape).astype(np.float32, copy=False)
 
 
@@ -183,14 +152,12 @@ def _from_numbers(data: Any, shape: tuple[int, ...]) -> np.ndarray:
     if data and isinstance(data[0], list):
         level: list[Any] = [data]  # all that stands at one depth
         for size in shape:
-            if not all(isinstance(row, list) and len(row) == size for row in level):
-                raise Refused(f"data of {INPUT} is not nested as its shape {list(shape)} is")
+            nested = all(isinstance(row, list) and len(row) == size for row in level)
+            _need(nested, f"data of {INPUT} is not nested as its shape {list(shape)} is")
             level = [item for row in level for item in row]
         data = level
-    if len(data) != total:
-        raise Refused(f"data of {INPUT} has {len(data):,} numbers: shape {list(shape)} is {total:,}")
-    if not set(map(type, data)) <= {int, float}:
-        raise Refused(f"data of {INPUT} must be numbers")
+    _need(len(data) == total, f"data of {INPUT} has {len(data):,} numbers: shape {list(shape)} is {total:,}")
+    _need(set(map(type, data)) <= {int, float}, f"data of {INPUT} must be numbers")
     try:
         with np.errstate(over="ignore"):
             return np.array(array("d", data)).astype(np.float32).reshape(shape)
@@ -200,39 +167,26 @@ def _from_numbers(data: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def _wanted(outputs: Any, binary: bool, signature: Signature) -> tuple[bool, int]:
     """Whether the output is wanted as bytes, and how many classes of it."""
-    if not isinstance(outputs, list):
-        raise Refused("outputs must be a list")
+    _need(isinstance(outputs, list), "outputs must be a list")
     if not outputs:
         return binary, 0
-    names = [_object(output, "an output").get("name") for output in outputs]
-    if names != [OUTPUT]:
-        wrong = next((name for name in names if name != OUTPUT), None)
-        if wrong is None and len(names) > 1:
-            raise Refused(f"the output {OUTPUT} is asked for {len(names)} times")
-        raise Refused(f"the model has no output {_shown(wrong)}: it gives {OUTPUT}")
+    for output in outputs:
+        name = _object(output, "an output").get("name")
+        _need(name == OUTPUT, f"the model has no output {_shown(name)}: it gives {OUTPUT}")
+    _need(len(outputs) == 1, f"the output {OUTPUT} is asked for {len(outputs)} times")
     parameters = _object(outputs[0].get("parameters", {}), f"parameters of {OUTPUT}")
-    if "shared_memory_region" in parameters:
-        raise Refused("shared memory is not offered here: leave shared_memory_region out")
+    _need("shared_memory_region" not in parameters, "shared memory is not offered here: leave shared_memory_region out")
     best = parameters.get("classification", 0)
-    if "classification" in parameters and (type(best) is not int or not 1 <= best <= signature.classes):
-        raise Refused(f"classification must be a whole number from 1 to {signature.classes}, found {_shown(best)}")
+    whole = "classification" not in parameters or (type(best) is int and 1 <= best <= signature.classes)
+    _need(whole, f"classification must be a whole number from 1 to {signature.classes}, found {_shown(best)}")
     return _flag(parameters, "binary_data", binary), best
 
 
 def answer(asked: Asked, logits: np.ndarray, classes: Sequence[str], about: dict[str, Any]) -> tuple[bytes, bytes]:
-    """The answer's JSON, and the bytes behind it.
-
-    Args:
-        asked: the request.
-        logits: float32 (N, classes).
-        classes: their names.
-        about: ``model_name``, ``model_version`` and ``parameters``.
-
-    Raises:
-        Refused: the output is not finite, which the inputs' size or damaged weights bring about.
-    """
-    if not np.isfinite(logits).all():
-        raise Refused("the output is not finite: the numbers of the input are too large, or the weights are damaged")
+    """The answer's JSON, and the bytes behind it: of logits, float32 (N, classes), classes' names, and what is said of the model;
+    ``Refused`` where the logits are not finite."""
+    whole = bool(np.isfinite(logits).all())
+    _need(whole, "the output is not finite: the numbers of the input are too large, or the weights are damaged")
     output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": list(logits.shape)}
     raw = b""
     if asked.best:
@@ -259,8 +213,7 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 
 def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
     value = parameters.get(name, default)
-    if not isinstance(value, bool):
-        raise Refused(f"{name} must be true or false, found {_shown(value)}")
+    _need(isinstance(value, bool), f"{name} must be true or false, found {_shown(value)}")
     return value
 
 

@@ -26,20 +26,13 @@ from mobilenetv3_paddle.deploy.serving.server import at_the_end
 PLACE = "MOBILENETV3_WORKER"  # of a worker: its number, the descriptors of socket, of the pipe to its parent, of all metrics
 HUNG = 5.0  # seconds that the engine of a worker may hang before the worker ends, and another takes its place
 START = 90.0  # seconds that a worker may take until it answers
-PAUSE = 1.0  # seconds before a worker that ended is replaced
-WRITTEN = 1.0  # seconds between writings of a worker's metrics
+PAUSE = 1.0  # seconds before a worker that ended is replaced, and between writings of its metrics
 
 
 @dataclass(frozen=True)
 class Place:
-    """A worker's place among the others.
-
-    Attributes:
-        number: from 0.
-        sock: the socket that all listen on.
-        parent: descriptor on which it says that it answers.
-        boards: descriptors of memory, one of each worker, where each writes its metrics for the others.
-    """
+    """A worker's place among the others: its number, the socket that all listen on, a descriptor on which it tells its parent that
+    it answers, and descriptors of memory where each writes its metrics for the others."""
 
     number: int
     sock: socket.socket
@@ -70,10 +63,9 @@ class Place:
             while True:
                 with contextlib.suppress(OSError):
                     write(self.boards[self.number], generate_latest(metrics))
-                time.sleep(WRITTEN)
-                if not hung():
-                    since = time.monotonic()
-                elif time.monotonic() - since > HUNG:
+                time.sleep(PAUSE)
+                since = since if hung() else time.monotonic()
+                if time.monotonic() - since > HUNG:
                     os._exit(1)
 
         threading.Thread(target=work, daemon=True).start()
@@ -102,11 +94,11 @@ def read(board: int) -> bytes:
     return b""
 
 
+@dataclass(eq=False)  # a registry keeps collectors by their hash
 class _Numbered:
     """A collector of what the workers wrote, in the order of their numbers."""
 
-    def __init__(self, texts: list[bytes]) -> None:
-        self.texts = texts
+    texts: list[bytes]
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
@@ -122,7 +114,7 @@ class _Numbered:
 class _Worker:
     process: subprocess.Popen
     pipe: int
-    answers: bool = field(default=False)
+    answers: bool = False
     since: float = field(default_factory=time.monotonic)
 
     def look(self) -> None:
@@ -135,25 +127,14 @@ class _Worker:
 
 
 def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
-    """Run workers until the end is asked for, and replace each that ends.
-
-    Args:
-        command: what a worker runs.
-        count: of them.
-        sock: bound, what they listen on.
-        shutdown: seconds that they give their requests at the end.
-        on_start: called when all answer.
-
-    Raises:
-        UserError: one ends before any has answered.
-    """
-    stop, boards = threading.Event(), [_board() for _ in range(count)]
+    """Run a command so many times on a bound socket until the end is asked for, which gives requests ``shutdown`` seconds, and
+    replace each worker that ends; ``UserError`` where one ends before any has answered. ``on_start`` is told when all answer."""
+    stop, begun, boards = threading.Event(), False, [_board() for _ in range(count)]
     at_the_end(lambda *_: stop.set())
     workers: list[_Worker] = []
     try:
         workers += [_start(command, number, sock, boards) for number in range(count)]
-        begun = False
-        while not stop.wait(0.05 if not begun else 0.2):
+        while not stop.wait(0.2 if begun else 0.05):
             for number, worker in enumerate(workers):
                 worker.look()
                 if worker.process.poll() is None:
@@ -186,13 +167,12 @@ def _start(command: list[str], number: int, sock: socket.socket, boards: list[in
     kept = (sock.fileno(), writing, *boards)
     try:
         place = ",".join(map(str, (number, *kept)))
-        process = subprocess.Popen(command, pass_fds=kept, env={**os.environ, PLACE: place})
+        return _Worker(subprocess.Popen(command, pass_fds=kept, env={**os.environ, PLACE: place}), reading)
     except OSError:
         os.close(reading)
         raise
     finally:
         os.close(writing)
-    return _Worker(process, reading)
 
 
 def _end(processes: list[subprocess.Popen], shutdown: float) -> None:
