@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.distance import Distance
 from alignment.record import BLOCK, OnDisk, open_record
 from mobilenetv3_common.config_file import Parser
@@ -20,7 +21,6 @@ from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.terminal import printable
 
-RTOL = 1e-5
 LARGEST = 100.0  # times rtol and the root mean square: how far a single element may lie
 
 
@@ -46,7 +46,7 @@ class Row:
         self.note(reason)
 
 
-def compare_records(a: dict[str, OnDisk], b: dict[str, OnDisk], rtol: float = RTOL) -> list[Row]:
+def compare_records(a: dict[str, OnDisk], b: dict[str, OnDisk], rtol: float = tolerance.RECORDS_RTOL) -> list[Row]:
     """One row an array, in the second record's order and then the first's.
 
     Floating and complex arrays pass with equal shape and type, every value finite, a relative L2 of at most ``rtol``, and no
@@ -161,7 +161,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("first", metavar="A.npy", help="the port's record")
     parser.add_argument("second", metavar="B.npy", help="the reference's record")
-    parser.add_argument("--rtol", type=float, default=RTOL, help=f"relative L2 allowed for floating arrays (default: {RTOL:g})")
+    parser.add_argument(
+        "--rtol",
+        type=float,
+        default=tolerance.RECORDS_RTOL,
+        help=f"relative L2 allowed for floating arrays (default: {tolerance.RECORDS_RTOL:g})",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to a file, too")
     args = parser.parse_args(argv)
     if not 0 <= args.rtol < 1:

@@ -111,3 +111,56 @@ DRAWS_ROWS = 1000
 # Magnitudes of augmentation are float32, and an equidistant table may be rounded in another order: two units in the last place.
 # What a magnitude does is compared on pictures, to the last bit.
 MAGNITUDE_RTOL = 2.4e-7
+
+# `compare` of two record files: relative L2 of floating arrays. Records are float32; a port's own rounding stays below it.
+RECORDS_RTOL = 1e-5
+
+# Of a value's norm: rounding that moves a value so far leaves nothing of MOST_EXACT_RTOL anyway.
+FLIPPED = 1e-8
+
+# What a search in exact mode takes for the same: arrays that are the same numbers, or what runs of one network may differ by.
+# Correct ports agree to 1e-13, written by hand to 1e-10; a mistake of a setting is beyond 1e-6.
+SAME = 1e-9
+
+# Explanations recompute in float64 what a step measured. The same numbers agree to this, relative L2; a hypothesis explains a
+# value where it comes as close as the second, and as the third where the port computed in float32.
+LOSS_RTOL = 1e-9
+LOSS_EXPLAINED = 1e-6
+LOSS_EXPLAINED_32 = 1e-4
+
+# A loss is one number, which can be right by luck: nothing below a few dozen units of float32 is a mistake.
+LOSS_32_RTOL = 3e-6
+
+# Weights after few updates in float64, from the same gradients; learning rates, which no arithmetic of more than a few steps makes;
+# and whole runs, in which rounding grows.
+UPDATE_RTOL = 1e-9
+RATE_RTOL = EXACT_RTOL * 1e3
+RUN_RTOL = 1e-8
+
+# Elements of a run's tensors that are smaller are judged as if they were that large: some biases and means are zero but for
+# rounding.
+RUN_LEAST = 1e-6
+
+# A fit of the port's moving average by the states that it was given leaves no more than float32's rounding.
+AVERAGE_FITTED = 1e-5
+
+# On ranks a tensor's difference is relative to its own size, or to this share of the largest tensor's.
+RANKS_LEAST = 1e-3
+
+# Operations between layers, each element in float64: those of a right port agree to 1e-13, hand-written norms to 1e-10. The
+# second is times the median magnitude of an array.
+OPERATION_RTOL = 1e-8
+OPERATION_ATOL = 1e-10
+
+# Two networks on random weights in float32, relative L2. Within the first, two computations are shown to be one. Below the second
+# nothing is left to be turned: a matrix of small influence may lie the wrong way though all agree. Above the third a module
+# computes something else; below it a wrong constant may be all, too small for the whole model.
+PAIRED_AGREE = 1e-3
+PAIRED_CLOSE = 2e-5
+PAIRED_APART = 1e-2
+
+# An eps that is rounded on one side alone is seen where outputs part by more than the order of summation explains.
+EPS_SUMMATION = 1e-14
+
+# Relative L2 in float64 of a layer whose kernel rounds a constant to float32: up to 5e-7 was seen.
+FLOAT32_CONSTANT = 1e-6

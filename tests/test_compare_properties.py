@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from alignment import tolerance
 from alignment.compare import Lanes, judge_close, judge_equal, judge_measured
 from alignment.distance import Distance, norm
 from alignment.record import OnDisk
-from alignment.record_diff import RTOL, compare_records
+from alignment.record_diff import compare_records
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 FLOATS = ("<f2", "<f4", "<f8", ">f4", ">f8", np.longdouble)
@@ -39,7 +40,7 @@ def on_disk(array):
     return OnDisk(array.shape, array.dtype, fortran, lambda: io.BytesIO(data))
 
 
-def row(a, b, rtol=RTOL):
+def row(a, b, rtol=tolerance.RECORDS_RTOL):
     return compare_records({"x": on_disk(np.asarray(a))}, {"x": on_disk(np.asarray(b))}, rtol)[0]
 
 
@@ -127,7 +128,7 @@ def test_what_passes_is_near(array, data):
     found = row(other, array)
     squares, whole = (sum(map(_square, values.reshape(-1).tolist())) for values in (_exact(other) - _exact(array), _exact(array)))
     share = _root(squares / whole) if whole else (0.0 if squares == 0 else math.inf)
-    if share > RTOL * (1 + 1e-9):
+    if share > tolerance.RECORDS_RTOL * (1 + 1e-9):
         assert not found.passed
     if squares == 0:
         assert found.passed and found.relative_l2 == 0
@@ -226,7 +227,7 @@ def test_the_former_sums_pass_what_they_should_not():
         for name in ("squares that overflow", "squares that vanish"):
             a, b, _ = CASES[name]
             share = np.sqrt(((a - b) @ (a - b)) / (b @ b))
-            assert not share > RTOL, "NaN is above nothing, and so is 0 / 0"
+            assert not share > tolerance.RECORDS_RTOL, "NaN is above nothing, and so is 0 / 0"
 
 
 def test_empty_arrays_pass_with_a_word_and_reach_the_engine():

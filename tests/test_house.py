@@ -43,6 +43,31 @@ def test_a_second_meaning_would_be_found(other):
     assert named_twice({"a.py": "class Pair: ...", "b.py": other}) == {"Pair": ["a.py", "b.py"]}
 
 
+def tolerances_of(text):
+    """Names at the top of a file that are a number with a negative exponent."""
+    for node in ast.parse(text).body:
+        simple = isinstance(node, ast.Assign) and not any(isinstance(part, ast.Call) for part in ast.walk(node))
+        if simple and isinstance(node.targets[0], ast.Name):
+            numbers = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant) and isinstance(n.value, float)]
+            if any(1e-100 < number < 0.002 for number in numbers):
+                yield node.targets[0].id
+
+
+# Of the hypotheses, which are to follow; nothing is added here.
+ELSEWHERE = {"arrays.py", "changed.py", "hypothesis.py", "settings.py", "statistics.py"}
+
+
+def test_tolerances_stand_in_one_file():
+    found = {path.name for path in FILES if path.name != "tolerance.py" and list(tolerances_of(path.read_text()))}
+    assert found <= ELSEWHERE, found
+    assert len(list(tolerances_of((ROOT / "alignment/tolerance.py").read_text()))) > 30
+
+
+def test_a_tolerance_elsewhere_would_be_found():
+    text = "RTOL = 1e-9\nSAME = 10 * 1e-6\nSIZE = 96\nSHARE = 0.5\nSGD = Config(lr=1e-5)\nSAFE = 1e-280"
+    assert list(tolerances_of(text)) == ["RTOL", "SAME"]
+
+
 def too_long(text):
     functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [node.name for node in functions if node.end_lineno - node.lineno >= SCREEN]

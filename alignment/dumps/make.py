@@ -29,7 +29,7 @@ from alignment.localize.blame import Pair, backward_quantities, forward_quantiti
 from alignment.localize.search import random_cotangents
 from alignment.models.matching import matched, order_of_use
 from alignment.models.names import check_names
-from alignment.models.rounding import BETTER, SUMMATION
+from alignment.models.rounding import BETTER
 from alignment.models.tracing import Answer, Network, training_mode
 from alignment.project import ModelSpec, Project, Side
 from alignment.raised import place_of, words_of
@@ -329,7 +329,7 @@ def _roundings(context: Context, dump: Reader) -> dict[str, dict[bool, bool]]:
                 made = framework.call(modules[own], call.args, call.kwargs).outputs[0]
                 same = made.shape == call.output[0].shape
                 apart[rounded] = relative(distance(made, call.output[0]), norm(call.output[0])) if same else np.inf
-            if apart[True] > max(BETTER * apart[False], SUMMATION):
+            if apart[True] > max(BETTER * apart[False], tolerance.EPS_SUMMATION):
                 found.setdefault(own, {})[MODES[mode]] = False
             framework.round_eps(modules[own], MODES[mode], True)
     return found

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.frameworks._passes import Module, Tensor, leaves
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 Replaced = tuple[Any, str, Callable[..., Tensor]]
-
-# Relative L2 in float64 of a layer whose kernel rounds a constant to float32: up to 5e-7.
-FLOAT32_CONSTANT = 1e-6
 
 
 def exact_first(original: Callable[..., Tensor], exact: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -85,4 +83,4 @@ def hold_to_original(framework: Any, replacement: Module, original: Module) -> N
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.linalg.norm((a - b).ravel()) <= FLOAT32_CONSTANT * np.linalg.norm(b.ravel()))
+    return a.shape == b.shape and bool(np.linalg.norm((a - b).ravel()) <= tolerance.FLOAT32_CONSTANT * np.linalg.norm(b.ravel()))

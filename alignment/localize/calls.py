@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.frameworks.base import Operation, Trace
 from alignment.models.conventions import Order, turned
 from alignment.models.links import plain
 
-RTOL = 1e-8  # of each element, in float64: the operations of a right port agree to 1e-13, hand-written norms to 1e-10
-ATOL = 1e-10  # times the median magnitude of an array
 
-
-def equal(a: np.ndarray, b: np.ndarray, rtol: float = RTOL) -> bool:
+def equal(a: np.ndarray, b: np.ndarray, rtol: float = tolerance.OPERATION_RTOL) -> bool:
     """Whether two arrays of one size hold equal values in the same order; shapes may differ.
 
     Each element is held to its own size: one of -1e9 in a mask does not hide what stands beside it.
@@ -30,7 +28,7 @@ def equal(a: np.ndarray, b: np.ndarray, rtol: float = RTOL) -> bool:
     x, y = _finite(a), _finite(b)
     some = np.abs(y[y != 0])
     scale = float(np.median(some)) if some.size else 0.0
-    return bool((np.abs(x - y) <= rtol * np.abs(y) + rtol * ATOL / RTOL * scale).all())
+    return bool((np.abs(x - y) <= rtol * np.abs(y) + rtol * tolerance.OPERATION_ATOL / tolerance.OPERATION_RTOL * scale).all())
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
@@ -65,7 +63,7 @@ def _mark(array: np.ndarray) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
     values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
     size = float(np.linalg.norm(values))
-    return float(values @ factors), 10 * RTOL * size * float(np.linalg.norm(factors)) + 1e-300
+    return float(values @ factors), 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + 1e-300
 
 
 @dataclass

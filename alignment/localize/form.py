@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Pair
@@ -21,7 +22,6 @@ from alignment.models.links import plain
 
 MOST = 12  # suspects that are tried one by one
 PASSES = 24  # of one call
-SAME = 1e-9  # relative L2 between arrays that are the same numbers
 
 
 def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -> frozenset[str]:
@@ -138,7 +138,7 @@ def _first(given: object) -> np.ndarray:
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype.kind == b.dtype.kind and bool(relative(distance(a, b), norm(b)) <= SAME)
+    return a.shape == b.shape and a.dtype.kind == b.dtype.kind and bool(relative(distance(a, b), norm(b)) <= tolerance.SAME)
 
 
 def _turned(a: np.ndarray, b: np.ndarray) -> bool:

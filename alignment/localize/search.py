@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative, without_masked
 from alignment.finding import Finding, LayerRow, Localization
 from alignment.frameworks._calls import Operation
-from alignment.frameworks._exact import FLOAT32_CONSTANT
 from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
@@ -36,7 +36,6 @@ MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
 # What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
-SAME = 1e-9  # relative L2 of what runs of the same network may differ by
 
 
 def search(pair: Pair) -> Finding | None:
@@ -98,7 +97,9 @@ def refuse_randomness(pair: Pair) -> None:
             first = first or outputs
             both = (without_masked(*one) for one in zip(first, outputs, strict=False))
             pairs = [(a, b) for a, b in both if np.isfinite(a).all()]
-            if len(first) != len(outputs) or any(a.shape != b.shape or relative(distance(a, b), norm(a)) > SAME for a, b in pairs):
+            if len(first) != len(outputs) or any(
+                a.shape != b.shape or relative(distance(a, b), norm(a)) > tolerance.SAME for a, b in pairs
+            ):
                 mode = "training" if pair.training else "evaluation"
                 raise UserError(
                     f"the reference draws random numbers in {mode} mode that cannot be shared (those of dropout layers can): "
@@ -243,10 +244,10 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
     if wrong:
         vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
-        if pair.truth is None and blame.own < FLOAT32_CONSTANT:
+        if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
             words += " (as small as float32's rounding, in float64: a number that was rounded to float32? see exact_layers)"
         return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
-    if kind is Kind.UNKNOWN and pair.truth is None and blame.own < FLOAT32_CONSTANT:
+    if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
         words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
         kind = Kind.FLOAT32_CONSTANT
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):

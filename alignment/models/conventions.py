@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves, mapped
 
-SAME = 1e-9  # relative L2 between arrays that are the same numbers
 MOST_AXES = 5
 Order = tuple[int, ...]
 MaybeArrays = Sequence["np.ndarray | None"]
@@ -193,7 +193,7 @@ def _orders(array: np.ndarray, other: np.ndarray) -> Iterator[Order]:
 
 def _equal(array: np.ndarray, other: np.ndarray, order: Order) -> bool:
     turned = other.transpose(order)
-    return turned.shape == array.shape and bool(relative(distance(array, turned), norm(turned)) <= SAME)
+    return turned.shape == array.shape and bool(relative(distance(array, turned), norm(turned)) <= tolerance.SAME)
 
 
 def _inverse(order: Order) -> Order:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from alignment import tolerance
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
 from alignment.models import values
@@ -569,7 +570,7 @@ def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequ
     for own, others in chains:
         for other in others:
             given = [path for path in own if path not in matching.paths.values()] if other in trial.calls else []
-            same = next((path for path in given if trial.error(path, other) <= values.AGREE), None)
+            same = next((path for path in given if trial.error(path, other) <= tolerance.PAIRED_AGREE), None)
             if same is not None:
                 matching.paths[other] = same
         if len(own) == 1 and own[0] not in matching.paths.values() and trial.same_calls(others):

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Framework, Module, mapped
 
 Choice = dict[str, dict[bool, bool]]  # own path of a module -> training mode -> whether eps is rounded there
 BETTER = 4.0  # times closer than with both rounded, and farther apart with both rounded than the order of summation explains:
-SUMMATION = 1e-14
 SMALL = 0.01  # inputs are scaled by it, so that eps counts beside their variance
 
 
@@ -120,7 +120,7 @@ def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwa
         except Exception:  # the port may raise anything, or give another shape; the steps then say so
             apart.append(float("inf"))
     best = int(np.argmin(apart))
-    chosen = options[best] if apart[0] > max(BETTER * apart[best], SUMMATION) else options[0]
+    chosen = options[best] if apart[0] > max(BETTER * apart[best], tolerance.EPS_SUMMATION) else options[0]
     for part, rounded in zip(parts, chosen, strict=True):
         for path, module in part.norms.items():
             for training in modes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import STATISTICS, Call, Framework, Module, Tensor, leaves
 from alignment.models.calibration import padding_rows, random_values
@@ -23,9 +24,6 @@ from alignment.models.outputs import orders_of, put_in_order
 from alignment.models.weights import translated
 from mobilenetv3_common.weights import Entry, in_canonical
 
-AGREE = 1e-3  # relative L2 in float32 at which random weights have shown two computations to be one
-CLOSE = 2e-5  # below it nothing is left to be turned: a matrix of small influence may lie the wrong way though all agree
-APART = 1e-2  # above it a module computes something else; below, a wrong constant may be all, too small for the whole model
 SECONDS = 20.0  # after which nothing more is tried
 MATRICES = 4  # of one module, of which every choice is tried
 MUCH_LESS = 0.7  # times the difference that there was
@@ -154,7 +152,7 @@ class Trial:
         ours = self.calls_of_port()
         both = [(ours[own], self.calls[other]) for other, own in pairs.items() if own in ours and other in self.calls]
         values = [(part(mine), part(theirs)) for mine, theirs in both for part in (_given, lambda call: call.output)]
-        return sum(_difference(_as(mine, theirs), theirs) <= AGREE for mine, theirs in values)
+        return sum(_difference(_as(mine, theirs), theirs) <= tolerance.PAIRED_AGREE for mine, theirs in values)
 
 
 def _given(call: Call) -> tuple:
@@ -198,16 +196,16 @@ def confirmed(
     except Exception:  # a reference that does not run is somebody else's to report
         return found
     trial.load(found.paths, found.links)
-    if trial.error("", "") > AGREE:
+    if trial.error("", "") > tolerance.PAIRED_AGREE:
         _try_forms(trial, found, containers, fixed[1], end)
     _try_layouts(trial, found, containers, fixed[1], end)
-    if trial.error("", "") > AGREE:
+    if trial.error("", "") > tolerance.PAIRED_AGREE:
         _try_exchanges(trial, found, fixed[0], end)
-    found.agrees = trial.error("", "") <= AGREE
+    found.agrees = trial.error("", "") <= tolerance.PAIRED_AGREE
     ours = trial.calls_of_port()
     for other, own in (containers | found.paths).items() if ours else ():
         alone = (own in ours) != (other in trial.calls)
-        if alone or (found.agrees and own in ours and trial.apart(ours[own], other) > APART):
+        if alone or (found.agrees and own in ours and trial.apart(ours[own], other) > tolerance.PAIRED_APART):
             found.apart.add(other)
     return found
 
@@ -233,14 +231,14 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
                 continue
             best = (before, links)
             for groups, order in _forms(trial, links, first):
-                if best[0] <= AGREE or time.monotonic() > end:
+                if best[0] <= tolerance.PAIRED_AGREE or time.monotonic() > end:
                     break
                 changed = same_kind(links, groups, order)
                 trial.load_links(changed)
                 if (error := trial.error(own, other)) < best[0]:
                     best = (error, changed)
-                    first = (groups, order) if error <= AGREE else first
-            if best[0] <= AGREE:
+                    first = (groups, order) if error <= tolerance.PAIRED_AGREE else first
+            if best[0] <= tolerance.PAIRED_AGREE:
                 break
             best = (math.inf, links)
         trial.load_links(best[1])
@@ -312,11 +310,11 @@ def _turned(
     several = [places for count in counts for places in itertools.combinations(turns, count)]
     _, error, agreeing = turned([])
     for places in [*((place,) for place in turns), *several]:
-        if error <= CLOSE or time.monotonic() > end:
+        if error <= tolerance.PAIRED_CLOSE or time.monotonic() > end:
             break
         links, now, agree = turned(places)
-        close = now <= AGREE and now < MUCH_LESS * error
-        if close or (error > AGREE and (agree > agreeing or (agree >= agreeing and now < least * error))):
+        close = now <= tolerance.PAIRED_AGREE and now < MUCH_LESS * error
+        if close or (error > tolerance.PAIRED_AGREE and (agree > agreeing or (agree >= agreeing and now < least * error))):
             found.links, error, agreeing = links, now, agree
     trial.load_links(found.links)
 
@@ -422,7 +420,7 @@ class _Attempt:
         finally:
             for handle in handles:
                 handle.remove()
-        return _difference(outputs, self.trial.calls[""].output) <= AGREE
+        return _difference(outputs, self.trial.calls[""].output) <= tolerance.PAIRED_AGREE
 
     def _choosing(self, own: str) -> Callable[[Module, tuple], None]:
         def choose(_module: Module, args: tuple) -> None:
@@ -457,5 +455,5 @@ def _same_input(given: np.ndarray, call: Call | None) -> bool:
     if not arrays or arrays[0].size != given.size or given.dtype.kind != arrays[0].dtype.kind:
         return False
     if arrays[0].shape == given.shape:
-        return relative(distance(given, arrays[0]), norm(arrays[0])) <= AGREE
-    return relative(distance(np.sort(given.ravel()), np.sort(arrays[0].ravel())), norm(arrays[0])) <= AGREE
+        return relative(distance(given, arrays[0]), norm(arrays[0])) <= tolerance.PAIRED_AGREE
+    return relative(distance(np.sort(given.ravel()), np.sort(arrays[0].ravel())), norm(arrays[0])) <= tolerance.PAIRED_AGREE

@@ -18,10 +18,6 @@ from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import UNEXPLAINED, factor_hint
 
-RTOL = 1e-9
-HINT_RTOL = 1e-6
-HINT_RTOL_32 = 1e-4
-FLOAT32_RTOL = 3e-6  # one number can be right by luck: nothing below a few dozen units of float32 is a mistake
 LOCATION, DISTILLATION = "CrossEntropyLoss", "DistillationLoss"
 Others = Callable[[LossCase], Iterator[tuple[Hint, float]]]
 
@@ -132,13 +128,13 @@ class Losses:
                 hint = (Kind.IGNORE_INDEX, words) if self._right_with_all(both, case) else (Kind.RAISES, f"raises {kind}")
                 return Finding("loss", LOCATION, *hint, f"case {case.name}: {message}")
             tried.append(_tried(both, case, "port64", "reference64"))
-        wrong = [(one, what) for one in tried if (what := one.wrong(RTOL))]
-        return _finding(tried, wrong, HINT_RTOL) if wrong else None
+        wrong = [(one, what) for one in tried if (what := one.wrong(tolerance.LOSS_RTOL))]
+        return _finding(tried, wrong, tolerance.LOSS_EXPLAINED) if wrong else None
 
     @staticmethod
     def _right_with_all(both: Measurement, case: LossCase) -> bool:
         name = f"{case.name}.port64.all"
-        return f"{name}.loss" in both and not _tried(both, case, "port64.all", "reference64").wrong(RTOL)
+        return f"{name}.loss" in both and not _tried(both, case, "port64.all", "reference64").wrong(tolerance.LOSS_RTOL)
 
     def _explain_float32(self, both: Measurement, cases: Sequence[LossCase]) -> Finding | None:
         """What float64 does not have: a loss that is wrong in float32 alone."""
@@ -150,11 +146,11 @@ class Losses:
             one, noisy = _tried(both, case, "port32", "reference64"), _tried(both, case, "reference32", "reference64")
             value, gradient = (tolerance.FLOOR_FACTOR * distance(n, r) for n, r in zip(noisy.ours, noisy.right, strict=True))
             tried.append(one)
-            if what := one.wrong(FLOAT32_RTOL, (value, gradient)):
+            if what := one.wrong(tolerance.LOSS_32_RTOL, (value, gradient)):
                 wrong.append((one, what))
         if not wrong:
             return None
-        finding = _finding(tried, wrong, HINT_RTOL_32)
+        finding = _finding(tried, wrong, tolerance.LOSS_EXPLAINED_32)
         finding.measured += ", in float32 alone"
         return finding
 
@@ -168,12 +164,12 @@ class Losses:
                 kind, _, message = str(raised).partition(": ")
                 return Finding("loss", location, Kind.RAISES, f"raises {kind}", f"case {case.name}: {message}")
             tried.append(_tried(both, case, "port64", "reference64"))
-            if what := tried[-1].wrong(RTOL):
+            if what := tried[-1].wrong(tolerance.LOSS_RTOL):
                 wrong.append((tried[-1], what))
         if not wrong:
             return None
         first, what = wrong[0]
-        hint = value_hint(tried, [one for one, what in wrong if what == "value"], HINT_RTOL, others)
+        hint = value_hint(tried, [one for one, what in wrong if what == "value"], tolerance.LOSS_EXPLAINED, others)
         shown = f"{float(first.ours[0]):.6g}, expected {float(first.right[0]):.6g}"
         measured = f"case {first.case.name}, {what}: {shown}; right without"
         return Finding("loss", location, *(hint if hint[1] else unknown), measured)

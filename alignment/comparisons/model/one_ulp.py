@@ -13,7 +13,6 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Change, Lanes, Leeway, Quantity, distance, judge_measured, norm, relative, without_masked
 
-FLIPPED = 1e-8  # of a value's norm; rounding that moves a value so far leaves nothing of MOST_EXACT_RTOL anyway
 ULP_DRAWS = ("ulp64", "ulp64#1", "ulp64#2")  # one draw can spare the very element that matters
 K = TypeVar("K", bound=Hashable)
 
@@ -41,7 +40,7 @@ def farthest(passes: Iterable[Mapping[K, np.ndarray]], truth: Mapping[K, np.ndar
             if ours is None or ours.shape != theirs.shape:
                 continue
             far = distance(ours, theirs)
-            if far <= FLIPPED * norm(theirs):
+            if far <= tolerance.FLIPPED * norm(theirs):
                 found[name] = max(found[name], far)
     return found
 

@@ -21,13 +21,12 @@ from mobilenetv3_common.weights import State
 
 Record = dict[str, State]
 SHOWN = 5  # tensors of a rank that get a row of their own where they are wrong
-SMALL = 1e-3  # a tensor's difference is relative to its own size, or to this share of the largest tensor's
 
 
 def differences(found: State, expected: State, scale: State) -> dict[str, float]:
     """The relative L2 difference of every expected tensor; infinity where it is missing or has another shape."""
     sizes = {name: norm(scale[name]) for name in expected}
-    floor = SMALL * max(sizes.values(), default=0.0)
+    floor = tolerance.RANKS_LEAST * max(sizes.values(), default=0.0)
 
     def one(name: str, array: np.ndarray) -> float:
         if name not in found or found[name].shape != array.shape:

@@ -28,11 +28,6 @@ from alignment.kinds import Kind
 from mobilenetv3_common.checkpoint import Checkpoint
 from mobilenetv3_common.weights import State
 
-RTOL = 1e-8
-LEAST = 1e-6  # smaller elements are judged as if they were that large: some biases and means are zero but for rounding
-# A fit of the port's average by the states that it was given must leave no more than float32's rounding.
-FITTED = 1e-5
-
 
 @contextlib.contextmanager
 def _ground(context: Context) -> Iterator[Ground]:
@@ -40,9 +35,9 @@ def _ground(context: Context) -> Iterator[Ground]:
         yield Ground.of(context, folder)
 
 
-def _unlike(ours: State, theirs: State, rtol: float = RTOL) -> list[str]:
+def _unlike(ours: State, theirs: State, rtol: float = tolerance.RUN_RTOL) -> list[str]:
     """Names of the tensors that differ by more than rounding, in the reference's order."""
-    scales = {n: max(norm(array), LEAST * array.size**0.5) for n, array in theirs.items()}
+    scales = {n: max(norm(array), tolerance.RUN_LEAST * array.size**0.5) for n, array in theirs.items()}
     return [n for n in theirs if n not in ours or not distance(ours[n], theirs[n]) <= rtol * scales[n]]
 
 
@@ -86,7 +81,7 @@ def shares(average: State, states: list[State], names: Sequence[str]) -> np.ndar
     columns = np.stack([np.concatenate([s[n].ravel() for n in names]) for s in states], axis=1).astype(np.float64)
     made = np.concatenate([average[n].ravel() for n in names]).astype(np.float64)
     found = np.linalg.lstsq(columns, made, rcond=None)[0]
-    return found if norm(columns @ found - made) <= FITTED * max(norm(made), 1e-30) else None
+    return found if norm(columns @ found - made) <= tolerance.AVERAGE_FITTED * max(norm(made), 1e-30) else None
 
 
 def _decayed(decay: float, count: int, start: float = 1.0) -> np.ndarray:

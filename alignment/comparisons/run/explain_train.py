@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm
 from alignment.comparisons.context import Context
 from alignment.comparisons.model.explain import in_float32 as in_float32_alone
@@ -26,7 +27,6 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
 
 UPDATES = 3
-RTOL = 1e-8
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def _explains(made: _Lockstep, ours: _Lockstep, theirs: _Lockstep, finding: Find
     return close(np.array(made.losses), np.array(ours.losses)) and explains(moves(made), moves(ours), moves(theirs))
 
 
-def _difference(ours: _Lockstep, theirs: _Lockstep, weights: State, rtol: float = RTOL) -> Finding | None:
+def _difference(ours: _Lockstep, theirs: _Lockstep, weights: State, rtol: float = tolerance.RUN_RTOL) -> Finding | None:
     for number in range(UPDATES):
         if not abs(ours.losses[number] - theirs.losses[number]) <= rtol * abs(theirs.losses[number]):
             measured = f"update {number}: loss {ours.losses[number]:.9g}, expected {theirs.losses[number]:.9g}"

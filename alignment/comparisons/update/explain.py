@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.update.backward import RUNS, Run
@@ -25,7 +26,6 @@ from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
 UPDATES = 3
-RTOL = 1e-9
 
 
 # --- accumulation ----------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _optimizer_hint(
     return optimizer_hint(form, material, [flat(state, names) for state in ours.states])
 
 
-def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray, rtol: float = RTOL * 100) -> bool:
+def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray, rtol: float = tolerance.UPDATE_RTOL * 100) -> bool:
     if ours is None or ours.shape != theirs.shape or not np.isfinite(ours).all():
         return False
     move = norm(theirs - start)

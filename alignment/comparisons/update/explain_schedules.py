@@ -22,8 +22,6 @@ from alignment.finding import NO_HINT, Finding, Hint, Stage
 from alignment.kinds import Kind
 from mobilenetv3_common.train_config import SCHEDULES, TrainConfig
 
-RTOL = tolerance.EXACT_RTOL * 1e3
-
 
 def schedule(context: Context) -> Finding | None:
     """Learning rates of every schedule of step 5 over a whole run."""
@@ -44,7 +42,7 @@ def schedule(context: Context) -> Finding | None:
 
 def differ(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Where two sequences of learning rates differ by more than rounding: bool, of their shape."""
-    return ~(np.abs(ours - theirs) <= RTOL * np.abs(theirs).max())
+    return ~(np.abs(ours - theirs) <= tolerance.RATE_RTOL * np.abs(theirs).max())
 
 
 def rate_finding(
