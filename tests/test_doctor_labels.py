@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import shutil
 
@@ -203,8 +204,7 @@ RUN = {
 
 
 def held_out(root, **settings):
-    from mobilenetv3_ref.train import framework
-
+    framework = importlib.import_module("mobilenetv3_ref.train.backend")
     config = make_config(TrainConfig, None, {**RUN, "data_path": str(root), **settings})
     with framework.started("cpu") as ranks:
         subject = observe(framework, config, ranks)
