@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alignment.audit.inputs import _of_file
 from alignment.models.names import read_map
 from alignment.record import load_record, open_record
 from mobilenetv3_common.config_file import read_recipe
@@ -170,6 +171,13 @@ MEMBERS = {
 def test_a_member_that_is_no_array_is_refused(name, tmp_path):
     with pytest.raises(UserError, match=r"r\.npz"):
         open_record(npz(tmp_path / "r.npz", content=MEMBERS[name]))
+
+
+@pytest.mark.parametrize("name", ["a shape without its data", "a shape of -1", "signs without end"])
+def test_inputs_of_an_audit_are_read_by_the_same_reader(name, tmp_path):
+    """numpy.load asks for the memory of the shape, and ends in a MemoryError."""
+    with pytest.raises(UserError, match=r"^--input .*r\.npz: cannot be read: "):
+        _of_file(str(npz(tmp_path / "r.npz", content=MEMBERS[name])))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])

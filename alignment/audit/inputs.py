@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from alignment.audit.named import named_object
 from alignment.frameworks.base import Framework, Keywords, Module, leaves
+from alignment.record import load_record
 from mobilenetv3_common.errors import UserError
 
 MakeInputs = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
@@ -114,10 +113,9 @@ def _check_names(given: str, inputs: Inputs, network: Module) -> None:
 
 def _of_file(path: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(Path(path), allow_pickle=False) as file:
-            named = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"--input {path}: cannot be read: {error}") from error
+        named = load_record(path)
+    except UserError as error:
+        raise UserError(f"--input {path}: cannot be read: {error.line}") from error
     arrays = list(named.values())
     if not arrays or any(array.ndim == 0 or array.size == 0 for array in arrays):
         raise UserError(f"--input {path}: expected arrays that hold numbers, samples (of a graph: nodes) as their first axis")
