@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -129,3 +130,20 @@ def test_the_list_of_faults_names_edits(capsys):
     out = capsys.readouterr().out
     assert "gate_offset" in out and "batch_norm_eps" in out
     assert edits_of(PROJECT) is EDITS
+
+
+@pytest.mark.parametrize(
+    ("page", "numbers"),
+    [
+        ("README.md", r"`--inject list` names (\d+) faults: (\d+) of the port [^,]*, (\d+) that [^,]*, and (\d+) further edits"),
+        ("README_zh.md", r"`--inject list` 列出 (\d+) 种错误.(\d+) 种单进程错误、(\d+) 种.*?以及另外 (\d+) 种"),
+    ],
+)
+def test_the_pages_numbers_of_faults_are_those_of_the_list(page, numbers, capsys):
+    assert main(["run", str(FILE), "--inject", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    edits, alone = {*EDITS.faults}, {*FAULTS} & {*EDITS.faults}
+    text = (ROOT / page).read_text()
+    (said,) = re.findall(numbers, text)
+    assert [*map(int, said)] == [len(listed), len(alone), len({*FAULTS} - alone), len(edits - alone)]
+    assert {int(n) for n in re.findall(r"(\d+) (?:known faults|种已知错误|of \d+ faults)", text)} == {len(alone)}
