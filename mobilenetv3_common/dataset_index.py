@@ -7,7 +7,7 @@ import hashlib
 import os
 import unicodedata
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -180,8 +180,10 @@ def index_splits(
         refuse_one_class(train)
         if match == "name":
             _refuse_count_from_one(train)
+    unseen = frozenset(train.classes[label] for label in empty_classes(train))
     train = train.with_classes(num_classes or 0)
-    return train, matched(index_validation(data_path, train.num_classes, match, strict), train.classes, str(train.source), match)
+    val = index_validation(data_path, train.num_classes, match, strict)
+    return train, matched(val, train.classes, str(train.source), match, unseen)
 
 
 def empty_classes(index: DatasetIndex) -> list[int]:
@@ -241,7 +243,9 @@ def _numbered(root: Path, split: str) -> bool:
     return regular_file(root / f"{split}_list.txt") or (not (root / split).is_dir() and bool(find_shards(root, split)))
 
 
-def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str = "name") -> DatasetIndex:
+def matched(
+    val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str = "name", unseen: Collection[str] = ()
+) -> DatasetIndex:
     """Validation pictures with labels among a model's classes.
 
     Args:
@@ -249,6 +253,7 @@ def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str 
         classes: what the labels of the model mean.
         owner: whose classes those are, for the message.
         match: as for ``index_splits``.
+        unseen: classes without a training picture, which validation may lack.
 
     Raises:
         UserError: as ``index_splits``.
@@ -263,7 +268,8 @@ def matched(val: DatasetIndex, classes: tuple[str, ...], owner: str, match: str 
     end, numbers = len(classes), are_numbers(classes)
     while not numbers and classes[end - 1] == str(end - 1) and classes[end - 1] not in val.classes:
         end -= 1  # outputs beyond the data's classes, which --num-classes asked for
-    if said := difference(val.classes, classes[:end], str(val.source), owner, match == "subset", ordered=False):
+    wanted = [name for name in classes[:end] if name not in unseen or name in val.classes]
+    if said := difference(val.classes, wanted, str(val.source), owner, match == "subset", ordered=False):
         raise UserError(f"{said}: rename or fill the class, or see --match-classes in --help")
     return val.in_classes(classes)
 

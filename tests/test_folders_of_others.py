@@ -108,6 +108,7 @@ def test_empty_class_folders_keep_their_numbers(lite_folders):
     train, val = index_splits(lite_folders, match="subset")
     assert train.classes[0] == "aaa" and train.num_classes == val.num_classes == 10 and min(train.labels) == min(val.labels) == 1
     assert "2 of 10 classes have no picture and keep their numbers; first: class 0, aaa" in train.notes()[0]
+    assert index_splits(lite_folders)[1].classes == train.classes, "validation need not have a folder for them"
     with pytest.raises(UserError, match=r"train: class aaa holds no picture, nor do 1 more: fill or remove it"):
         index_splits(lite_folders, match="subset", strict=True)
     assert len(usable(index_dataset(lite_folders, "val"), strict=True)) == 16, "sound data pass the strict rule"
