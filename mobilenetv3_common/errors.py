@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 from mobilenetv3_common.interrupts import raise_at_ctrl_c
 from mobilenetv3_common.terminal import escaped_output, printable
-
-Item = TypeVar("Item")
 
 
 class UserError(Exception):
@@ -57,9 +53,7 @@ class RankError(UserError):
 
 
 class WorkerError(UserError):
-    """A loader worker has ended; the run may be started again, so the command ends with 1."""
-
-    status = 1
+    """A loader worker has ended."""
 
 
 @contextlib.contextmanager
@@ -83,41 +77,12 @@ def naming_lost_ranks(timeout: float) -> Iterator[None]:
         ) from error
 
 
-_NO_SHARED_MEMORY = re.compile(r"shared memory|shm|bus error|no space left", re.IGNORECASE)
-_WORKER_GONE = re.compile(r"workers? .*(exit|killed)|Blocking queue is killed", re.IGNORECASE)
-
-
-def delivered(loader: Iterable[Item]) -> Iterator[Item]:
-    """The batches of a loader; what it raises where its workers cannot be had, or have ended, is one line.
-
-    Raises:
-        UserError: there is no shared memory for the workers.
-        WorkerError: a worker has ended, in place of the framework's RuntimeError or SystemError; any other is raised as it is.
-    """
-    try:
-        yield from loader
-    except (RuntimeError, SystemError, OSError) as error:
-        whole = str(error)
-        lines = whole.strip().splitlines() or [""]
-        said = lines[-1 if "Traceback" in whole else 0].strip()[:200]  # of a worker of torch's the whole traceback
-        if isinstance(error, OSError) and (error.filename is not None or error.errno not in (errno.ENOSPC, errno.ENOMEM)):
-            raise
-        if _NO_SHARED_MEMORY.search(whole) or isinstance(error, OSError):
-            raise UserError(
-                f"the loader's workers get no shared memory ({said}): make /dev/shm larger (docker run --shm-size 8g), lower "
-                "--workers or --batch-size, or give --workers 0"
-            ) from error
-        if not _WORKER_GONE.search(whole):
-            raise
-        raise WorkerError(
-            "a loader worker has ended, perhaps because memory or shared memory (/dev/shm) ran out: lower --workers or "
-            f"--batch-size, and go on with --resume auto; the last checkpoint is kept ({said})"
-        ) from error
-
-
 def shown(path: object) -> str:
     """A path for a message: bytes of its name that are not UTF-8 as ``\\xNN``, so that it can be printed anywhere."""
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+in_command = False  # whether a command's ``main`` runs in this process, which may then be ended
 
 
 def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
@@ -126,7 +91,9 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(main)
     @escaped_output()
     def wrapped(*args, **kwargs) -> int:
+        global in_command
         raise_at_ctrl_c()
+        in_command = True
         try:
             status = main(*args, **kwargs)
         except UserError as error:
@@ -145,6 +112,8 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
                 raise
             _tell(f"error: {printable(str(error.filename))}: {error.strerror}")
             status = 2
+        finally:
+            in_command = False
         if _one_of_several():
             # An orderly exit takes leave of the other ranks, and can wait for one that has gone already.
             sys.stdout.flush()

@@ -20,9 +20,10 @@ from mobilenetv3_common.dataset_index import (
     training_classes,
     usable,
 )
-from mobilenetv3_common.errors import Diverged, UserError, delivered
+from mobilenetv3_common.errors import Diverged, UserError
 from mobilenetv3_common.evaluation_record import Mistake, worst
 from mobilenetv3_common.held_out import index_held_out
+from mobilenetv3_common.loader_workers import delivered
 from mobilenetv3_common.parts import Judgement, Network, Precision, Ranks, Tensor
 from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run

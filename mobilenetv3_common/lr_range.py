@@ -5,6 +5,7 @@ L. N. Smith, Cyclical learning rates for training neural networks, 2017; item hp
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -118,23 +119,23 @@ def find_learning_rates(
     run.config = config = replace(config, epochs=max(epochs, config.warmup_epochs + 1))
     run.schedule = backend.follow_rates(run.optimizer, rates)
     run.train_mode()
-    batches = micro_batches(run)
     losses: list[float] = []
     accuracies: list[float] = []
-    for _ in rates:
-        try:
-            update(run, [next(batches) for _ in range(config.accumulate)])
-        except UserError as error:
-            if "diverged" not in error.line:
-                raise
-            break
-        shown = averages(run)
-        run.meter = Meter()
-        losses.append(shown["loss"])
-        accuracies.append(shown["top1"])
-        if losses[-1] > 4 * min(losses):
-            break
-        if run.iteration == run.updates_per_epoch:
-            run.epoch, run.iteration = run.epoch + 1, 0
+    with contextlib.closing(micro_batches(run)) as batches:
+        for _ in rates:
+            try:
+                update(run, [next(batches) for _ in range(config.accumulate)])
+            except UserError as error:
+                if "diverged" not in error.line:
+                    raise
+                break
+            shown = averages(run)
+            run.meter = Meter()
+            losses.append(shown["loss"])
+            accuracies.append(shown["top1"])
+            if losses[-1] > 4 * min(losses):
+                break
+            if run.iteration == run.updates_per_epoch:
+                run.epoch, run.iteration = run.epoch + 1, 0
     done = len(losses)
     return RangeTest(rates[:done], np.array(losses), np.array(accuracies), done < len(rates))

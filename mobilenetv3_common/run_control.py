@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import os
 import resource
 import select
@@ -14,8 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-
-from mobilenetv3_common.image import quiet_opencv
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
@@ -110,31 +106,6 @@ def launched() -> bool:
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal has gone
         os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
-
-
-def shield_worker() -> None:
-    """In a loader worker: leave stopping to the training process.
-
-    Ctrl-C, and a job's end, reach every process of a group; a worker in a group of its own ends when its parent ends it,
-    or (on Linux, by ``PR_SET_PDEATHSIG``) when its parent is killed: Paddle's would go on waiting for it for ever.
-    """
-    os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    for number in STOPS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def start_worker(worker_id: int) -> None:
-    """What every loader worker does first; ``worker_id`` is the loader's own count.
-
-    Python's garbage collection then leaves alone what the worker has from its parent: Paddle locks its allocator's counts to
-    free a tensor, and where a thread of the parent held the lock at the fork, a worker of either framework waits for ever.
-    """
-    gc.freeze()
-    shield_worker()
-    quiet_opencv()
 
 
 def raise_file_limit(wanted: int = 65536) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,11 @@ import numpy as np
 from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import SPLITS, has_split
-from mobilenetv3_common.errors import Diverged, UserError, delivered
+from mobilenetv3_common.errors import Diverged, UserError
 from mobilenetv3_common.evaluation import Stopped, evaluate_run, evaluation_loader
 from mobilenetv3_common.evaluation_record import Record, read_record, write_record
 from mobilenetv3_common.files import ensure_writable_dir
+from mobilenetv3_common.loader_workers import delivered
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
@@ -81,9 +82,13 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
         run.observer = observer or run.observer
         while True:
             try:
-                with contextlib.closing(log), run.observer.observing(run, log):
+                with (
+                    contextlib.closing(log),
+                    contextlib.closing(micro_batches(run)) as batches,
+                    run.observer.observing(run, log),
+                ):
                     stop.begin_loop()
-                    status = _loop(run, folder, log, stop)
+                    status = _loop(run, batches, folder, log, stop)
                     stop.heed()
                     return status
             except Diverged as found:
@@ -119,10 +124,9 @@ def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:
     )
 
 
-def _loop(run: Run, folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
+def _loop(run: Run, batches: Iterator[tuple[Batch, int]], folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
     config = run.config
     watch = Stopwatch()
-    batches = micro_batches(run)
     val_loader = evaluation_loader(run)
     while (run.epoch < config.epochs or run.to_evaluate) and not ended_early(run):
         if run.to_evaluate:
@@ -187,8 +191,11 @@ def agreed_signal(ranks: Ranks, stop: StopRequest) -> int:
     return (stop.signal or signal.SIGTERM) if ranks.sum([stop.signal])[0] > 0 else 0
 
 
-def micro_batches(run: Run) -> Iterator[tuple[Batch, int]]:
-    """Training batches from where the run stands to its end, on the device, each with its number of skipped pictures."""
+def micro_batches(run: Run) -> Generator[tuple[Batch, int], None, None]:
+    """Training batches from where the run stands to its end, on the device, each with its number of skipped pictures.
+
+    To be closed: loader workers end with it.
+    """
     config, backend = run.config, run.backend
     used = run.updates_per_epoch * config.accumulate
     plan = RunPlan(run.plan, config.epochs, run.epoch, run.iteration * config.accumulate, used)

@@ -33,7 +33,8 @@ for ((try = 0; ; try++)); do
     # 0: done. 129, 130 and 143: somebody asked it to stop; 15 is what Paddle's launcher then ends with.
     0 | 15 | 129 | 130 | 143) exit $status ;;
     esac
-    if [ $status -eq 2 ]; then
+    # A loader worker that was lost (memory ran out) ends a run with 2, too, and is no fault of what it was given.
+    if [ $status -eq 2 ] && ! tail -qn 3 "$logs"/workerlog.* 2>/dev/null | grep -q "error: a loader worker has ended"; then
         echo "what the run was given cannot be used, so it is not started again; logs: $logs/workerlog.*" >&2
         exit 2
     fi

@@ -5,8 +5,8 @@
     torchrun --nproc-per-node 2 tools/train.py --framework ref --config ...
 
 Every setting is a key of the recipe and a flag; a flag wins. Exit status: 0 trained to the end, 2 the input cannot be
-used or the run diverged (its last good checkpoint is kept), 143, 130 or 129 stopped by SIGTERM, Ctrl-C or
-a closed terminal after a checkpoint, 1 another rank or a loader worker was lost.
+used, a loader worker was lost or the run diverged (its last good checkpoint is kept), 143, 130 or 129 stopped by
+SIGTERM, Ctrl-C or a closed terminal after a checkpoint, 1 another rank was lost.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ and the same gradients before its optimizer's step: each part is compared on equ
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import warnings
@@ -217,12 +218,12 @@ def _updates(
 
 
 def _gathered(run: Run) -> Iterator[list[MicroBatch]]:
-    batches = micro_batches(run)
-    for _ in range(UPDATES):
-        one = list(itertools.islice(batches, run.config.accumulate))
-        if len(one) < run.config.accumulate:
-            return
-        yield one
+    with contextlib.closing(micro_batches(run)) as batches:
+        for _ in range(UPDATES):
+            one = list(itertools.islice(batches, run.config.accumulate))
+            if len(one) < run.config.accumulate:
+                return
+            yield one
 
 
 def _restore(run: Run, checkpoint: Checkpoint) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mobilenetv3_common.loader_workers import newest
 from mobilenetv3_common.parts import Ranks
 
 Tensor = Any
@@ -74,7 +75,7 @@ class NotedLoader:
 
     def fullness(self) -> tuple[int, int] | None:
         try:
-            return self.queue(self.last)
+            return self.queue(newest() if self.last is None else self.last)
         except (AttributeError, NotImplementedError):  # no workers, or a system or version that does not tell it
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
 import pstats
 import tempfile
@@ -130,15 +131,15 @@ def measure(
     clock = _Clock(run.model)
     run.observer = clock
     run.train_mode()
-    batches = micro_batches(run)
-    with clock.probe.loader() as fullness:
-        for number in range(WARM + updates):
-            _one(run, batches, clock, fullness, profile if number >= WARM else None)
+    with contextlib.closing(micro_batches(run)) as batches:
+        with clock.probe.loader() as fullness:
+            for number in range(WARM + updates):
+                _one(run, batches, clock, fullness, profile if number >= WARM else None)
+        gathered = [[next(batches) for _ in range(config.accumulate)] for _ in range(TRACED)]
     clock.remove()
     run.observer = Observer()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder) / "trace.json"
-        gathered = [[next(batches) for _ in range(config.accumulate)] for _ in range(TRACED)]
         with clock.probe.profiled(path):
             for one in gathered:
                 _update(run, one)

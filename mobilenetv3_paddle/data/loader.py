@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import functools
-import signal
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import paddle
+from paddle.base import core
+from paddle.io import multiprocess_utils
+from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
+from mobilenetv3_common.loader_workers import start_worker, supervised
 from mobilenetv3_common.preprocess import normalize_batch
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
-from mobilenetv3_common.run_control import start_worker
 from mobilenetv3_common.samples import Samples, collate
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 from mobilenetv3_paddle.data.dataset import ImageDataset
 
 
-@atexit.register
-def _let_workers_go() -> None:
-    """At exit Python ends workers that still run, and Paddle's SIGCHLD handler would take that for a crash and raise."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+class _Batches(_DataLoaderIterMultiProcess):
+    """Paddle's iterator, whose reading thread ends without a traceback: the loop hears of the error as a queue that was killed."""
+
+    def _thread_loop(self, place: Any) -> None:
+        try:
+            super()._thread_loop(place)
+        except Exception as error:
+            self.wrong = error
+            self._exit_thread_unexpectedly()
+
+
+def _forget(iterator: Any) -> None:
+    core._erase_process_pids(id(iterator))  # type: ignore[attr-defined]
+
+
+def _stop(iterator: Any) -> None:
+    for queue in getattr(iterator, "_indices_queues", ()):
+        queue.close()
+    if hasattr(iterator, "_thread"):  # else it was not made to the end
+        iterator._exit_thread_expectedly()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is not Paddle's own of a worker that has ended, of which the loop says more."""
+    return not (record.module == "dataloader_iter" and "exit unexpectedly" in str(record.msg))
+
+
+logging.getLogger().addFilter(_is_news)
 
 
 class _Guarded(paddle.io.Dataset):
@@ -56,6 +84,14 @@ def _collate_guarded(samples: list, dataset: Samples, mix_group: int) -> tuple[n
         return (np.frombuffer(b"E" + f"{type(error).__name__}: {error}".encode(errors="surrogateescape"), dtype=np.uint8),)
 
 
+def _sound(batch: list[paddle.Tensor]) -> list[paddle.Tensor]:
+    """A batch; an error that a worker handed over in its place is raised."""
+    if len(batch) == 1:
+        text = batch[0].numpy().tobytes().decode(errors="surrogateescape")
+        raise UserError(text[1:]) if text[0] == "U" else RuntimeError(f"in a loader's worker: {text[1:]}")
+    return batch
+
+
 class Loader:
     """Batches of one epoch each time it is iterated.
 
@@ -77,11 +113,11 @@ class Loader:
         return self._received() if self._preset is None else self._normalised(self._preset)
 
     def _received(self) -> Iterator[list[paddle.Tensor]]:
-        for batch in self._batches:
-            if len(batch) == 1:
-                text = batch[0].numpy().tobytes().decode(errors="surrogateescape")
-                raise UserError(text[1:]) if text[0] == "U" else RuntimeError(f"in a loader's worker: {text[1:]}")
-            yield batch
+        if self._batches.num_workers == 0:
+            yield from map(_sound, self._batches)
+            return
+        with contextlib.closing(supervised(_Batches, self._batches, multiprocess_utils, _forget, _stop)) as batches:
+            yield from map(_sound, batches)
 
     def _normalised(self, preset: EvalPreset | TrainPreset) -> Iterator[list[paddle.Tensor]]:
         """One batch behind the workers' own: while a batch is used, the next is normalised."""

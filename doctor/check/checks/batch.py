@@ -10,8 +10,8 @@ import numpy as np
 
 from doctor.check.subject import RunSubject
 from doctor.findings import Outcome, check, found, judged, not_applicable, nothing
-from mobilenetv3_common.errors import delivered
 from mobilenetv3_common.image import decode_image
+from mobilenetv3_common.loader_workers import delivered
 from mobilenetv3_common.preprocess import eval_transform
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.samples import Samples
