@@ -16,15 +16,6 @@ from mobilenetv3_common.samples import Samples, collate
 from mobilenetv3_common.sampling import BatchPlan, RunPlan
 
 
-class Loader(torch.utils.data.DataLoader):
-    """A loader whose workers are ended on every way out of a loop, and whose worker's end is one line."""
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        if self.num_workers == 0:
-            return super().__iter__()
-        return supervised(_MultiProcessingDataLoaderIter, self, signal_handling, _forget, _stop)
-
-
 def _forget(iterator: Any) -> None:
     if getattr(iterator, "_worker_pids_set", False):
         iterator._worker_pids_set = False
@@ -34,6 +25,15 @@ def _forget(iterator: Any) -> None:
 def _stop(iterator: Any) -> None:
     for queue in getattr(iterator, "_index_queues", ()):
         queue.close()
+
+
+class Loader(torch.utils.data.DataLoader):
+    """A loader whose workers are ended on every way out of a loop, and whose worker's end is one line."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self.num_workers == 0:
+            return super().__iter__()
+        return supervised(_MultiProcessingDataLoaderIter, self, signal_handling, _forget, _stop)
 
 
 def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int = 0, mix_group: int | None = None) -> Loader:
