@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from alignment.compare import norm
 from alignment.finding import Hint
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.arrays import UNEXPLAINED
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed
 from mobilenetv3_common.train_config import OptimizerConfig
 from mobilenetv3_common.weights import State
 
@@ -219,9 +220,19 @@ MOVES: dict[str, Callable[..., np.ndarray]] = {"sgd": _sgd, "rmsprop": _rmsprop,
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------
 
-OptimizerMistake = tuple[
-    str, Hint, Form
-]  # location ("apply_update", or "" for the optimizer), what it is, and the form that has it
+UPDATE = "apply_update"  # the function that clips and clears; other mistakes are the optimizer's own
+Hypotheses = Iterator[Hypothesis]
+
+
+def _observed(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> list[Observed]:
+    """The moves of all updates; those of each tensor are to be explained by themselves."""
+    parts = np.concatenate([material.places + number * material.start.size for number in range(len(ours))])
+    noise = np.tile(1e-14 * material.by_tensor(material.start) + 1e-300, len(ours))
+    moves = [np.concatenate([made - material.start for made in side]) for side in (ours, right)]
+    return [Observed(material, *moves, noise=noise, parts=parts)]
+
+
+OPTIMIZER = Family("optimizer", _observed)
 
 
 def optimizer_hint(form: Form, material: Material, ours: list[np.ndarray]) -> tuple[str, Hint] | None:
@@ -232,129 +243,49 @@ def optimizer_hint(form: Form, material: Material, ours: list[np.ndarray]) -> tu
         material: what the updates are made from.
         ours: the port's weights after each update, flat.
     """
-    right = weights_after(form, material)
     if not all(np.isfinite(made).all() for made in ours):
         return None
-    for location, found, changed in _mistakes(form, material, ours, right):
-        if found[1] and changed != form and same_updates(weights_after(changed, material), ours, right, material):
-            return location, found
+    for one in OPTIMIZER.confirmed(form, material, ours, weights_after(form, material)):
+        return one.about or "", one.hint
     return None
 
 
-def same_updates(made: list[np.ndarray], ours: list[np.ndarray], right: list[np.ndarray], material: Material) -> bool:
-    """Whether changed updates are the port's, tensor by tensor, and leave almost nothing of its difference over."""
-    for one, own, other in zip(made, ours, right, strict=True):
-        if not np.isfinite(one).all():
-            return False
-        error, gap = material.by_tensor(one - own), material.by_tensor(own - other)
-        move = np.maximum(material.by_tensor(own - material.start), material.by_tensor(other - material.start))
-        rounding = 1e-14 * material.by_tensor(material.start) + 1e-300
-        if (error > 1e-6 * move + rounding).any() or (error > UNEXPLAINED * gap + rounding).any():
-            return False
-    return any((material.by_tensor(own - other) > 0).any() for own, other in zip(ours, right, strict=True))
+def _made(form: Form, kind: Kind, words: str, place: str = "", **changes: Any) -> Hypotheses:
+    """The update with some fields of its form changed; nothing where they are the reference's."""
+    changed = replace(form, **changes)
+    if changed != form:
+
+        def predict(material: Material) -> np.ndarray:
+            return np.concatenate([made - material.start for made in weights_after(changed, material)])
+
+        yield Hypothesis(kind, words, predict, about=place)
 
 
-def _mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
-    c, change = form.config, lambda **changes: replace(form, **changes)
-    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
-    here, update = "", "apply_update"
-    yield (
-        update,
-        (Kind.GRADIENT_NOT_CLEARED, "gradients are not cleared: each update takes those of all before it too"),
-        change(fed="all"),
-    )
-    words = "gradients are cleared before the update: the weight decay alone moves the weights"
+def _set(form: Form, kind: Kind, words: str, **settings: Any) -> Hypotheses:
+    """The update with other settings of the optimizer."""
+    yield from _made(form, kind, words, config=replace(form.config, **settings))
+
+
+@OPTIMIZER
+def gradients_not_cleared(form: Form, *_: Any) -> Hypotheses:
+    words = "gradients are not cleared: each update takes those of all before it too"
+    yield from _made(form, Kind.GRADIENT_NOT_CLEARED, words, UPDATE, fed="all")
+
+
+@OPTIMIZER
+def gradients_cleared_early(form: Form, *_: Any) -> Hypotheses:
     if any(form.decays):
-        yield update, (Kind.GRADIENT_CLEARED_EARLY, words), change(fed="none")
-    if form.clip is not None:
-        yield from _clip_mistakes(form, material, ours, right)
-    yield here, (Kind.SIGN, "the step goes up the gradient: its sign is wrong"), change(factor=-1.0)
-    for name, words, kind in (
-        (
-            "first",
-            "every update takes the first one's learning rate: the schedule is not followed",
-            Kind.LR_NOT_FOLLOWED,
-        ),
-        (
-            "next",
-            "each update takes the learning rate of the next: the schedule steps too early",
-            Kind.SCHEDULE_OFF_BY_ONE,
-        ),
-        ("previous", "each update takes the learning rate of the one before", Kind.SCHEDULE_OFF_BY_ONE),
-    ):
-        yield here, (kind, words), change(rate=name)
-    if c.name in ("sgd", "rmsprop"):
-        yield from _momentum_mistakes(form)
-    if c.name == "rmsprop":
-        yield from _rmsprop_mistakes(form)
-    if c.name in ("adam", "adamw"):
-        yield from _adam_mistakes(form)
-    if c.name in ("rmsprop", "adam", "adamw"):
-        for eps in (1e-8, 1e-10, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
-            yield here, (Kind.OPTIMIZER_EPS, f"eps {eps:g}, expected {c.eps:g}"), setting(eps=eps)
-    yield from _decay_mistakes(form, material, ours, right)
-    gap, move = ours[0] - material.start, right[0] - material.start
-    ratio = float(gap @ move / max(float(move @ move), 1e-300))
-    for factor in (ratio, 0.1, 10.0, 0.5, 2.0):
-        if 0 < factor < 1e6 and abs(factor - 1) > 1e-6:
-            yield here, (Kind.LR_SCALED, f"the learning rate is {factor:.6g} times the reference's"), change(factor=factor)
+        words = "gradients are cleared before the update: the weight decay alone moves the weights"
+        yield from _made(form, Kind.GRADIENT_CLEARED_EARLY, words, UPDATE, fed="none")
 
 
-def _momentum_mistakes(form: Form) -> Iterator[OptimizerMistake]:
-    c, change = form.config, lambda **changes: replace(form, **changes)
-    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
-    here = ""
-    # A config with Nesterov momentum refuses a momentum of 0; without momentum the two forms are one.
-    yield here, (Kind.MOMENTUM_MISSING, "momentum is 0"), setting(momentum=0.0, nesterov=False)
-    yield from ((here, (Kind.MOMENTUM, f"momentum {m:.4g}, expected {c.momentum:.4g}"), setting(momentum=m))
-                for m in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5))  # fmt: skip
-    words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
-    yield here, (Kind.LR_IN_BUFFER, words), change(rate_in_buffer=True)
-    words = "plain momentum, expected Nesterov's" if form.nesterov else "Nesterov momentum, expected plain momentum"
-    yield here, (Kind.NESTEROV, words), change(nesterov=not form.nesterov)
-    for dampening in (c.momentum, 1 - c.momentum, 0.1, 0.5, 0.9):
-        words = f"dampening {dampening:.3g} of what enters the momentum's buffer, expected 0"
-        yield here, (Kind.DAMPENING, words), change(dampening=dampening)
+@OPTIMIZER
+def not_clipped(form: Form, *_: Any) -> Hypotheses:
+    yield from _made(form, Kind.CLIPPING_MISSING, "gradients are not clipped", UPDATE, clip=None)
 
 
-def _rmsprop_mistakes(form: Form) -> Iterator[OptimizerMistake]:
-    c, change = form.config, lambda **changes: replace(form, **changes)
-    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
-    here = ""
-    words = "eps inside the root, expected outside"
-    yield here, (Kind.EPS_INSIDE_ROOT, words), change(eps_at="inside")
-    yield (
-        here,
-        (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside (paddle.optimizer.RMSProp)"),
-        change(eps_at="inside", rate_in_buffer=True),
-    )
-    yield here, (Kind.CENTERED, "the square of the mean gradient is taken off: centered, not expected"), change(centered=True)
-    for alpha in (0.99, 0.9, 0.95, 0.999, 1 - c.alpha):
-        yield here, (Kind.ALPHA, f"alpha (rho) {alpha:.4g}, expected {c.alpha:.4g}"), setting(alpha=alpha)
-
-
-def _adam_mistakes(form: Form) -> Iterator[OptimizerMistake]:
-    c, change = form.config, lambda **changes: replace(form, **changes)
-    setting: Callable[..., Form] = lambda **changes: replace(form, config=replace(form.config, **changes))  # noqa: E731
-    here = ""
-    yield here, (Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped"), setting(beta1=c.beta2, beta2=c.beta1)
-    for betas in ((0.9, 0.999), (0.9, c.beta2), (c.beta1, 0.999), (0.9, 0.99), (c.beta1, 0.99), (0.9, 0.95)):
-        words = f"beta1 and beta2 are {betas[0]:.4g} and {betas[1]:.4g}, expected {c.beta1:.4g} and {c.beta2:.4g}"
-        yield here, (Kind.BETAS, words), setting(beta1=betas[0], beta2=betas[1])
-    for corrected, which in (((False, False), "neither moment is"), ((False, True), "the first moment is not"),
-                             ((True, False), "the second moment is not")):  # fmt: skip
-        words = f"{which} corrected for its start at zero"
-        yield here, (Kind.BIAS_CORRECTION, words), change(corrected=corrected)
-    yield here, (Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside"), change(eps_at="inside")
-    words = "eps is added before the second moment is corrected, expected after"
-    yield here, (Kind.EPS_BEFORE_CORRECTION, words), change(eps_at="before")
-    yield here, (Kind.AMSGRAD, "AMSGrad: the largest second moment so far, expected the present one"), change(amsgrad=True)
-
-
-def _clip_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
-    assert form.clip is not None
-    place = "apply_update"
-    yield place, (Kind.CLIPPING_MISSING, "gradients are not clipped"), replace(form, clip=None)
+@OPTIMIZER
+def clipped_otherwise(form: Form, *_: Any) -> Hypotheses:
     for how, kind, words in (
         ("value", Kind.CLIPPED_BY_VALUE, "gradients are clipped by value, expected by their global norm"),
         ("tensor", Kind.CLIPPED_BY_TENSOR, "each gradient is clipped by its own norm, expected the global norm"),
@@ -363,52 +294,169 @@ def _clip_mistakes(form: Form, material: Material, ours: list[np.ndarray], right
         ("square", Kind.CLIP_NORM, "gradients are clipped by the square of their norm: the root is missing"),
         ("always", Kind.CLIP_NORM, "gradients below the clip norm are scaled up to it"),
     ):
-        yield place, (kind, words), replace(form, clipped=how)
-    # Where the clip norm itself is another one, the clipped gradients tell which.
+        if form.clip is not None:
+            yield from _made(form, kind, words, UPDATE, clipped=how)
+
+
+@OPTIMIZER
+def another_clip_norm(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Hypotheses:
+    """Where the clip norm itself is another one, the clipped gradients tell which."""
+    if form.clip is None:
+        return
     unit = weights_after(replace(form, clip=form.clip * 0.5), material)[0] - right[0]
     share = float((ours[0] - right[0]) @ unit / max(float(unit @ unit), 1e-300))
-    for norm_ in (*((form.clip * (1 - 0.5 * share),) if form.config.name == "sgd" else ()), 1.0, 5.0, 10.0):
-        if norm_ > 0 and abs(norm_ - form.clip) > 1e-6 * form.clip:
-            words = f"gradients are clipped to the norm {norm_:.4g}, expected {form.clip:.4g}"
-            yield place, (Kind.CLIP_NORM, words), replace(form, clip=norm_)
+    for clip in (*((form.clip * (1 - 0.5 * share),) if form.config.name == "sgd" else ()), 1.0, 5.0, 10.0):
+        if clip > 0 and abs(clip - form.clip) > 1e-6 * form.clip:
+            words = f"gradients are clipped to the norm {clip:.4g}, expected {form.clip:.4g}"
+            yield from _made(form, Kind.CLIP_NORM, words, UPDATE, clip=clip)
 
 
-def _decay_mistakes(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Iterator[OptimizerMistake]:
+@OPTIMIZER
+def uphill(form: Form, *_: Any) -> Hypotheses:
+    yield from _made(form, Kind.SIGN, "the step goes up the gradient: its sign is wrong", factor=-1.0)
+
+
+@OPTIMIZER
+def rate_of_another_update(form: Form, *_: Any) -> Hypotheses:
+    for name, words, kind in (
+        ("first", "every update takes the first one's learning rate: the schedule is not followed", Kind.LR_NOT_FOLLOWED),
+        ("next", "each update takes the learning rate of the next: the schedule steps too early", Kind.SCHEDULE_OFF_BY_ONE),
+        ("previous", "each update takes the learning rate of the one before", Kind.SCHEDULE_OFF_BY_ONE),
+    ):
+        yield from _made(form, kind, words, rate=name)
+
+
+@OPTIMIZER
+def momentum(form: Form, *_: Any) -> Hypotheses:
+    c = form.config
+    if c.name in ("sgd", "rmsprop"):
+        # A config with Nesterov momentum refuses a momentum of 0; without momentum the two forms are one.
+        yield from _set(form, Kind.MOMENTUM_MISSING, "momentum is 0", momentum=0.0, nesterov=False)
+        for other in (1 - c.momentum, 0.9, 0.99, 0.95, 0.5):
+            yield from _set(form, Kind.MOMENTUM, f"momentum {other:.4g}, expected {c.momentum:.4g}", momentum=other)
+
+
+@OPTIMIZER
+def rate_in_buffer(form: Form, *_: Any) -> Hypotheses:
+    if form.config.name in ("sgd", "rmsprop"):
+        words = "the learning rate is inside the momentum's buffer: it shows where the rate moves"
+        yield from _made(form, Kind.LR_IN_BUFFER, words, rate_in_buffer=True)
+
+
+@OPTIMIZER
+def nesterov(form: Form, *_: Any) -> Hypotheses:
+    if form.config.name in ("sgd", "rmsprop"):
+        words = "plain momentum, expected Nesterov's" if form.nesterov else "Nesterov momentum, expected plain momentum"
+        yield from _made(form, Kind.NESTEROV, words, nesterov=not form.nesterov)
+
+
+@OPTIMIZER
+def dampening(form: Form, *_: Any) -> Hypotheses:
+    c = form.config
+    for other in (c.momentum, 1 - c.momentum, 0.1, 0.5, 0.9):
+        if c.name in ("sgd", "rmsprop"):
+            words = f"dampening {other:.3g} of what enters the momentum's buffer, expected 0"
+            yield from _made(form, Kind.DAMPENING, words, dampening=other)
+
+
+@OPTIMIZER
+def rmsprop(form: Form, *_: Any) -> Hypotheses:
+    c = form.config
+    if c.name != "rmsprop":
+        return
+    words = "eps inside the root, expected outside"
+    yield from _made(form, Kind.EPS_INSIDE_ROOT, words, eps_at="inside")
+    words += " (paddle.optimizer.RMSProp)"
+    yield from _made(form, Kind.EPS_INSIDE_ROOT, words, eps_at="inside", rate_in_buffer=True)
+    words = "the square of the mean gradient is taken off: centered, not expected"
+    yield from _made(form, Kind.CENTERED, words, centered=True)
+    for alpha in (0.99, 0.9, 0.95, 0.999, 1 - c.alpha):
+        yield from _set(form, Kind.ALPHA, f"alpha (rho) {alpha:.4g}, expected {c.alpha:.4g}", alpha=alpha)
+
+
+@OPTIMIZER
+def betas(form: Form, *_: Any) -> Hypotheses:
+    c = form.config
+    if c.name not in ("adam", "adamw"):
+        return
+    yield from _set(form, Kind.BETAS_SWAPPED, "beta1 and beta2 are swapped", beta1=c.beta2, beta2=c.beta1)
+    for one, two in ((0.9, 0.999), (0.9, c.beta2), (c.beta1, 0.999), (0.9, 0.99), (c.beta1, 0.99), (0.9, 0.95)):
+        words = f"beta1 and beta2 are {one:.4g} and {two:.4g}, expected {c.beta1:.4g} and {c.beta2:.4g}"
+        yield from _set(form, Kind.BETAS, words, beta1=one, beta2=two)
+
+
+@OPTIMIZER
+def adam(form: Form, *_: Any) -> Hypotheses:
+    if form.config.name not in ("adam", "adamw"):
+        return
+    for corrected, which in (
+        ((False, False), "neither moment is"),
+        ((False, True), "the first moment is not"),
+        ((True, False), "the second moment is not"),
+    ):
+        yield from _made(form, Kind.BIAS_CORRECTION, f"{which} corrected for its start at zero", corrected=corrected)
+    yield from _made(form, Kind.EPS_INSIDE_ROOT, "eps inside the root, expected outside", eps_at="inside")
+    words = "eps is added before the second moment is corrected, expected after"
+    yield from _made(form, Kind.EPS_BEFORE_CORRECTION, words, eps_at="before")
+    words = "AMSGrad: the largest second moment so far, expected the present one"
+    yield from _made(form, Kind.AMSGRAD, words, amsgrad=True)
+
+
+@OPTIMIZER
+def eps(form: Form, *_: Any) -> Hypotheses:
+    if form.config.name in ("rmsprop", "adam", "adamw"):
+        for other in (1e-8, 1e-10, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
+            yield from _set(form, Kind.OPTIMIZER_EPS, f"eps {other:g}, expected {form.config.eps:g}", eps=other)
+
+
+@OPTIMIZER
+def decays_of_groups(form: Form, *_: Any) -> Hypotheses:
     others, on_norm, on_bias = form.decays
+    norm_, bias, both = Kind.NORM_WEIGHT_DECAY, Kind.BIAS_WEIGHT_DECAY, Kind.NORM_AND_BIAS_WEIGHT_DECAY
+    swapped, without = Kind.WEIGHT_DECAYS_SWAPPED, [bool(on_norm), bool(on_bias)]
+    for asked, kind, words, decays in (
+        (True, Kind.WEIGHT_DECAY_MISSING, "weight decay is left out", (0.0, 0.0, 0.0)),
+        (without[0], norm_, "weight decay on norm layers is left out", (others, 0.0, on_bias)),
+        (without[1], bias, "weight decay on biases is left out", (others, on_norm, 0.0)),
+        (all(without), both, "weight decay on norm layers and biases is left out", (others, 0.0, 0.0)),
+        (True, norm_, "norm layers have the weight decay of all others, expected their own", (others, others, on_bias)),
+        (True, bias, "biases have the weight decay of all others, expected their own", (others, on_norm, others)),
+        (True, both, "norm layers and biases have the weight decay of all others, expected their own", (others, others, others)),
+        (True, swapped, "the weight decays of norm layers and of biases are swapped", (others, on_bias, on_norm)),
+        (True, swapped, "the weight decays of norm layers and of all other weights are swapped", (on_norm, others, on_bias)),
+    ):
+        if asked:
+            yield from _made(form, kind, words, decays=decays)
 
-    def decays(kind: Kind, words: str, *values: float) -> OptimizerMistake:
-        return "", (kind, words), replace(form, decays=(values[0], values[1], values[2]))
 
-    yield decays(Kind.WEIGHT_DECAY_MISSING, "weight decay is left out", 0.0, 0.0, 0.0)
-    if on_norm:
-        yield decays(Kind.NORM_WEIGHT_DECAY, "weight decay on norm layers is left out", others, 0.0, on_bias)
-    if on_bias:
-        yield decays(Kind.BIAS_WEIGHT_DECAY, "weight decay on biases is left out", others, on_norm, 0.0)
-    if on_norm and on_bias:
-        words = "weight decay on norm layers and biases is left out"
-        yield decays(Kind.NORM_AND_BIAS_WEIGHT_DECAY, words, others, 0.0, 0.0)
-    words = "norm layers have the weight decay of all others, expected their own"
-    yield decays(Kind.NORM_WEIGHT_DECAY, words, others, others, on_bias)
-    words = "biases have the weight decay of all others, expected their own"
-    yield decays(Kind.BIAS_WEIGHT_DECAY, words, others, on_norm, others)
-    words = "norm layers and biases have the weight decay of all others, expected their own"
-    yield decays(Kind.NORM_AND_BIAS_WEIGHT_DECAY, words, others, others, others)
-    words = "the weight decays of norm layers and of biases are swapped"
-    yield decays(Kind.WEIGHT_DECAYS_SWAPPED, words, others, on_bias, on_norm)
-    words = "the weight decays of norm layers and of all other weights are swapped"
-    yield decays(Kind.WEIGHT_DECAYS_SWAPPED, words, on_norm, others, on_bias)
+@OPTIMIZER
+def another_way_of_decay(form: Form, *_: Any) -> Hypotheses:
     for how, kind, words in (
         ("l2", Kind.L2_FOR_DECOUPLED, "the weight decay is an L2 penalty in the gradient, expected decoupled (AdamW's)"),
         ("decoupled", Kind.DECOUPLED_FOR_L2, "the weight decay is decoupled (times the learning rate), expected an L2 penalty"),
         ("unscaled", Kind.DECAY_NOT_TIMES_LR, "the weight decay is not multiplied by the learning rate"),
     ):
-        if how != form.decay:
-            yield "", (kind, words), replace(form, decay=how)
-    # Another decay: the first update says which, where moves are linear in it.
+        yield from _made(form, kind, words, decay=how)
+
+
+@OPTIMIZER
+def another_decay(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Hypotheses:
+    """The first update says which, where moves are linear in it."""
+    others, on_norm, on_bias = form.decays
     without = weights_after(replace(form, decays=(0.0, 0.0, 0.0)), material)[0]
     unit = right[0] - without
     share = float((ours[0] - without) @ unit / max(float(unit @ unit), 1e-300))
     for factor in (*((share,) if form.config.name != "rmsprop" else ()), 0.5, 2.0, 0.1, 10.0):
         if abs(factor - 1) > 1e-6 and others:
             words = f"weight decay {others * factor:.4g}, expected {others:.4g}"
-            yield decays(Kind.WEIGHT_DECAY, words, others * factor, on_norm * factor, on_bias * factor)
+            yield from _made(form, Kind.WEIGHT_DECAY, words, decays=(others * factor, on_norm * factor, on_bias * factor))
+
+
+@OPTIMIZER
+def another_rate(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Hypotheses:
+    gap, move = ours[0] - material.start, right[0] - material.start
+    ratio = float(gap @ move / max(float(move @ move), 1e-300))
+    for factor in (ratio, 0.1, 10.0, 0.5, 2.0):
+        if 0 < factor < 1e6 and abs(factor - 1) > 1e-6:
+            words = f"the learning rate is {factor:.6g} times the reference's"
+            yield from _made(form, Kind.LR_SCALED, words, factor=factor)
