@@ -6,7 +6,7 @@ fixed sample of each tensor's elements is enough, as every element moves by itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from alignment.compare import norm
 from alignment.finding import Hint
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed
 from mobilenetv3_common.train_config import OptimizerConfig
 from mobilenetv3_common.weights import State
 
@@ -221,15 +221,14 @@ MOVES: dict[str, Callable[..., np.ndarray]] = {"sgd": _sgd, "rmsprop": _rmsprop,
 # --- mistakes --------------------------------------------------------------------------------------------------------------
 
 UPDATE = "apply_update"  # the function that clips and clears; other mistakes are the optimizer's own
-Hypotheses = Iterator[Hypothesis]
 
 
 def _observed(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> list[Observed]:
     """The moves of all updates; those of each tensor are to be explained by themselves."""
     parts = np.concatenate([material.places + number * material.start.size for number in range(len(ours))])
     noise = np.tile(1e-14 * material.by_tensor(material.start) + 1e-300, len(ours))
-    moves = [np.concatenate([made - material.start for made in side]) for side in (ours, right)]
-    return [Observed(material, *moves, noise=noise, parts=parts)]
+    own, expected = (np.concatenate([made - material.start for made in side]) for side in (ours, right))
+    return [Observed(material, own, expected, noise=noise, parts=parts)]
 
 
 OPTIMIZER = Family("optimizer", _observed)
