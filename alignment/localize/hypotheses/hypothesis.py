@@ -114,7 +114,6 @@ def confirmed(hypotheses: Iterable[Hypothesis], observed: Sequence[Observed]) ->
 
 Hypotheses = Iterator[Hypothesis]
 Maker = Callable[..., Iterable[Hypothesis]]
-Hypotheses = Iterator[Hypothesis]
 FAMILIES: dict[str, Family] = {}
 
 
