@@ -26,7 +26,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import ensure_writable_dir
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = "test_hypotheses*.py"  # they need no framework
+TESTS = "test_hypotheses*.py"  # they take seconds; only those of attention need a framework
 FAILED = 1  # pytest's exit status
 SECONDS = 300  # for the tests of one family
 

@@ -15,12 +15,12 @@ from alignment.localize.hypotheses.arrays import bfloat16
 from alignment.localize.hypotheses.backward import BACKWARD
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.general import GENERAL, RANDOM
-from alignment.localize.hypotheses.outputs import ANOTHER_OUTPUT, OUTPUTS
+from alignment.localize.hypotheses.outputs import ANOTHER_OUTPUT, DETACHED, OUTPUTS
 from alignment.localize.hypotheses.statistics import STATISTICS
 from alignment.localize.hypotheses.tables import TABLES
 from alignment.localize.hypotheses.wiring import SIBLINGS, WIRING
 from alignment.models.tracing import Answer
-from tests.plain import RNG, Plain, function, subject
+from tests.plain import RNG, Plain, PlainNetwork, function, subject
 
 X = RNG.standard_normal((3, 4, 5, 5))
 EXPECTED = []
@@ -382,3 +382,62 @@ def test_an_array_that_is_changed_in_a_known_way_is_named(change, kind, words):
 )
 def test_no_change_of_an_array_is_claimed_of_another_one(change):
     assert CHANGED.hint(change(RIGHT_ARRAY), RIGHT_ARRAY)[0] is Kind.UNKNOWN
+
+
+# --- answers that no plain module computes -----------------------------------------------------------------------------------
+
+
+class Answering:
+    """A network of which a test says what a call gives."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def answer(self, path, call, cotangents=None):
+        return self._answer(cotangents)
+
+    def answer_with(self, path, call, change):
+        return self._answer(change)
+
+
+def two_outputs(*kept):
+    """A module with two outputs: its input's gradient is the sum of the cotangents of those that are kept."""
+
+    def answer(cotangents):
+        given = [one for number, one in enumerate(cotangents) if one is not None and number in kept]
+        return Answer(outputs=[SMALL, G], input_gradients=[sum(given) if given else None])
+
+    return Answering(answer)
+
+
+@pytest.mark.parametrize(("kept", "words"), [((0, 1), ""), ((0,), "no gradient flows back from output 2"), ((), "")])
+def test_one_of_two_outputs_that_is_detached_is_named(kept, words):
+    s = gradient(SMALL, 2 * SMALL)
+    pair = replace(s.pair, port=two_outputs(*kept), reference=two_outputs(0, 1), cotangents=[SMALL, 2 * SMALL])
+    found = list(DETACHED.hypotheses(replace(s, pair=pair, path="", phase="backward")))
+    assert [one.words.partition(" in the port")[0] for one in found] == ([words] if words else [])
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_weights_in_low_precision_are_named(rounded):
+    """The port's output is that of rounded weights, or leans nowhere."""
+    exact = RNG.standard_normal((4, 8, 16))
+    biased = exact * (1 + 0.02 * RNG.standard_normal((1, 8, 1)))
+    noise = 1e-4 * RNG.standard_normal(exact.shape)
+    s = gradient(SMALL, SMALL)
+    module = Plain(Layer("own", {}, "Own"), lambda x, s, w, inside: x, {"weight": SMALL})
+    network = PlainNetwork(module)
+    blame = replace(
+        s.blame, what="output", ours=Answer([biased + noise if rounded else exact + noise]), theirs=Answer([exact - noise]),
+        right=Answer([exact]),
+    )  # fmt: skip
+    pair = replace(
+        s.pair,
+        port=network,
+        reference=network,
+        truth=Answering(lambda change: Answer([biased])),
+        draws=(network,),
+        dtype="bfloat16",
+    )
+    kinds = [one.kind for one in GENERAL.hypotheses(replace(s, pair=pair, path="", phase="forward", blame=blame, _probes={}))]
+    assert (Kind.AUTOCAST_LIST in kinds) == rounded

@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 
 PAIRS = pairs_of(ROOT / "projects/layers/pairs.py")
 ATTENTION = [
-    "MultiHeadAttention", "MultiHeadAttention, mask of truth values", "TransformerEncoderLayer, norm first", "SimpleRNN",
+    "TransformerEncoderLayer, norm first", "SimpleRNN",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("TransformerDecoder", "GRU, two layers, both directions")),
 ]  # fmt: skip
 
