@@ -408,7 +408,7 @@ def _map(path: Path, sound: Path) -> int:
 
 def _hungry(path: Path, sound: Path) -> int:
     """Takes more than it may, so that the measurement is seen to measure."""
-    return int(np.ones(1 << 27).sum() < 0)
+    return int(np.ones(1 << 28).sum() < 0)
 
 
 _COMMANDS: dict[str, Callable[[Path, Path], int]] = {
@@ -420,9 +420,14 @@ _COMMANDS: dict[str, Callable[[Path, Path], int]] = {
 }
 
 
+def _resident() -> int:
+    """MiB that this process has in memory, which a child that it forks begins with."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+
 def in_a_child(kind: str, path: Path, sound: Path) -> dict:
     """Status, seconds, peak memory and words of reading a file in a process of its own, which may take no more than the limits."""
-    words = path.with_suffix(".said")
+    words, before = path.with_suffix(".said"), _resident()
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -445,7 +450,7 @@ def in_a_child(kind: str, path: Path, sound: Path) -> dict:
     said = words.read_bytes().decode(errors="surrogateescape")
     code = os.waitstatus_to_exitcode(status)
     seconds = used.ru_utime + used.ru_stime
-    took = {"seconds": round(seconds, 2), "wall": round(time.monotonic() - began, 2), "mib": used.ru_maxrss // 1024}
+    took = {"seconds": round(seconds, 2), "wall": round(time.monotonic() - began, 2), "mib": used.ru_maxrss // 1024 - before}
     return {"name": path.name, "kind": kind, "status": code, **took, "said": said[-3000:]}
 
 

@@ -180,6 +180,10 @@ EXPECTED: dict[str, Run] = {
         (r"^51 faults: 51 detected, 51 named by line, 51 called what they are, 0 false lines$", r"^16 rewrites: 0 alarms$"),
         weekly="tests/test_calls.py runs some of them, and all in make test-slow",
     ),
+    r"python -m bench ablate convolution pooling": Run(
+        (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
+        weekly="tests/test_ablate.py runs one family",
+    ),
     r"python -m bench ablate": Run(
         (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
         weekly="make ablate runs it every week; tests/test_ablate.py runs one family",

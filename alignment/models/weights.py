@@ -76,8 +76,10 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
     for framework, model in sides:
         if model is not None:
             known = {entry.own for entry in framework.entries(model)}
-            state, notes = under_names(state, known)
-            say(path, notes)
+            named, notes = under_names(state, known)
+            if 2 * len(known & named.keys()) >= len(state):  # a port of other layers says nothing of the names
+                state = named
+                say(path, notes)
             state = tied(state, framework, model, known, str(path)) if known & state.keys() else state
     unknown = {name for _, model in sides if model is not None for name, parts in pieces_of(model).items() if not parts}
     state = {name: array for name, array in state.items() if name not in unknown}
