@@ -186,7 +186,7 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python -m bench ablate": Run(
         (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
-        weekly="make ablate runs it every week; tests/test_ablate.py runs one family",
+        weekly="tests/test_ablate.py runs one family",
     ),
     r"python -m alignment bench projects/mobilenetv3/project\.py --mutants mobilenetv3_paddle\.loss --count 4": Run(
         (r"^mobilenetv3_paddle\.loss +\d", r"results: result/mutants.html"),
