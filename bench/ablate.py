@@ -54,9 +54,15 @@ def load() -> None:
             importlib.import_module(module.name)
 
 
+def _modules_of(family: Family) -> set[str]:
+    """The modules that know a family by a name: where its hypotheses are no functions of their own."""
+    own = [module for name, module in list(sys.modules.items()) if name.startswith("alignment.")]
+    return {module.__name__ for module in own if any(value is family for value in vars(module).values())}
+
+
 def tests_of(family: Family) -> list[str]:
     """The test files that import a module in which the family, or a hypothesis of it, stands."""
-    modules = {maker.__module__ for maker in family.makers.values()} - {Family.__module__}
+    modules = {maker.__module__ for maker in family.makers.values()} - {Family.__module__} or _modules_of(family)
     names = [*modules, *(f"{module.rpartition('.')[0]} import {module.rpartition('.')[2]}" for module in modules)]
     files = sorted((ROOT / "tests").glob(TESTS))
     return [str(file.relative_to(ROOT)) for file in files if any(name in file.read_text(encoding="utf-8") for name in names)]

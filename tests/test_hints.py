@@ -14,8 +14,6 @@ from paddle import nn
 from alignment.comparisons.loss.cases import cases, in_precision
 from alignment.comparisons.loss.losses import Tried, value_hint
 from alignment.comparisons.loss.mistakes import other_losses
-from alignment.comparisons.metric.counting import Counting, feeds, mistakes
-from alignment.comparisons.metric.right_answers import KS, RightAnswers, made_up_cases, oracle, rules
 from alignment.comparisons.update.backward import ADAMW, RMSPROP, SGD
 from alignment.formulas import cross_entropy
 from alignment.kinds import Kind
@@ -472,90 +470,6 @@ def test_an_infinite_loss_is_not_taken_for_a_mistake_that_is_infinite_too():
     assert kind is Kind.NOT_FINITE
     kind, _ = claimed(tried(lambda case, value: {"hard": np.inf, "soft": value + 1}.get(case.name, value)))
     assert kind is Kind.UNKNOWN
-
-
-def picked_logits():
-    """Float32 (16, 12) and labels of which some are right."""
-    rng = np.random.default_rng(3)
-    logits, labels = rng.standard_normal((16, 12)).astype(np.float32), rng.integers(0, 12, 16)
-    logits[np.arange(0, 16, 2), labels[::2]] += 2.0
-    return logits, labels
-
-
-def shares_of(feed):
-    return {f"top{k}": float(right / feed.truth[-1]) for k, right in zip(KS, feed.truth, strict=False)}
-
-
-RIGHT_ANSWERS = RightAnswers(made_up_cases(*picked_logits()))
-
-
-def explained(rule):
-    """What is said of a port whose right answers are a rule's."""
-    with np.errstate(invalid="ignore"):
-        port = {case: rule(*given) for case, given in RIGHT_ANSWERS.cases.items()}
-    return RIGHT_ANSWERS.explain(port, RIGHT_ANSWERS.truth)
-
-
-@pytest.mark.parametrize("hint", rules(), ids=lambda hint: hint[1])
-def test_every_mistake_of_the_metric_is_named(hint):
-    finding = explained(lambda x, y: np.stack([rules()[hint](x, y, k) for k in KS], 1))
-    assert finding.kind == hint[0], finding.line()
-
-
-@pytest.mark.parametrize("rule", ["sound", "random", "one sample"])
-def test_no_mistake_of_the_metric_is_claimed_of_another_one(rule):
-    rng = np.random.default_rng(0)
-
-    def answers(logits, labels):
-        right = oracle(logits, labels)
-        if rule == "random":
-            return rng.random(right.shape) < 0.5
-        if rule == "one sample":
-            right[3] = ~right[3]
-        return right
-
-    finding = explained(answers)
-    assert (finding is None) if rule == "sound" else finding.kind is Kind.UNKNOWN, finding
-
-
-COUNTING = Counting(feeds(*picked_logits()), "batch_size16")
-MISCOUNTS = [(*group, hint) for group in (("update", False), ("update", True), ("merge", False)) for hint in mistakes(*group)]
-
-
-def miscounted(place, padded, predict):
-    """What is said of a port that counts as it should but for one way of feeding."""
-    right = {name: feed.truth for name, feed in COUNTING.ways.items()} | {"shares": shares_of(COUNTING.ways["batch_size16"])}
-    wrong = {n: predict(f) for n, f in COUNTING.ways.items() if (f.place, f.mask is not None) == (place, padded)}
-    return COUNTING.explain({**right, **wrong}, right)
-
-
-@pytest.mark.parametrize(("place", "padded", "hint"), MISCOUNTS, ids=lambda value: value[1] if isinstance(value, tuple) else None)
-def test_every_mistake_of_counting_is_named(place, padded, hint):
-    finding = miscounted(place, padded, mistakes(place, padded)[hint])
-    assert (finding.location, finding.kind, finding.hint) == (f"TopKAccuracy.{place}", *hint)
-
-
-def test_sound_counts_are_no_finding_and_others_are_not_named():
-    assert miscounted("update", False, lambda feed: feed.truth) is None
-    assert miscounted("update", False, lambda feed: feed.truth + 1).kind is Kind.UNKNOWN
-    # One batch of those that were fed is explained, and the others are not: no cause is claimed.
-
-    def short(feed):
-        batches = feed.parts[0]
-        return feed.counts(batches[0]) if 1 < len(batches[0]) < 16 else feed.truth + (len(batches) > 1)
-
-    assert miscounted("update", False, short).kind is Kind.UNKNOWN
-
-
-@pytest.mark.parametrize(("change", "kind"), [
-    (lambda shares: {name: 100 * share for name, share in shares.items()}, Kind.SCALED),
-    (lambda shares: dict(zip(shares, reversed(shares.values()), strict=True)), Kind.COUNT),
-    (lambda shares: {**shares, "top5": 0.0}, Kind.UNKNOWN),
-])  # fmt: skip
-def test_shares_of_right_counts_are_named(change, kind):
-    right = {name: feed.truth for name, feed in COUNTING.ways.items()} | {"shares": shares_of(COUNTING.ways["batch_size16"])}
-    finding = COUNTING.explain({**right, "shares": change(right["shares"])}, right)
-    assert (finding.location, finding.kind) == ("TopKAccuracy.compute", kind)
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.comparison import Measurement
 from alignment.comparisons.context import Context
-from alignment.comparisons.metric.right_answers import KS, oracle, part
-from alignment.finding import NO_HINT, Finding, Hint
+from alignment.comparisons.metric.mistakes import KS, MERGED, PADDED, UPDATED
+from alignment.comparisons.metric.right_answers import oracle, part
+from alignment.finding import NO_HINT, Finding
 from alignment.kinds import Kind
+from alignment.localize.hypotheses.hypothesis import Observed, confirmed
 from mobilenetv3_common.sampling import BatchPlan
 
 SHARES = "shares"
@@ -113,14 +115,9 @@ class Counting:
         alike = [n for n, feed in self.ways.items() if (feed.place, feed.mask is not None) == (place, padded)]
         ours, truth = np.asarray(port[first]), self.ways[first].truth
         measured = f"{ours[:-1].tolist()} right of {ours[-1]}, expected {truth[:-1].tolist()} of {truth[-1]}"
-        hint = next(
-            (
-                hint
-                for hint, predict in mistakes(place, padded).items()
-                if all(np.array_equal(predict(self.ways[name]), np.asarray(port[name])) for name in alike)
-            ),
-            NO_HINT,
-        )
+        family = MERGED if place == "merge" else PADDED if padded else UPDATED
+        observed = [Observed(self.ways[name], np.asarray(port[name]), self.ways[name].truth) for name in alike]
+        hint = next((one.hint for one in confirmed(family.hypotheses(), observed)), NO_HINT)
         return Finding("metric", f"TopKAccuracy.{place}", *hint, measured)
 
     def _explain_shares(self, port: Measurement) -> Finding | None:
@@ -141,53 +138,3 @@ class Counting:
 def _named(value: object) -> Mapping[str, float]:
     assert isinstance(value, Mapping)
     return value
-
-
-def mistakes(place: str, padded: bool) -> dict[Hint, Callable[[Feed], np.ndarray]]:
-    """What each known mistake would count: of batches, of batches with padding, or of the parts of ranks."""
-
-    def batches(feed: Feed) -> Sequence[Sequence[int]]:
-        return feed.parts[0]
-
-    def joined(samples: Sequence[Sequence[int]]) -> list[int]:
-        return [n for some in samples for n in some]
-
-    def full(feed: Feed) -> list[Sequence[int]]:
-        return [batch for batch in batches(feed) if len(batch) == len(batches(feed)[0])]
-
-    def mixed(right: np.ndarray, samples: int) -> np.ndarray:
-        return np.array([*right[:-1], samples])
-
-    if padded:
-        return {
-            (Kind.PADDING_COUNTED, "padding counts as samples and as right answers"): lambda f: f.counts(joined(batches(f)), False),
-            (Kind.PADDING_COUNTED, "padding counts as samples"): lambda f: mixed(f.truth, len(f.labels)),
-            (Kind.PADDING_COUNTED, "padding counts as right answers"): lambda f: mixed(
-                f.counts(joined(batches(f)), False), int(f.truth[-1])
-            ),
-        }
-    if place == "update":
-        return {
-            (Kind.LAST_BATCH_FORGOTTEN, "the last, short batch is not counted"): lambda f: f.counts(joined(full(f))),
-            (Kind.COUNT, "each batch takes the place of those before it"): lambda f: f.counts(batches(f)[-1]),
-            (Kind.COUNT, "right answers of each batch take the place of those before it"): lambda f: mixed(
-                f.counts(batches(f)[-1]), len(f.labels)
-            ),
-            (Kind.COUNT, "samples of each batch take the place of those before it"): lambda f: mixed(f.truth, len(batches(f)[-1])),
-            (Kind.COUNT, "the first batch alone is counted"): lambda f: f.counts(batches(f)[0]),
-            (Kind.COUNT, "every batch counts as a full one"): lambda f: mixed(f.truth, len(batches(f)[0]) * len(batches(f))),
-            (Kind.COUNT, "batches are counted, expected samples"): lambda f: mixed(f.truth, len(batches(f))),
-        }
-    first, last = (lambda f: f.counts(joined(f.parts[0]))), (lambda f: f.counts(joined(f.parts[-1])))
-    none = lambda f: np.zeros(len(KS) + 1, int)  # noqa: E731
-    found: dict[Hint, Callable[[Feed], np.ndarray]] = {
-        (Kind.RANKS_NOT_MERGED, "the first part alone is counted"): first,
-        (Kind.RANKS_NOT_MERGED, "the last part alone is counted"): last,
-        (Kind.RANKS_NOT_MERGED, "no part is counted"): none,
-    }
-    for words, kept in (("", none), (": those of the first part stay", first), (": those of the last part stay", last)):
-        samples = f"right answers are added up, samples are not{words}"
-        answers = f"samples are added up, right answers are not{words}"
-        found[Kind.RANKS_NOT_MERGED, samples] = lambda f, kept=kept: mixed(f.truth, int(kept(f)[-1]))  # type: ignore[misc]
-        found[Kind.RANKS_NOT_MERGED, answers] = lambda f, kept=kept: mixed(kept(f), int(f.truth[-1]))  # type: ignore[misc]
-    return found

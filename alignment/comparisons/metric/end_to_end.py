@@ -10,7 +10,8 @@ from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.comparison import Measurement
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.data.loading import batches, first_pictures
-from alignment.comparisons.metric.right_answers import KS, oracle, part
+from alignment.comparisons.metric.mistakes import KS
+from alignment.comparisons.metric.right_answers import oracle, part
 from alignment.finding import Finding
 from mobilenetv3_common.presets import EvalPreset
 

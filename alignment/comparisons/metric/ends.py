@@ -10,7 +10,8 @@ import numpy as np
 from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.comparison import Measurement, Value
 from alignment.comparisons.context import Context
-from alignment.comparisons.metric.right_answers import KS, oracle, part
+from alignment.comparisons.metric.mistakes import KS
+from alignment.comparisons.metric.right_answers import oracle, part
 from alignment.finding import Finding
 from alignment.kinds import Kind
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.comparison import Measurement
 from alignment.comparisons.context import Context
+from alignment.comparisons.metric.mistakes import KS, RIGHT
 from alignment.finding import NO_HINT, Finding, Hint
-from alignment.kinds import Kind
+from alignment.localize.hypotheses.hypothesis import Observed, confirmed
 from alignment.project import MetricPart, Side
 
-KS = (1, 5)
 Cases = Mapping[str, tuple[np.ndarray, np.ndarray]]  # name -> logits (N, classes) and labels (N,)
-Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 def part(side: Side) -> MetricPart:
@@ -91,15 +90,11 @@ class RightAnswers:
 
     def _rule(self, port: Measurement, wrong: Sequence[str]) -> Hint:
         """The rule that gives the port's answers in every case; else in every case where they are wrong."""
-        met: dict[Hint, list[str]] = {}
-        with np.errstate(invalid="ignore"):
-            for hint, rule in rules().items():
-                made = {case: np.stack([rule(x, y, k) for k in KS], 1) for case, (x, y) in self.cases.items()}
-                met[hint] = [case for case in self.cases if _same(_array(port, case), made[case])]
+        observed = {case: Observed(self.cases[case], _array(port, case), truth) for case, truth in self.truth.items()}
         for needed in ([*self.cases], wrong if len(wrong) > 1 else []):
-            for hint, explained in met.items():
-                if needed and set(needed) <= set(explained):
-                    return hint
+            found = next(confirmed(RIGHT.hypotheses(), [observed[case] for case in needed]), None)
+            if found is not None:
+                return found.hint
         return NO_HINT
 
 
@@ -109,60 +104,3 @@ def _array(measured: Measurement, case: str) -> np.ndarray:
 
 def _same(ours: np.ndarray, right: np.ndarray) -> bool:
     return ours.shape == right.shape and np.array_equal(ours.astype(bool), right)
-
-
-def rules() -> dict[Hint, Rule]:
-    """Other ways of counting, by what mistake they are: of logits (N, classes), labels (N,) and k, bool (N,)."""
-
-    def own(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return logits[np.arange(len(labels)), labels][:, None]
-
-    def others(labels: np.ndarray, classes: int) -> np.ndarray:
-        return np.arange(classes)[None] != labels[:, None]
-
-    def earlier(labels: np.ndarray, classes: int) -> np.ndarray:
-        return np.arange(classes)[None] < labels[:, None]
-
-    def ranked(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        mine = own(logits, labels)
-        return ((logits > mine) | ((logits == mine) & earlier(labels, logits.shape[1]))).sum(1)
-
-    def last(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Ranks with the later class first among equals."""
-        mine = own(logits, labels)
-        later = np.arange(logits.shape[1])[None] > labels[:, None]
-        return ((logits > mine) | ((logits == mine) & later)).sum(1)
-
-    nan = lambda logits: np.isnan(logits).any(1)  # noqa: E731
-    shifted = lambda step: lambda x, y, k: (ranked(x, (y + step) % x.shape[1]) < k) & ~nan(x)  # noqa: E731
-    return {
-        (Kind.ALWAYS_WRONG, "no answer counts as right"): lambda x, y, k: np.zeros(len(y), bool),
-        (Kind.ALWAYS_RIGHT, "every answer counts as right"): lambda x, y, k: np.ones(len(y), bool),
-        (Kind.TIES_RIGHT, "equal logits count as right"): lambda x, y, k: ((x > own(x, y)).sum(1) < k) & ~nan(x),
-        (Kind.TIES_RIGHT, "equal logits count as right, and so does a row with NaN"): lambda x, y, k: (x > own(x, y)).sum(1) < k,
-        (Kind.TIES_WRONG, "equal logits count as wrong"): lambda x, y, k: (
-            (((x >= own(x, y)) & others(y, x.shape[1])).sum(1) < k) & ~nan(x)
-        ),
-        (Kind.TIES_WRONG, "the label's own logit counts as ahead of it: >= for >"): lambda x, y, k: (
-            ((x >= own(x, y)).sum(1) < k) & ~nan(x)
-        ),
-        (Kind.TIES_WRONG, "the last of equal logits ranks first"): lambda x, y, k: (last(x, y) < k) & ~nan(x),
-        (Kind.NAN_RIGHT, "a row with NaN counts as right"): lambda x, y, k: ranked(x, y) < k,
-        (Kind.NAN_RIGHT, "a row counts as right as long as not all of its logits are NaN"): lambda x, y, k: (
-            (ranked(x, y) < k) & ~np.isnan(x).all(1)
-        ),
-        (Kind.SMALLEST, "the smallest logits win"): lambda x, y, k: (
-            (((x < own(x, y)) | ((x == own(x, y)) & earlier(y, x.shape[1]))).sum(1) < k) & ~nan(x)
-        ),
-        (Kind.K_OFF_BY_ONE, "k is off by one: top-k asks for the first k - 1"): lambda x, y, k: (
-            (ranked(x, y) < (k if k == 1 else k - 1)) & ~nan(x)
-        ),
-        (Kind.K_OFF_BY_ONE, "k is off by one: every k asks for the first k - 1"): lambda x, y, k: (ranked(x, y) < k - 1) & ~nan(x),
-        (Kind.K_OFF_BY_ONE, "k is off by one: top-k asks for the first k + 1"): lambda x, y, k: (ranked(x, y) <= k) & ~nan(x),
-        (Kind.SAME_K, f"every k is taken for {KS[0]}"): lambda x, y, k: (ranked(x, y) < KS[0]) & ~nan(x),
-        (Kind.SAME_K, f"every k is taken for {KS[-1]}"): lambda x, y, k: (ranked(x, y) < KS[-1]) & ~nan(x),
-        (Kind.K_OFF_BY_ONE, "the label must be at place k exactly"): lambda x, y, k: (ranked(x, y) == k - 1) & ~nan(x),
-        (Kind.LABEL_OFF_BY_ONE, "labels are off by one"): shifted(1),
-        (Kind.LABEL_OFF_BY_ONE, "labels are off by one, downwards"): shifted(-1),
-        (Kind.INVERTED, "right and wrong are exchanged"): lambda x, y, k: ~((ranked(x, y) < k) & ~nan(x)),
-    }

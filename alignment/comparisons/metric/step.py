@@ -9,7 +9,8 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.metric.counting import Counting, feeds
 from alignment.comparisons.metric.end_to_end import EndToEnd
 from alignment.comparisons.metric.ends import Ends
-from alignment.comparisons.metric.right_answers import KS, RightAnswers, made_up_cases
+from alignment.comparisons.metric.mistakes import KS
+from alignment.comparisons.metric.right_answers import RightAnswers, made_up_cases
 from alignment.comparisons.result import StepResult
 
 
