@@ -295,6 +295,9 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     if lanes.ulp32 is not None:
         floor = max(floor, distance(lanes.ulp32, lanes.reference32))
     floor = max(floor, max(tolerance.BASE_FLOOR_32, leeway.pooled32) * scale)
+    if not math.isfinite(floor):
+        quantity.fail("float32: the noise floor is not finite: the reference, or its one-ulp change, overflows")
+        return
     quantity.port_error, quantity.reference_error = relative(error, scale), relative(floor, scale)
     if leeway.flips:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
@@ -315,6 +318,9 @@ def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         moved = distance(lanes.ulp64, lanes.reference64) if lanes.ulp64 is not None else 0.0
         change = Change(moved, norm(lanes.reference64))
     floor, scale = change
+    if not math.isfinite(floor):
+        quantity.fail("exact mode: one-ulp changes make the reference infinite or NaN")
+        return
     error = distance(lanes.port64, lanes.reference64)
     quantity.float64_diff = relative(error, scale)
     nothing = 0.0

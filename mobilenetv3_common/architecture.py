@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mobilenetv3_common.class_names import MAX_CLASSES
 from mobilenetv3_common.weights import CLASSIFIER
 
 Shapes = Mapping[str, tuple[int, ...]]
 # The model by the number of the last convolution -> its channels at width 1.
 TAILS = {12: ("mobilenet_v3_small", 576), 16: ("mobilenet_v3_large", 960)}
 FIRST = "features.1.block"
+MOST_CHANNELS = 1 << 12  # four times the widest layer at width 1; a shape in a file costs little, the network of it does
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def architecture_of(shapes: Shapes, shapes_of: Callable[..., Shapes]) -> Archite
         shapes_of: the same of the network of a model's name and a builder's options.
     """
     last = _last(shapes)
-    if last not in TAILS or len(shapes.get(f"{CLASSIFIER}.weight", ())) != 2:
+    if last not in TAILS or len(shapes.get(f"{CLASSIFIER}.weight", ())) != 2 or not _sound(shapes):
         return None
     model, tail = TAILS[last]
     classes = shapes[f"{CLASSIFIER}.weight"][0]
@@ -82,6 +84,15 @@ def architecture_of(shapes: Shapes, shapes_of: Callable[..., Shapes]) -> Archite
     width, reduced = min(candidates, key=lambda key: len(_rows(usual, candidates[key], last)))
     return _differing(
         Architecture(model, classes, width, reduced, first_expansion), shapes, usual, candidates[width, reduced], last
+    )
+
+
+def _sound(shapes: Shapes) -> bool:
+    """Whether convolutions and gates have four axes, and the network is of a width that somebody trains."""
+    kernels = [s for n, s in shapes.items() if n.startswith("features.") and re.search(r"(\.0|fc1|fc2)\.weight$", n)]
+    classes = shapes[f"{CLASSIFIER}.weight"][0]
+    return 0 < classes <= MAX_CLASSES and all(
+        len(shape) == 4 and 0 < min(shape) <= max(shape) <= MOST_CHANNELS for shape in kernels
     )
 
 

@@ -55,4 +55,4 @@ def as_trained(config: Config, given: Collection[str]) -> tuple[Config, str]:
 def _held_out(config: TrainConfig, then: dict) -> bool:
     """Whether the pictures to evaluate are those that the run held out."""
     share, root = then.get("val_share"), Path(config.data_path)
-    return isinstance(share, float) and config.val_share is None and root.is_dir() and not has_split(root, "val")
+    return isinstance(share, float) and type(then.get("seed", 0)) is int and root.is_dir() and not has_split(root, "val")

@@ -119,7 +119,7 @@ def read_checkpoint(path: str | os.PathLike) -> Checkpoint:
                 raise UserError(f"{path} holds weights, but is no checkpoint to resume from: give it as --pretrained")
             names = file.keys()  # not a dict: safe_open offers keys() alone
             return Checkpoint({name: file.get_tensor(name) for name in names}, json.loads(metadata["meta"]))
-    except (SafetensorError, OSError, ValueError, KeyError, RecursionError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"checkpoint {path} is damaged or cut short ({error}): resume from another one in its folder") from error
 
 

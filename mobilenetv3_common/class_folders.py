@@ -16,7 +16,8 @@ from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.image import OTHER_PICTURES
 
-LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")  # what programs leave
+# What programs leave.
+LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 Identity = tuple[int, int]  # device and inode
 KEPT = 50  # paths of each kind that are remembered; a data set may have a hidden file beside every picture
 

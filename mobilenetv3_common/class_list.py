@@ -12,8 +12,9 @@ from pathlib import Path
 from mobilenetv3_common.errors import UserError
 
 LONGEST = 1 << 23  # characters: the names of 30,000 classes take a tenth
-_FIRST = re.compile(r"""["']?(\d{1,6})["']?\s*(?:[:=,;|]\s*|\s+)(\S.*)""")
-_LAST = re.compile(r"(\S.*?)\s*[:=,;|\s]\s*(\d{1,6})")
+_BETWEEN = r"(?:\s*(?:->|=>|[:=,;|.)]|-(?=\s))(?!\d)\s*|\s+)"  # 1.5 l is no ID
+_FIRST = re.compile(rf"""["'(\[#]?(\d{{1,6}})["')\]]?(?:{_BETWEEN})(\S.*)""")
+_LAST = re.compile(r"(\S.*?)\s*(?:->|=>|[:=,;|\s])\s*[(\[]?(\d{1,6})[)\]]?")
 _WORDNET = re.compile(r"(n\d{8})\b[\s:,;]*(.*)")
 WRONG = 10  # one of so many IDs may be out of place: the list is then one of IDs with a mistake, and no list of names
 
@@ -39,7 +40,30 @@ def read_class_list(path: str | Path, known: Sequence[str] = ()) -> tuple[str, .
         raise UserError(f"cannot read class names {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(text) > LONGEST:
         raise UserError(f"cannot read class names {path}: longer than {LONGEST} characters, it is no list of names")
+    if (verbatim := _listed(text)) is not None:
+        return _by_known(verbatim, known) or verbatim
     return in_order(_lines(text), str(path), known)
+
+
+def text_of(names: Sequence[str]) -> str:
+    """The content of a file that ``read_class_list`` reads as these names: a name a line, or JSON where lines look like IDs."""
+    lines = "".join(f"{name}\n" for name in names)
+    try:
+        kept = _listed(lines) is None and in_order(_lines(lines), "") == tuple(names)
+    except UserError:
+        kept = False
+    return lines if kept else json.dumps(list(names), ensure_ascii=False) + "\n"
+
+
+def _listed(text: str) -> tuple[str, ...] | None:
+    """The names of a JSON list, which are in the order of the classes whatever they look like."""
+    try:
+        content = json.loads(text) if text.lstrip().startswith("[") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, list) or not content or not all(isinstance(name, str) for name in content):
+        return None
+    return tuple(content)
 
 
 def in_order(lines: Sequence[str], where: str, known: Sequence[str] = ()) -> tuple[str, ...]:

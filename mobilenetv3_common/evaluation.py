@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mobilenetv3_common.checkpoint import checkpoint_classes
+from mobilenetv3_common.checkpoint import checkpoint_classes, checkpoint_meta
 from mobilenetv3_common.class_names import numbered
 from mobilenetv3_common.dataset_index import (
     DatasetIndex,
@@ -200,6 +200,7 @@ def index_for_weights(config: TrainConfig) -> DatasetIndex:
         raise UserError(f"{config.pretrained} has {len(own)} classes, --num-classes says {config.num_classes}: leave it out")
     if config.val_share is not None:
         _, held_out = index_held_out(config.data_path, config.val_share, config.seed, config.num_classes, strict)
+        refuse_trained_on(config, held_out)
         known = own or held_out.classes
         known += numbered(len(known), config.num_classes or 0)
         return matched(held_out, known, str(config.pretrained), config.match_classes)
@@ -209,6 +210,20 @@ def index_for_weights(config: TrainConfig) -> DatasetIndex:
     names += numbered(len(names), config.num_classes or 0)
     val = index_validation(config.data_path, len(names), config.match_classes, strict)
     return matched(val, names, owner, config.match_classes)
+
+
+def refuse_trained_on(config: TrainConfig, held_out: DatasetIndex) -> None:
+    """Refuse pictures that are not those that the run of a checkpoint held out: some of them were trained on."""
+    meta = checkpoint_meta(config.pretrained) if config.pretrained else {}
+    then, data = meta.get("config"), meta.get("data")
+    if not isinstance(then, dict) or not isinstance(data, dict) or then.get("val_share") is None:
+        return
+    if data.get("val") != held_out.digest():
+        raise UserError(
+            f"--val-share {config.val_share:g} of {config.data_path} is not what the run of {config.pretrained} held out "
+            "(other pictures, --val-share or --seed), so that some may have been trained on: give the run's lists, "
+            "--data-path RUN/split, or put other pictures into val/CLASS/"
+        )
 
 
 def _validation(backend: TrainingBackend, config: TrainConfig, index: DatasetIndex, ranks: Ranks) -> Loader:

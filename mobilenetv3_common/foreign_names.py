@@ -62,7 +62,12 @@ def translated(state: State, source: str = "auto", eps: float | None = None, tra
         if prefix is None:
             continue
         own, outside = within(state, prefix)
-        found = translate(own, eps, trained_as)
+        if longest := [n for n in own if re.search(r"\.\d{4,}\.", n)]:
+            raise UserError(f"the weights have a layer {longest[0]}, which no network of {name}'s has")
+        try:
+            found = translate(own, eps, trained_as)
+        except (KeyError, ValueError, IndexError) as error:
+            raise UserError(f"the weights have {name}'s names, but not its tensors: {error}") from error
         found.notes[:0] = ([f"names begin with {prefix}"] if prefix else []) + outside
         return found
     if source != "auto":

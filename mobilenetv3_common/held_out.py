@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mobilenetv3_common.checkpoint import SPLIT_LISTS
+from mobilenetv3_common.class_list import text_of
 from mobilenetv3_common.dataset_index import (
     CLASSES_FILE,
     DatasetIndex,
@@ -20,7 +21,6 @@ from mobilenetv3_common.dataset_index import (
 )
 from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
-from mobilenetv3_common.terminal import printable
 
 
 def index_held_out(
@@ -79,13 +79,13 @@ def write_lists(folder: Path, train: DatasetIndex, val: DatasetIndex) -> Path:
         lines = []
         for name, label in zip(index.names, index.labels, strict=True):
             path = os.path.abspath(index.root / name)
-            if path != printable(path):
+            if any(sign in path for sign in "\r\n") or shown(path) != path:
                 raise UserError(f"{shown(name)}: a list file cannot hold such a name; rename the picture")
             lines.append(f"{path} {label}\n")
         with atomic_open(target / f"{split}_list.txt", "w") as file:
             file.writelines(lines)
     with atomic_open(target / CLASSES_FILE, "w") as file:
-        file.writelines(f"{name}\n" for name in train.classes)
+        file.write(text_of(train.classes))
     return target
 
 

@@ -44,7 +44,7 @@ PICTURE_EXTENSIONS = (*JPEG_NAMES, ".png", ".webp", ".bmp", ".gif", ".tif", ".ti
 # Pictures that are not read: they are said, so that a class does not look larger than it is.
 OTHER_PICTURES = (
     ".avif", ".heic", ".heif", ".gif", ".jp2", ".j2k", ".jxl", ".tga", ".npy", ".npz", ".exr", ".hdr", ".dng", ".cr2", ".nef",
-    ".arw", ".psd", ".ico", ".svg",
+    ".arw", ".psd", ".ico", ".svg", ".mpo", ".apng", ".pnm", ".dib", ".jxr", ".heics", ".avifs", ".cr3", ".raw", ".xcf",
 )  # fmt: skip
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,

@@ -106,6 +106,11 @@ def _once(made: dict[tuple[str, str], type[Left]], module: str, name: str) -> ty
     return made[module, name]
 
 
+def _ordered(items: Any = ()) -> OrderedDict:
+    """An OrderedDict, whose keys are held to the same rules as a dictionary's."""
+    return OrderedDict((BoundedUnpickler.key(None, key), value) for key, value in items)  # type: ignore[arg-type]
+
+
 class Unpickler(BoundedUnpickler):
     """Reads plain data, what ``known`` resolves, and the rest as ``Left``.
 
@@ -117,7 +122,7 @@ class Unpickler(BoundedUnpickler):
     stack: list[Any]
     append: Callable[[Any], None]
     never_called: ClassVar[tuple[Any, ...]] = ()
-    known: ClassVar[Mapping[tuple[str, str], Any]] = {("collections", "OrderedDict"): OrderedDict}
+    known: ClassVar[Mapping[tuple[str, str], Any]] = {("collections", "OrderedDict"): _ordered}
     dispatch: ClassVar[dict[int, Any]] = dict(BoundedUnpickler.dispatch)
 
     def __init__(self, file: IO[bytes], **given: Any) -> None:

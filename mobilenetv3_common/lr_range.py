@@ -116,7 +116,7 @@ def find_learning_rates(
     config = replace(config, lr=float(rates[0]), scale_lr_from=None, lr_unit="update", resume=None)
     run = build_run(backend, config, ranks, builder)
     epochs = -(-len(rates) // run.updates_per_epoch)
-    run.config = config = replace(config, epochs=max(epochs, config.warmup_epochs + 1))
+    run.config = config = replace(run.config, epochs=max(epochs, config.warmup_epochs + 1))
     run.schedule = backend.follow_rates(run.optimizer, rates)
     run.train_mode()
     losses: list[float] = []

@@ -44,6 +44,9 @@ def prepared(
     """
     state, notes = as_torch(weights.state), list(weights.notes)
     if FIRST in expected:
+        odd = next((name for name, array in state.items() if array.dtype.kind not in "f" and array.ndim), None)
+        if odd is not None:
+            raise UserError(f"{path}: {odd} is of type {state[odd].dtype}, which weights are not: save them as float32")
         try:
             found = translated(state, source, eps, weights.trained_as)
         except UserError as error:

@@ -112,13 +112,18 @@ def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
             f"{samples} pictures. {hint}"
         )
     losses = _by_epoch(train)
-    if len(losses) > 1 and min(losses[1:]) > FALLEN * losses[0] and min(losses) > LARGE * math.log(max(classes, 2)):
+    learnt_little = final <= (1 + share) / 2  # mixing, smoothing and distillation keep the loss of a good network large
+    flat = len(losses) > 1 and min(losses[1:]) > FALLEN * losses[0]
+    rises = len(losses) > 1 and min(losses[1:]) > losses[0]
+    unsure = bool(losses) and min(losses) > 0.9 * math.log(max(classes, 2))  # as if every class were as likely
+    if flat and (learnt_little or rises or unsure) and min(losses) > LARGE * math.log(max(classes, 2)):
         said.append(
             f"the training loss did not fall: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. Change the "
             "learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
         )
     tops = [float(entry["top1"]) for entry in evaluations]
-    if len(tops) > 2 and tops[0] == max(tops) and tops[-1] < tops[0]:
+    spread = 2 * math.sqrt(max(tops[0] * (1 - tops[0]), 1 / max(samples, 1)) / max(samples, 1)) if tops else 0.0
+    if len(tops) > 2 and tops[0] == max(tops) and max(tops[1:]) < tops[0] and tops[-1] < tops[0] - spread:
         said.append(
             f"the best epoch is the first that was evaluated: top-1 {tops[0]:.4f} then, {tops[-1]:.4f} at the end. Lower the "
             "learning rate or train for fewer epochs"

@@ -42,12 +42,21 @@ class Raw(NamedTuple):
     encoding: str | None = None
 
 
+def brief(value: Any) -> str:
+    """A value of a file in a message: never more of it than is said, which a nested one would be written out for."""
+    if isinstance(value, str | bytes):
+        return f"{value[:60]!r}"
+    if isinstance(value, tuple) and all(type(n) is int and abs(n) < 1 << 64 for n in value[:MOST_AXES]):
+        return f"{value[:MOST_AXES]!r:.60}"
+    return f"of type {type(value).__name__.strip('_')}"
+
+
 class _Type:
     """Stands for a numpy type while its pickle is read: numpy's own believes every size and offset that it is told."""
 
     def __init__(self, code: Any, align: Any = False, copy: Any = True) -> None:
         if not isinstance(code, str) or not _CODE.fullmatch(code):
-            raise Refused(f"the type {code!r:.60}, which is none of plain numbers or text")
+            raise Refused(f"the type {brief(code)}, which is none of plain numbers or text")
         self.code, self.order = code, "="
 
     def set(self, state: Any) -> None:
@@ -104,7 +113,7 @@ class PickledArray:
 def _shape(shape: Any) -> tuple[int, ...]:
     sound = isinstance(shape, tuple) and len(shape) <= MOST_AXES and all(type(n) is int and 0 <= n < 1 << 62 for n in shape)
     if not sound:
-        raise pickle.UnpicklingError(f"an array of shape {shape!r:.60}")
+        raise pickle.UnpicklingError(f"an array of shape {brief(shape)}")
     return shape
 
 
@@ -167,7 +176,7 @@ def _scalar(kind: Any, data: Any = b"") -> np.generic:
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     # Pickle protocol 2 spells bytes as _codecs.encode(text, "latin1").
     if encoding not in ("latin1", "latin-1"):
-        raise Refused(f"the text encoding {encoding!r:.60}")
+        raise Refused(f"the text encoding {brief(encoding)}")
     return text.encode("latin1")
 
 
@@ -262,8 +271,24 @@ class BoundedUnpickler(_PURE):
             Refused: it is too large a number.
         """
         if isinstance(key, int) and abs(key) >= 1 << 60:
-            raise Refused(f"a dictionary with the key {key:#x}")
+            raise Refused("a dictionary with a key of more than 60 bits")
+        if isinstance(key, tuple | frozenset):
+            if len(key) > MOST_AXES or any(isinstance(part, tuple | frozenset) for part in key):
+                raise Refused("a dictionary or a set with a key that is nested")
+            for part in key:
+                BoundedUnpickler.key(self, part)
         return key
+
+    def load_additems(self) -> None:
+        items = [self.key(item) for item in self.pop_mark()]
+        target = self.stack[-1]
+        target.update(items) if isinstance(target, set) else target.extend(items)
+
+    def load_frozenset(self) -> None:
+        self.append(frozenset(self.key(item) for item in self.pop_mark()))
+
+    def load_bytearray8(self) -> None:
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
 
     def load_dict(self) -> None:
         values = self.pop_mark()
@@ -281,6 +306,9 @@ class BoundedUnpickler(_PURE):
         pickle.SETITEMS[0]: lambda self: self.items(self.pop_mark()),
         pickle.DICT[0]: load_dict,
         pickle.PUT[0]: load_put,
+        pickle.ADDITEMS[0]: load_additems,
+        pickle.FROZENSET[0]: load_frozenset,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
     }
 
 

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mobilenetv3_common.class_list import text_of
 from mobilenetv3_common.class_names import are_numbers
 from mobilenetv3_common.dataset_index import CLASSES_FILE, SPLITS, DatasetIndex
 from mobilenetv3_common.errors import UserError
@@ -45,7 +46,7 @@ def write_shards(
         if there := find_shards(target, split) if target.is_dir() else []:
             raise UserError(f"{there[0]} is there already: give a new --output-dir, or remove it")
     first = next(iter(indices.values()))
-    classes = "" if are_numbers(first.classes) else "".join(f"{name}\n" for name in first.classes)
+    classes = "" if are_numbers(first.classes) else text_of(first.classes)
     class_file = target / CLASSES_FILE
     if class_file.is_file() and class_file.read_text(encoding="utf-8") != classes:
         raise UserError(f"{class_file} names other classes: give a new --output-dir")

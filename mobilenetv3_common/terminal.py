@@ -68,6 +68,7 @@ class Escaped:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self._terminal = stream.isatty()
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
         self.stream.write(text if _PLAIN.fullmatch(text) else self._as_text(text))
@@ -79,7 +80,8 @@ class Escaped:
 
     def _as_text(self, text: str) -> str:
         parts = _OWN.split(text) if self._terminal else [text]
-        return "".join(part if number % 2 else _escaped_lines(part) for number, part in enumerate(parts))
+        made = "".join(part if number % 2 else _escaped_lines(part) for number, part in enumerate(parts))
+        return made.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

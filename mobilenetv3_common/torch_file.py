@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import tarfile
 import types
 import warnings
 import zipfile
@@ -22,6 +23,9 @@ import numpy as np
 from mobilenetv3_common import inert_pickle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.growth import refuse_growth, refuse_long_table
+
+LEGACY_VERSION = 1001  # of the format that torch wrote before 1.6
+LONGEST_PATH = 1000  # characters of the name of a module within others
 
 EXACT_IN_FLOAT32 = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 
@@ -83,10 +87,9 @@ def _check_archive(path: Path) -> None:
     try:
         if not zipfile.is_zipfile(path):  # written before torch 1.6: one pickle after another, and the storages
             with open(path, "rb") as file:
-                if file.read(512)[257:262] == b"ustar":
-                    raise UserError(
-                        f"{path} is a tar archive of a torch before 0.2, which is not read: load and save it with torch"
-                    )
+                old = file.read(512)[257:262] == b"ustar"
+            if old or tarfile.is_tarfile(path):
+                raise UserError(f"{path} is a tar archive of a torch before 0.2, which is not read: load and save it with torch")
             return
         with open(path, "rb") as file:
             refuse_long_table(file)
@@ -116,6 +119,8 @@ def _pickle_module(torch: Any) -> types.ModuleType:
 
     def of_type(make: Any, kind: Any, args: Any, state: Any) -> Any:
         """A tensor of a derived class, or with attributes: the tensor alone."""
+        if make not in makers:
+            raise pickle.UnpicklingError("a tensor that is built in an unusual way")
         return make(*args)
 
     known: dict[tuple[str, str], Any] = {
@@ -132,15 +137,34 @@ def _pickle_module(torch: Any) -> types.ModuleType:
         ("torch", "Size"): tuple,
         ("torch.storage", "UntypedStorage"): torch.UntypedStorage,
     }
+    makers = [known[name] for name in known if name[0] == "torch._utils"]
     kinds = {("torch", name): value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+
+    asked, parts = set[Any](), list[Any]()
 
     class Unpickler(inert_pickle.Unpickler):
         never_called = (torch.UntypedStorage,)  # it would make one of any size
 
+        def load_binpersid(self) -> None:
+            if isinstance(self.stack[-1], tuple) and len(self.stack[-1]) > 2 and self.stack[-1][0] == "storage":
+                asked.add(self.stack[-1][2])
+            super().load_binpersid()
+
+        dispatch = {**inert_pickle.Unpickler.dispatch, pickle.BINPERSID[0]: load_binpersid}  # noqa: RUF012
+
+    def load(file: Any, **given: Any) -> Any:
+        """What a file without an archive has beside its content: a number, the version, the system, and the keys of storages."""
+        parts.append(Unpickler(file, **given).load())
+        if len(parts) == 2 and parts[1] != LEGACY_VERSION:
+            raise pickle.UnpicklingError("another version of torch's format")
+        if len(parts) == 4 and not asked <= set(parts[3]):
+            raise pickle.UnpicklingError("a tensor has no data in the file")
+        return parts[-1]
+
     Unpickler.known = known | kinds
     module = types.ModuleType("inert")
     module.Unpickler = Unpickler  # type: ignore[attr-defined]
-    module.load = lambda file, **given: Unpickler(file, **given).load()  # type: ignore[attr-defined]
+    module.load = load  # type: ignore[attr-defined]
     return module
 
 
@@ -151,6 +175,8 @@ def _typed(torch: Any, storage: Any, dtype: Any) -> Any:
 
 def modules_state(model: inert_pickle.Left, prefix: str = "") -> Mapping[str, Any]:
     """The state of a whole model that was saved: its parameters and buffers by path, though its classes are not read."""
+    if len(prefix) > LONGEST_PATH:
+        raise UserError(f"modules within modules have names of more than {LONGEST_PATH} characters: save the state_dict()")
     found: dict[str, Any] = OrderedDict()
     attributes = model.attributes()
     for kind in ("_parameters", "_buffers"):

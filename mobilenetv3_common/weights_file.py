@@ -7,10 +7,11 @@ moving average where it has one, or the weights themselves, as ``take`` says. Wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,14 +97,26 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
         return _of_own_checkpoint(checkpoint.part("model"), checkpoint.part("ema"), path, take)
     content = _content(path)
     _refuse_tangle(content, path)
-    label, found, kind = _chosen(_sets(content), content, path, take)
-    arrays, odd = _arrays(found, path)
-    state, removed = without_wrappers(arrays)
+    with naming(path):
+        label, found, kind = _chosen(_sets(content), content, path, take)
+        arrays, odd = _arrays(found, path)
+        state, removed = without_wrappers(arrays)
     left = [name for name in content if name != label.partition("/")[0]] if label and isinstance(content, Mapping) else []
     said = [f"took {label}" + (f" ({kind})" if kind else "")] if label else []
     said += [f"without {' and '.join(removed)} in the names"] if removed else []
     said += [f"left out {_listed([*left, *odd], content)}"] if left or odd else []
     return Weights(state, kind, [", ".join(said)] if said else [], _trained_as(content))
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What is refused inside the block is said with the file's name, once."""
+    try:
+        yield
+    except UserError as error:
+        if str(path) in error.line:
+            raise
+        raise UserError(f"{path}: {error.line}") from error
 
 
 def say(path: str | os.PathLike, notes: list[str]) -> None:
@@ -156,10 +169,9 @@ def _safetensors(path: Path) -> State:
     from safetensors import SafetensorError, deserialize
 
     try:
-        tensors = deserialize(path.read_bytes())
-    except (SafetensorError, OSError, ValueError) as error:
+        return {name: _array(name, tensor, path) for name, tensor in deserialize(path.read_bytes())}
+    except (SafetensorError, OSError, ValueError, OverflowError) as error:
         raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-    return {name: _array(name, tensor, path) for name, tensor in tensors}
 
 
 def _array(name: str, tensor: Mapping[str, Any], path: Path) -> np.ndarray:
@@ -253,7 +265,7 @@ def _chosen(
         if take == "averaged":
             raise UserError(f"{path} holds one set of weights and does not say that it is a moving average: leave the choice out")
         return "", sets[""], None
-    averaged = {label for label in sets if AVERAGED.search(label.rpartition("/")[2])}
+    averaged = {label for label in sets if any(map(AVERAGED.search, label.split("/")))}
     if isinstance(content, Mapping) and {"state_dict", "ema_state_dict", "message_hub"} <= content.keys():
         averaged ^= {"state_dict", "ema_state_dict"}  # MMEngine exchanges the two when it saves
     elif isinstance(content, Mapping) and "current_model_state" in content:
@@ -301,7 +313,10 @@ def without_wrappers(state: State) -> tuple[State, list[str]]:
     """A state without what data parallelism, compilation and averaging put around a model, and which names those were."""
     removed = []
     if any("_orig_mod." in f".{name}" for name in state):  # of torch.compile, which may be anywhere
-        state = {re.sub(r"(^|\.)_orig_mod\.", r"\1", name): array for name, array in state.items()}
+        plain = {re.sub(r"(^|\.)_orig_mod\.", r"\1", name): array for name, array in state.items()}
+        if len(plain) < len(state):
+            raise UserError("the weights are there twice, with and without _orig_mod.: save one of the two alone")
+        state = plain
         removed.append("_orig_mod.")
     while all(name.startswith("module.") for name, array in state.items() if array.ndim):
         # Beside what is averaged stands the number of updates, a scalar: n_averaged of torch, steps of MMEngine.

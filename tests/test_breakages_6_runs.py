@@ -241,7 +241,7 @@ def mean_of_the_logits(patch):
 
 
 def pretrained_ignored(patch):
-    patch.setattr(port_backend, "load_pretrained", lambda model, path, reset: None)
+    patch.setattr(port_backend, "load_pretrained", lambda model, path, reset, take="auto": None)
 
 
 def average_not_restored(patch):

@@ -250,3 +250,16 @@ def test_blocks_change_nothing(pieces):
     assert in_pieces.squares[0].root().number() == pytest.approx(at_once.squares[0].root().number(), rel=1e-12)
     assert at_once.squares[0].root().number() == pytest.approx(norm(whole), rel=1e-12)
     assert in_pieces.first == at_once.first and in_pieces.differing == at_once.differing
+
+
+@pytest.mark.parametrize("lane", ["ulp32", "ulp64"])
+def test_a_floor_that_is_not_finite_lets_nothing_pass(lane):
+    """One-ulp changes that overflow say nothing of how far a port may be away."""
+    right, wrong = np.array([1.0, 2.0]), np.array([9.0, 9.0])
+    lanes = {
+        "port32": wrong.astype(np.float32), "reference32": right.astype(np.float32), "port64": wrong, "reference64": right,
+        "ulp32": right.astype(np.float32), "ulp64": right,
+    }  # fmt: skip
+    lanes[lane] = np.array([1.0, np.inf]).astype(lanes[lane].dtype)
+    row = judge_measured("x", Lanes(**lanes))
+    assert (not row.passed and "not finite" in row.reason) or "infinite" in row.reason

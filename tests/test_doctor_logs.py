@@ -266,7 +266,7 @@ COUNTERS = {  # numbers, epochs, the updates that they are
     "every tenth": ([10, 20, 30], None, [10, 20, 30]),
     "every tenth, from 0": ([9, 19, 29], None, [10, 20, 30]),
     "every tenth and the first, from 0": ([0, 10, 20], None, [1, 11, 21]),
-    "every tenth, anew in each epoch": ([0, 10, 20, 0, 10, 20], [0, 0, 0, 1, 1, 1], [1, 11, 21, 22, 32, 42]),
+    "every tenth, anew in each epoch": ([0, 10, 20, 0, 10, 20], [0, 0, 0, 1, 1, 1], [1, 11, 21, 31, 41, 51]),
     "one line an epoch, anew": ([99, 99, 99], [0, 1, 2], [99, 198, 297]),
     "turned around": ([4, 3, 2, 1], None, [4, 3, 2, 1]),
 }

@@ -11,7 +11,7 @@ from PIL import Image
 
 from doctor.data.command import measured
 from doctor.data.subject import Expected
-from mobilenetv3_common.class_list import in_order, read_class_list
+from mobilenetv3_common.class_list import in_order, read_class_list, text_of
 from mobilenetv3_common.class_names import class_names
 from mobilenetv3_common.dataset_index import index_dataset, index_splits, usable
 from mobilenetv3_common.errors import UserError
@@ -221,3 +221,37 @@ def test_the_names_beside_a_list_file_are_matched_by_ids_too(lite_copy):
     before = index_dataset(lite_copy, "val").classes
     (lite_copy / "classes.txt").write_text("".join(f"{i} {name}\n" for i, name in reversed(list(enumerate(names)))))
     assert index_dataset(lite_copy, "val").classes == before
+
+
+# --- lists that this project writes, and siblings of "ID name" ---
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("1 apple", "10 jam", "2 banana"),
+        ("1 Star", "2 Stars", "3 Stars"),
+        ("cat", "dog"),
+        ("[a]", "b"),
+        ('["a"]', "b"),
+        ("a b", " c"),
+    ],
+)
+def test_names_that_are_written_are_read_back(tmp_path, names):
+    path = tmp_path / "classes.txt"
+    path.write_text(text_of(names), encoding="utf-8")
+    assert read_class_list(path) == names
+    assert names != ("cat", "dog") or path.read_text() == "cat\ndog\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["{n}. {name}", "{n}) {name}", "[{n}] {name}", "#{n} {name}", "{n} - {name}", "{n} -> {name}", "{name} ({n})"]
+)
+def test_an_id_in_any_brackets_is_an_id(line):
+    lines = [line.format(n=n, name=name) for n, name in ((1, "bee"), (0, "ant"), (2, "cat"))]
+    assert in_order(lines, "x") == ("ant", "bee", "cat")
+
+
+def test_a_name_that_begins_with_a_number_is_no_id():
+    lines = ["1.5 l bottle", "0.5 l bottle", "barrel"]
+    assert in_order(lines, "x") == tuple(lines)

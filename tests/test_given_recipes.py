@@ -43,7 +43,8 @@ def test_every_recipe_has_a_small_form(name):
     assert small.weight_decay == pytest.approx(config.weight_decay, rel=0.07)
     lr = small.optimizer_config(small.batch_size * small.accumulate).lr
     whole = config.optimizer_config(config.batch_size * config.accumulate).lr
-    assert lr == pytest.approx(whole * small.batch_size * small.accumulate / config.batch_size / config.accumulate, rel=0.07)
+    larger = small.batch_size * small.accumulate / config.batch_size / config.accumulate
+    assert lr == pytest.approx(whole * (larger**0.5 if config.scale_lr_by == "sqrt" else larger), rel=0.07)
 
 
 def test_numbers_are_rounded_to_four_bits_and_never_to_one():

@@ -14,6 +14,7 @@ from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.evaluation import refuse_trained_on
 from mobilenetv3_common.held_out import index_held_out, single_pictures, write_lists
 from mobilenetv3_common.run import fitted
 from mobilenetv3_common.run_told import beginning
@@ -142,9 +143,10 @@ def test_an_average_that_keeps_the_first_weights_is_warned_of_and_others_are_not
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    def write(**settings):
+    def write(held_out=None, **settings):
         config = dataclasses.asdict(TrainConfig(**settings))
         meta = {"config": config, "classes": ["a", "b"], "framework": "paddle"}
+        meta |= {} if held_out is None else {"data": {"val": held_out.digest()}}
         write_checkpoint(tmp_path / "best.safetensors", Checkpoint({"model/x": np.zeros(1, np.float32)}, meta))
         return str(tmp_path / "best.safetensors")
 
@@ -187,6 +189,18 @@ def test_the_held_out_share_is_what_is_evaluated(checkpoint, flat):
     assert (config.val_share, config.seed) == (0.25, 7)
     config, _ = as_trained(TrainConfig(pretrained=path, data_path=str(LITE_DATA)), {})
     assert config.val_share is None, "pictures of its own are evaluated whole"
+
+
+def test_pictures_that_were_trained_on_are_not_evaluated(checkpoint, flat):
+    """The seed follows the checkpoint where the share is given, too; other pictures, shares and seeds are refused."""
+    _, held_out = index_held_out(flat, 0.25, 7)
+    path = checkpoint(val_share=0.25, seed=7, held_out=held_out)
+    config, _ = as_trained(TrainConfig(pretrained=path, data_path=str(flat), val_share=0.25), {"val_share"})
+    assert (config.val_share, config.seed) == (0.25, 7)
+    refuse_trained_on(config, held_out)
+    for share, seed in ((0.25, 8), (0.5, 7)):
+        with pytest.raises(UserError, match="some may have been trained on"):
+            refuse_trained_on(config, index_held_out(flat, share, seed)[1])
 
 
 @pytest.mark.parametrize("framework", ["paddle", "ref"])

@@ -4,11 +4,15 @@ import argparse
 import collections
 import datetime
 import enum
+import io
+import json
 import os
 import pathlib
 import pickle
+import pickletools
 import subprocess
 import sys
+import time
 
 import numpy as np
 import paddle
@@ -17,8 +21,11 @@ import safetensors.torch
 import torch
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.inert_pickle import Left
 from mobilenetv3_common.mindspore_checkpoint import write_ckpt
-from mobilenetv3_common.weights_file import read_state, read_weights, written_as
+from mobilenetv3_common.pretrained import FIRST, prepared
+from mobilenetv3_common.torch_file import modules_state
+from mobilenetv3_common.weights_file import Weights, read_state, read_weights, written_as
 from tests.conftest import ROOT
 
 VALUES = torch.tensor([[1.5, -2.0, 0.25], [448.0, 0.0, -0.001953125]])  # all exact in bfloat16 and float8_e4m3fn
@@ -322,3 +329,80 @@ def test_a_tensor_that_reaches_beyond_its_data_is_refused(tmp_path, form):
         read_state(tmp_path / "w.pth")
     torch.save({"w": Reaching((2, 2), (2, 1))}, tmp_path / "w.pth")
     assert read_state(tmp_path / "w.pth")["w"].tolist() == [[1, 1], [1, 1]]
+
+
+# --- files that say less, or more, than they hold ----------------------------------------------------------------------------
+
+MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # of torch before 1.6
+NESTED = b")" + b"2\x86" * 40  # a tuple of a tuple, forty deep: written out, 2**40 of them
+
+
+def old_parts(state):
+    """The pickles of a file that torch wrote before 1.6, and what follows them."""
+    file = io.BytesIO()
+    torch.save(state, file, _use_new_zipfile_serialization=False)
+    data, parts = file.getvalue(), []
+    for _ in range(5):
+        *_, (_, _, end) = pickletools.genops(data)
+        parts.append(data[: end + 1])
+        data = data[end + 1 :]
+    return parts, data
+
+
+HOSTILE = {
+    "no data.pth": lambda: b"".join([*old_parts(STATE)[0][:4], pickle.dumps([], 2)]),
+    "a version that grows.pth": lambda: MAGIC + b"\x80\x02" + NESTED + b".",
+    "bytes that are not there.pth": lambda: MAGIC + b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little"),
+    "a nested key.pth": lambda: MAGIC + b"\x80\x02}" + NESTED + b"K\x01s.",
+    "a nested key of a set.pth": lambda: MAGIC + b"\x80\x04\x8f(" + NESTED + b"\x90.",
+    "a type that grows.pdparams": lambda: b"\x80\x02cnumpy\ndtype\n" + NESTED + b"\x85R.",
+    "many axes.safetensors": lambda: _safetensors_of([1] * 65, 4),
+    "a size beyond all.safetensors": lambda: _safetensors_of([0, 2**63], 0),
+}
+
+
+def _safetensors_of(shape, length):
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, length]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(length)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_says_what_it_does_not_hold_is_refused_at_once(tmp_path, name):
+    (tmp_path / name).write_bytes(HOSTILE[name]())
+    start = time.monotonic()
+    with pytest.raises(UserError, match=name.partition(".")[0]):
+        read_weights(tmp_path / name)
+    assert time.monotonic() - start < 5
+
+
+def test_the_old_format_is_read_where_its_data_are_there(tmp_path):
+    parts, data = old_parts(STATE)
+    (tmp_path / "w.pth").write_bytes(b"".join(parts) + data)
+    assert equal(read_state(tmp_path / "w.pth"))
+
+
+def test_modules_within_modules_have_names_of_bounded_length():
+    model = Left()
+    for _ in range(9):
+        outer = Left()
+        outer.state = {"_modules": {"m" * 200: model}}
+        model = outer
+    with pytest.raises(UserError, match="more than 1000 characters"):
+        modules_state(model)
+
+
+def test_an_average_is_found_below_its_name_and_weights_that_are_there_twice_are_refused(tmp_path):
+    other = {name: tensor + 1 for name, tensor in STATE.items()}
+    torch.save({"model": STATE, "ema": {"module": other}}, tmp_path / "nested.pth")
+    assert equal(read_weights(tmp_path / "nested.pth").state, other)
+    assert equal(read_weights(tmp_path / "nested.pth", "raw").state)
+    torch.save({**STATE, **{f"_orig_mod.{name}": tensor for name, tensor in other.items()}}, tmp_path / "twice.pth")
+    with pytest.raises(UserError, match=r"twice\.pth: the weights are there twice"):
+        read_weights(tmp_path / "twice.pth")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "complex64"])
+def test_weights_of_no_floating_type_are_named(dtype):
+    state = {FIRST: np.ones((16, 3, 3, 3), dtype), "steps": np.array(3)}
+    with pytest.raises(UserError, match=rf"w\.pth: features\.0\.0\.weight is of type {dtype}"):
+        prepared(Weights(state), "w.pth")

@@ -18,6 +18,7 @@ from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.as_trained import as_trained
+from mobilenetv3_common.checkpoint import BEST, LATEST
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.evaluation import index_for_weights
@@ -55,6 +56,8 @@ def main(argv: list[str] | None = None) -> int:
         if not Path(path).parent.is_dir():
             raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
     if report:
+        if any((Path(report) / name).exists() for name in (LATEST, BEST)):
+            raise UserError(f"--report {report} is the folder of a run, which has a page of its own: give another folder")
         ensure_writable_dir(report)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)

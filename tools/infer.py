@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         for row in rows:
             print(printable(row["picture"]))
             for found in row["predictions"]:
-                print(f"  {100 * found['probability']:6.2f} %  {found['name']}")
+                print(f"  {100 * found['probability']:6.2f} %  {printable(found['name'])}")
     if figures:
         print(f"top-1: {figures['top1']:.4f}, top-5: {figures['top5']:.4f}, pictures: {figures['pictures']}")
     if args.json:

@@ -67,7 +67,7 @@ def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
         if not args.json:
             print(printable(path))
             for p in found:
-                print(f"  {100 * p.probability:6.2f} %  {p.name}")
+                print(f"  {100 * p.probability:6.2f} %  {printable(p.name)}")
         if args.save_dir:
             save_annotated(predictor.decode(path), found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
     if args.json:

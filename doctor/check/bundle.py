@@ -15,6 +15,7 @@ from alignment.report.environment import commit, machine, versions
 from doctor.check.subject import RunSubject
 from doctor.report import Examination, as_json, page, text
 from mobilenetv3_common.checkpoint import CONFIG, OTHER_CONFIG
+from mobilenetv3_common.class_list import text_of
 from mobilenetv3_common.config_file import recipe_text
 from mobilenetv3_common.dataset_index import CLASSES_FILE, SPLITS, DatasetIndex
 from mobilenetv3_common.errors import UserError, shown
@@ -104,7 +105,7 @@ def _pictures(subject: RunSubject, updates: int, target: Path) -> list[int]:
     for split, index, samples in zip(SPLITS, (run.train_index, run.val_index), chosen, strict=True):
         lines = [f"{_copied(index, sample, split, target)} {index.labels[sample]}\n" for sample in samples]
         (target / f"{split}_list.txt").write_text("".join(lines), encoding="utf-8")
-    (target / CLASSES_FILE).write_text("".join(f"{name}\n" for name in run.train_index.classes), encoding="utf-8")
+    (target / CLASSES_FILE).write_text(text_of(run.train_index.classes), encoding="utf-8")
     return [len(samples) for samples in chosen]
 
 
@@ -125,7 +126,7 @@ def _start(config: TrainConfig, folder: Path) -> TrainConfig:
             (folder / "weights").mkdir(exist_ok=True)
             changed[key] = f"weights/{key}{file.suffix}"
             (folder / changed[key]).write_bytes(file.read_bytes())
-    return replace(config, resume=None, picture_cache=None, output_dir="output", **changed)
+    return replace(config, resume=None, val_share=None, picture_cache=None, output_dir="output", **changed)
 
 
 def _inside(config: TrainConfig, folder: Path) -> dict[str, Any]:

@@ -173,6 +173,7 @@ def observe(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, builder
     """
     workers, config = config.workers, replace(config, resume=None, workers=0)
     run = build_run(backend, config, ranks, builder)
+    config = run.config  # its batch is fitted to the pictures
     subject = RunSubject(config, backend, run, framework_of(run.model), workers)
     subject.rates = _rates(subject)
     batches = micro_batches(run)

@@ -173,6 +173,8 @@ def _laid_out(lines: Sequence[Entry], base: int, totals: Sequence[int | None]) -
         epoch = line.epoch or 0
         lengths[epoch] = max(lengths.get(epoch, 1), total or 0, line.update - base + 1)
     longest = max(lengths.values())
+    if not any(totals):  # the updates after an epoch's last line are not logged
+        longest = -(-longest // _spacing(lines)) * _spacing(lines)
     if _spacing(lines) > 1 or any(totals):  # the last line is not an epoch's last update
         lengths = {}
     shorter, missing = {}, 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from doctor.data.subject import DataSubject
+from mobilenetv3_common.class_list import text_of
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
@@ -75,7 +76,7 @@ def write_subset(subject: DataSubject, count: int, folder: str | Path) -> str:
             file.writelines(lines)
         said.append(f"{len(chosen)} {split}")
     with atomic_open(target / "classes.txt", "w") as file:
-        file.writelines(f"{name}\n" for name in names)
+        file.write(text_of(names))
     return f"{' and '.join(said)} pictures of {len(names)} classes in {target}"
 
 

@@ -129,7 +129,7 @@ class _Worker:
 def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
     """Run a command so many times on a bound socket until the end is asked for, which gives requests ``shutdown`` seconds, and
     replace each worker that ends; ``UserError`` where one ends before any has answered. ``on_start`` is told when all answer."""
-    stop, begun, boards = threading.Event(), False, [_board() for _ in range(count)]
+    stop, begun, answered, boards = threading.Event(), False, False, [_board() for _ in range(count)]
     at_the_end(lambda *_: stop.set())
     workers: list[_Worker] = []
     try:
@@ -139,7 +139,8 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
                 worker.look()
                 if worker.process.poll() is None:
                     continue
-                if not any(worker.answers for worker in workers):
+                answered = answered or any(worker.answers for worker in workers)
+                if not answered:
                     raise UserError("a worker ended before it answered: its own message is above")
                 tell(f"warning: worker {number} ended: another starts")
                 if not stop.wait(PAUSE):
