@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,9 @@ def schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler)
 
 def load_schedule_state(optimizer: paddle.optimizer.Optimizer, schedule: LRScheduler, meta: dict[str, Any]) -> None:
     """The reverse."""
-    schedule.set_state_dict(meta["schedule"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There are some unused values")  # of a warm-up: the schedule behind it reads them
+        schedule.set_state_dict(meta["schedule"])
 
 
 def _restarted(number: int, lr: float, config: ScheduleConfig) -> float:
