@@ -77,7 +77,6 @@ def too_long(text):
 LONGER = {
     "alignment/aligned.py": ["align"],
     "alignment/cli.py": ["run"],
-    "alignment/comparisons/metric/right_answers.py": ["rules"],
     "alignment/comparisons/model/forward.py": ["judge_case"],
     "alignment/comparisons/precision/mixed_precision.py": ["trace"],
     "alignment/dumps/command.py": ["dump"],
