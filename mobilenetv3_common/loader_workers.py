@@ -29,6 +29,7 @@ from mobilenetv3_common.run_control import STOPS
 
 Item = TypeVar("Item")
 
+READING = 1.0  # seconds that a thread which has been told to end may take
 PATIENCE = 5.0  # seconds for a process that was killed to be gone
 WITHIN = 8.0  # seconds after a worker's end in which its loop has to hear of it
 SHARED_MEMORY = Path("/dev/shm")
@@ -302,6 +303,9 @@ class _Workers:
             stop(self.iterator)
         for process in processes:
             process.kill()
+        # Paddle's reading thread may hold the lock of its allocator's counts, for which a worker that is forked now would wait.
+        if (reading := getattr(self.iterator, "_thread", None)) is not None:
+            reading.join(READING)
         for process in processes:
             process.join(PATIENCE)
             for name in SHARED_MEMORY.glob(f"*_{process.pid}_*"):  # batches that it made and nobody received
