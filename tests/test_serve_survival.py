@@ -20,6 +20,7 @@ import pytest
 
 from mobilenetv3_common.picture_format import Rules, TooLarge
 from mobilenetv3_paddle.deploy.serving import workers
+from mobilenetv3_paddle.deploy.serving.server import ENDS
 from tests.attacks import bmp_of_runs, tiff
 from tests.conftest import ROOT
 from tests.test_serve import CAT, ask, detail
@@ -263,6 +264,45 @@ def test_workers_are_replaced_without_streams_and_without_a_temporary_folder(exp
         assert process.wait(20) == 0
     finally:
         process.kill()
+
+
+ONE_ANSWERS = """
+import os, sys, time
+number, _, parent = map(int, os.environ["MOBILENETV3_WORKER"].split(",")[:3])
+seen = sys.argv[1]
+if number == 1:
+    os.write(parent, b"1")
+    open(seen, "w").close()
+    time.sleep(60)
+while not os.path.exists(seen):
+    time.sleep(.001)
+if os.path.exists(seen + ".again"):  # the one that takes its place
+    os.write(parent, b"1")
+    time.sleep(60)
+open(seen + ".again", "w").close()
+"""
+
+
+def test_a_worker_that_ends_just_after_another_answered_is_replaced(tmp_path):
+    """The supervisor looked at the workers one by one: the end of the first was seen, and the answer of the second was not yet."""
+    handlers = {number: signal.getsignal(number) for number in ENDS}
+    begun = []
+
+    def on_start():
+        begun.append(True)
+        raise KeyboardInterrupt
+
+    try:
+        for turn in range(5):
+            command = [sys.executable, "-S", "-c", ONE_ANSWERS, str(tmp_path / str(turn))]
+            with socket.socket() as sock, pytest.raises(KeyboardInterrupt):
+                workers.supervise(command, 2, sock, 1.0, on_start)
+        assert len(begun) == 5
+        with socket.socket() as sock, pytest.raises(workers.UserError, match="a worker ended before it answered"):
+            workers.supervise([sys.executable, "-c", "pass"], 2, sock, 1.0, on_start)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def test_a_board_gives_the_last_text_whole_or_nothing():

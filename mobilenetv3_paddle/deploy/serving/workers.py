@@ -135,18 +135,18 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
     try:
         workers += [_start(command, number, sock, boards) for number in range(count)]
         while not stop.wait(0.2 if begun else 0.05):
-            for number, worker in enumerate(workers):
+            ended = [number for number, worker in enumerate(workers) if worker.process.poll() is not None]
+            for worker in workers:  # after that: one that answered before another ended is known to answer
                 worker.look()
-                if worker.process.poll() is None:
-                    continue
-                answered = answered or any(worker.answers for worker in workers)
+            answered = answered or any(worker.answers for worker in workers)
+            for number in ended:
                 if not answered:
                     raise UserError("a worker ended before it answered: its own message is above")
                 tell(f"warning: worker {number} ended: another starts")
                 if not stop.wait(PAUSE):
                     with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
-                        workers[number] = _start(command, number, sock, boards)
-                        os.close(worker.pipe)
+                        pipe, workers[number] = workers[number].pipe, _start(command, number, sock, boards)
+                        os.close(pipe)
             if not begun and all(worker.answers for worker in workers):
                 begun = True
                 on_start()
