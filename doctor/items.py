@@ -17,7 +17,7 @@ from mobilenetv3_common.drawing import escape, table
 
 FAMILIES = (
     "doctor.data.checks", "doctor.check.checks", "doctor.watch.checks", "doctor.compare.checks", "doctor.compare.continued_checks",
-    "doctor.weights.checks", "doctor.profile.checks",
+    "doctor.weights.checks", "doctor.profile.checks", "doctor.equal.checks",
 )  # fmt: skip
 ELSEWHERE, NOWHERE = "decided by another sub-command", "not decided by a program"
 

@@ -286,6 +286,7 @@ EXPECTED: dict[str, Run] = {
         instead=((r"^(.*)$", " && ".join([*map(TWICE.format, ("lite", "lite_again", "lite_seed1")), r"\1"])),),
         weekly="tests/test_doctor_continued.py follows a run",
     ),
+    r"python tools/doctor\.py equal reference\.csv port\.csv --margin 0\.15": Run((r"^equal\.margin .* none found +equal within",)),
     r"python tools/doctor\.py compare --from output/lite/\S+": Run(
         (r"^compare\.from_update .* none found", r"^No problem found"),
         instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} && \1"),),
@@ -413,6 +414,8 @@ class Project:
         shutil.copytree(LITE_DATA, folder / "imagenet", ignore=shutil.ignore_patterns("*.txt", "*.json"))
         (folder / "data").mkdir()
         (folder / "data/imagenet").symlink_to(folder / "imagenet")
+        for name, shift in (("reference", 0.0), ("port", 0.01)):  # results of a user's own runs
+            (folder / f"{name}.csv").write_text("seed,top1\n0,67.61\n" + f"1,{67.55 + shift}\n2,{67.70 - shift}\n")
         for name in ("mine", "theirs"):
             np.savez(folder / f"{name}.npz", output=np.linspace(0, 1, 8))
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_"))} | {

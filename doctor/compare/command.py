@@ -38,6 +38,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--repeats", nargs="+", default=[], metavar="RUN", help="repeated runs of RUN_A: their differences count as chance"
     )
     parser.add_argument(
+        "--second-repeats", nargs="+", default=[], metavar="RUN",
+        help="repeated runs of RUN_B, each of the same seed as the repeat of RUN_A at its place: accuracies are compared in pairs",
+    )  # fmt: skip
+    parser.add_argument(
         "--same-start",
         action=argparse.BooleanOptionalAction,
         default=None,
@@ -78,11 +82,14 @@ def run(flags: argparse.Namespace) -> Examination:
     if not (flags.interval > 0 and flags.patience > 0):
         raise UserError(f"--interval and --patience must be above 0, found {flags.interval:g} and {flags.patience:g}")
     first, *repeats = (read_run(path, flags.pattern) for path in (flags.first, *flags.repeats))
-    _refuse_unlike([first, *repeats])
+    paired = [read_run(path, flags.pattern) for path in flags.second_repeats]
+    if paired and len(paired) != len(repeats):
+        raise UserError(f"{len(paired)} runs of --second-repeats and {len(repeats)} of --repeats: give as many, of the same seeds")
+    _refuse_unlike([first, *repeats, *paired])
     notes = []
     if flags.watch:
         found = follow(
-            lambda live: RunsSubject(first, live, repeats, flags.same_start),
+            lambda live: RunsSubject(first, live, repeats, flags.same_start, paired),
             flags.second,
             flags.pattern,
             flags.interval,
@@ -91,7 +98,7 @@ def run(flags: argparse.Namespace) -> Examination:
         subject, findings = found[:2]
         notes.append(found[2])
     else:
-        subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start)
+        subject = RunsSubject(first, read_run(flags.second, flags.pattern), repeats, flags.same_start, paired)
         _refuse_unlike([first, subject.second])
         if not subject.comparable:
             raise UserError(f"nothing can be compared: {_range(first)}, and {_range(subject.second)}")
@@ -106,7 +113,8 @@ def run(flags: argparse.Namespace) -> Examination:
 
 def _from_checkpoint(flags: argparse.Namespace) -> Examination:
     """Both frameworks from one checkpoint."""
-    if flags.first is not None or flags.watch or flags.repeats or flags.pattern or flags.same_start is not None:
+    of_runs = (flags.first, flags.watch, flags.repeats, flags.second_repeats, flags.pattern)
+    if any(of_runs) or flags.same_start is not None:
         raise UserError("--from CHECKPOINT takes no runs and none of their flags: it makes updates of its own")
     backends: Any = {name: importlib.import_module(f"mobilenetv3_{name}.train.backend") for name in ("ref", "paddle")}
     given = {name: value for name in ("data_path", "device") if (value := getattr(flags, name)) is not None}

@@ -20,6 +20,7 @@ class RunsSubject:
 
     Attributes:
         first, second: the run that is trusted, and the one in question.
+        second_repeats: of the second, each of the same seed as the repeat of the first at its place.
         repeats: of the first, under other seeds or on other machines; what they differ by is no problem.
         said_same_start: whether the user says that both begin from the same weights and see the same batches; None where not said.
     """
@@ -28,6 +29,7 @@ class RunsSubject:
     second: RunLog
     repeats: Sequence[RunLog] = ()
     said_same_start: bool | None = None
+    second_repeats: Sequence[RunLog] = ()
 
     @property
     def same_start(self) -> bool:

@@ -1,0 +1,1 @@
+"""Are the final results of two trainings equal within a margin?"""
