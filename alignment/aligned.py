@@ -11,6 +11,7 @@ from pathlib import Path
 from alignment import coverage
 from alignment.accepted import UNNAMED, Accept, marked
 from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
+from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
 from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import every_mistake
@@ -84,8 +85,8 @@ def align(context: Context, wanted: Request) -> Aligned:
     Raises:
         UserError: the project's description does not hold, its pictures cannot be read, or none of the steps can run.
     """
-    context.check()
-    if context.has_pictures:
+    check(context)
+    if context.material.has_pictures:
         check_pictures(context, splits=("train", "val") if 2 in wanted.steps and not lacks(2, context) else ("val",))
     done = [converted.run(context)] if context.port_weights else []  # first of all: a file that cannot be used ends the command
     compared = len(done)
@@ -98,8 +99,9 @@ def align(context: Context, wanted: Request) -> Aligned:
         for number in wanted.steps:
             label = f"step {number} {NAMES.get(number, ranks.NAME)} ..."
             print(label, end="", flush=True)
-            with Progress(label) as context.progress:
-                done.append(wanted.on_ranks(context) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, context))
+            with Progress(label) as progress:
+                told = context.but(progress=progress)
+                done.append(wanted.on_ranks(told) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, told))
             seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
             again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
             print(f"{again} {verdict(done[-1].verdict)}{seconds}", flush=True)
@@ -113,6 +115,10 @@ def align(context: Context, wanted: Request) -> Aligned:
         print("localising ...", end="", flush=True)
     if failed and wanted.onward and done[-1].place is None:
         done, localization = _onward(context, done, wanted)
+        accepted = [one for one in localization.every if one.accepted]
+        context = context.but(
+            accepted=tuple(f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in accepted)
+        )
     else:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
@@ -142,8 +148,8 @@ def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
         return StepResult(5, "updates", not_run=f"{failed[0].name} differs, and so would they")
     label = f"step 5 updates, {context.updates} ..."
     print(label, end="", flush=True)
-    with Progress(label) as context.progress:
-        result = guarded(5, lambda: updates.run(context))
+    with Progress(label) as progress:
+        result = guarded(5, lambda: updates.run(context.but(progress=progress)))
     result.name = "updates"
     again = f"\r{label}" if sys.stdout.isatty() else ""
     print(f"{again} {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
@@ -161,9 +167,8 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         return done, locate(context, done, always=wanted.localize)
     found.every, unused = marked(wanted.accepts, found.every)
     found.remarks += _unused(wanted.accepts, unused)
-    open_, accepted = [one for one in found.every if not one.accepted], [one for one in found.every if one.accepted]
+    open_ = [one for one in found.every if not one.accepted]
     found.first = open_[0] if open_ else None
-    context.accepted = tuple(f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in accepted)
     if all(one.kind is Kind.RAISES for one in found.every):
         return done, found
     print(" again with the mistakes fixed ...", end="", flush=True)
@@ -201,8 +206,8 @@ def _unused(accepts: Sequence[Accept], unused: Sequence[str] | None = None) -> l
 def _headline(context: Context) -> str:
     """The model, its size, its weights, the data and the device."""
     framework = context.reference.framework
-    entries = framework.entries(context.fresh("reference"))
+    entries = framework.entries(context.networks.fresh("reference"))
     parameters = sum(math.prod(entry.shape) for entry in entries if entry.role == "parameter")
-    data = f"data {shown(context.data_path)}" if context.has_pictures and context.data_path else "no pictures"
+    data = f"data {shown(context.data_path)}" if context.material.has_pictures and context.data_path else "no pictures"
     recipe = f", recipe {context.recipe_name}" if context.recipe is not None else ""
-    return f"{context.model}, {parameters:,} parameters, {context.weights.name} weights, {data}, {context.device}{recipe}"
+    return f"{context.model}, {parameters:,} parameters, {context.material.weights.name} weights, {data}, {context.device}{recipe}"

@@ -149,6 +149,7 @@ def _align(
     recipe: TrainConfig | None,
 ) -> int:
     from alignment.aligned import Request, align
+    from alignment.comparisons.checked import check
     from alignment.comparisons.context import Context
     from alignment.comparisons.ranks import ranks
     from alignment.models.names import NameMap, read_map
@@ -171,7 +172,7 @@ def _align(
         precision=args.precision or "",
     )
     if args.data_path is not None and project.lacks("data"):
-        context.check()
+        check(context)
         raise UserError(f"--data-path {args.data_path}: {project.lacks('data')}, so no pictures are read")
 
     def on_ranks(context: Context) -> StepResult:
@@ -206,6 +207,7 @@ def bench(argv: Sequence[str]) -> int:
 def weights(argv: Sequence[str]) -> int:
     """Write the weights with which a model is aligned to a file."""
     args = weights_parser().parse_args(argv)
+    from alignment.comparisons.checked import check
     from alignment.comparisons.context import Context
     from alignment.project import load_project
     from mobilenetv3_common.weights import FORMATS, own_state, write_state
@@ -213,11 +215,11 @@ def weights(argv: Sequence[str]) -> int:
     if args.output.suffix not in FORMATS:
         raise UserError(f"--output {args.output}: unknown kind of weights file; use one of {', '.join(FORMATS)}")
     context = Context(load_project(args.project), model=args.model, weights_from=args.weights)
-    context.check()
-    framework, network = context.sides[args.side].framework, context.build(args.side)
+    check(context)
+    framework, network = context.sides[args.side].framework, context.networks.build(args.side)
     ensure_writable_dir(args.output.parent)
     write_state(args.output, own_state(framework.state(network), framework.entries(network), "the weights"))
-    print(f"{args.output}: {context.weights.name} weights of {context.model}")
+    print(f"{args.output}: {context.material.weights.name} weights of {context.model}")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alignment.comparisons import STEPS, lacks, run_step
+from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.ranks import ranks
@@ -90,11 +91,11 @@ def _context(project: Project, model: str, weights: Path, **settings: Any) -> Co
     if file.exists():
         with np.load(file) as kept:
             context = Context(project, model, given_state=dict(kept), **settings)
-        context.check()
+        check(context)
         return context
     context = Context(project, model, **settings)
-    context.check()
-    np.savez(file, **context.weights.state)  # type: ignore[arg-type]
+    check(context)
+    np.savez(file, **context.material.weights.state)  # type: ignore[arg-type]
     return context
 
 

@@ -78,9 +78,9 @@ def in_low_precision(context: Context, number: int) -> StepResult:
     Training in mixed precision, half of the time and the same code whatever the weights, is part of every fifth seed's.
     """
     cases = None
-    if context.has_pictures:
+    if context.material.has_pictures:
         count = BATCH_SIZES[context.seed % len(BATCH_SIZES)]
-        photos, _ = context.photographs(16, min(PICTURE_SIZE, context.shape()[-1]))
+        photos, _ = context.material.photographs(16, min(PICTURE_SIZE, context.shape()[-1]))
         cases = [
             forward.PassCase(f"eval.b{count}", (photos[:count],), False),
             forward.PassCase("train.b8", (photos[:8],), True),
@@ -89,10 +89,10 @@ def in_low_precision(context: Context, number: int) -> StepResult:
 
 
 def _cases(context: Context) -> list[forward.PassCase] | None:
-    if not context.has_pictures:
+    if not context.material.has_pictures:
         return None
     size = min(PICTURE_SIZE, context.shape()[-1])
-    photos, _ = context.photographs(16, size)  # all that calibration scaled the logits on
+    photos, _ = context.material.photographs(16, size)  # all that calibration scaled the logits on
     cases = [forward.PassCase("eval.photos", (photos,), False), forward.PassCase("train.photos", (photos,), True)]
     for count in BATCH_SIZES:
         cases.append(forward.PassCase(f"eval.fake.b{count}", (context.fake_data(count, 3, size, size),), False))
@@ -104,11 +104,11 @@ def findings(context: Context) -> list[Finding]:
     """What localisation finds in the sound port: alone, in both modes, on a batch of 1 to 8 samples; and as after a failed
     step 1, float32 included."""
     count = BATCH_SIZES[context.seed % len(BATCH_SIZES)]
-    if context.has_pictures:
-        inputs: tuple = (context.photographs(count, min(PICTURE_SIZE, context.shape()[-1]))[0],)
+    if context.material.has_pictures:
+        inputs: tuple = (context.material.photographs(count, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
         inputs = context.fake_inputs(count, small=True)
-    port, reference = (context.build(role) for role in context.sides)
+    port, reference = (context.networks.build(role) for role in context.sides)
     found = [localize(port, reference, inputs, training=training).first for training in (False, True)]
     return [finding for finding in (*found, *(look(context) for look in STAGES[1])) if finding is not None]
 

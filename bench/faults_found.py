@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from alignment.comparisons import NAMES, STEPS, guarded, lacks
-from alignment.comparisons.context import Context, Weights
+from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
+from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import train
@@ -84,7 +85,7 @@ class Bench:
     def __init__(self, project: Project) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.project = project
-        self.weights: Weights = Context(project).weights
+        self.weights: Weights = Context(project).material.weights
         self._reference: train.Outcome | None = None
         self._guide: GuideFiles | None = None
         write_digits(self.folder.name, SHORT.train_per_class, SHORT.val_per_class)
@@ -100,9 +101,9 @@ class Bench:
                 yield guarded(number, lambda step=step, number=number: short.get(number, step)(context))  # type: ignore[misc]
 
     def _forward(self, context: Context) -> StepResult:
-        if not context.has_pictures:
+        if not context.material.has_pictures:
             return forward.run(context)
-        photos, _ = context.photographs(8, min(96, context.shape()[-1]))
+        photos, _ = context.material.photographs(8, min(96, context.shape()[-1]))
         cases = [
             forward.PassCase("eval.photos.b4", (photos[:4],), False),
             forward.PassCase("train.photos.b4", (photos[4:],), True),

@@ -28,9 +28,9 @@ def guide_files(context: Context, role: str) -> GuideFiles:
     lane = Lane(context, f"{role}32", share_dropout=False)
     side, framework = lane.side, lane.framework
     files: GuideFiles = {"forward": {"logits": lane.outputs(context.fake_inputs(1, small=True))[0]}}
-    inputs, labels = context.samples(5)
-    if context.has_pictures and side.data is not None:
-        index = data.first_pictures(context.index("val"))
+    inputs, labels = context.material.samples(5)
+    if context.material.has_pictures and side.data is not None:
+        index = data.first_pictures(context.material.index("val"))
         images, labels, _ = next(data.batches(side, context, index, EvalPreset(), 0))
         inputs = (images,)
         files["data"] = {"images": images}
@@ -43,7 +43,7 @@ def guide_files(context: Context, role: str) -> GuideFiles:
         files["loss"] = {"loss": framework.array(value).reshape(1)}
         if side.train is not None:
             run = replace(backward.RUNS[0], iterations=4, float32_iterations=0)
-            losses = [iteration.loss for iteration in backward.iterate(lane, run, *context.samples(4, small=True))]
+            losses = [iteration.loss for iteration in backward.iterate(lane, run, *context.material.samples(4, small=True))]
             files["losses"] = {f"loss_{i}": np.asarray(x).reshape(1) for i, x in enumerate(losses)}
     return files
 

@@ -28,8 +28,8 @@ ENOUGH = 0.9
 def results(context: Context) -> Iterator[StepResult]:
     """Steps 1, 4 and 5 in the context's precision alone, on small pictures."""
     cases = None
-    if context.has_pictures:
-        photos, _ = context.photographs(8, min(PICTURE_SIZE, context.shape()[-1]))
+    if context.material.has_pictures:
+        photos, _ = context.material.photographs(8, min(PICTURE_SIZE, context.shape()[-1]))
         cases = [forward.PassCase("eval", (photos,), False), forward.PassCase("train", (photos,), True)]
     for number in STEPS:
         if not lacks(number, context):
@@ -52,7 +52,7 @@ def run_all(project: Project, precision: str, name: str | None = None) -> int:
     found = located = 0
     for number, fault in enumerate(known, start=1):
         with injected(project, fault.name) as broken:
-            context = replace(sound, project=broken, given_state=sound.weights.state)
+            context = replace(sound, project=broken, given_state=sound.material.weights.state)
             failed = next((result for result in results(context) if result.failed), None)
             first = _located(context) if failed is not None else None
         rows = [f"{q.name}: {q.reason}" for q in failed.quantities if not q.passed] + failed.problems if failed else []

@@ -38,7 +38,7 @@ def verdict(project: Project, name: str | None) -> str:
             ours, theirs = (Lane(context, f"{role}32", share_dropout=False) for role in context.sides)
         except Exception as error:
             return f"not run: {type(error).__name__}"
-        images, labels = context.photographs(4, 96)
+        images, labels = context.material.photographs(4, 96)
         losses, steps = [], []
         for side, lane in ((port, ours), (reference, theirs)):
             assert side.loss is not None and side.train is not None

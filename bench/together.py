@@ -151,7 +151,7 @@ def run_all(
     """Search every group of ``drawn`` once, in the project's first model with its calibrated weights."""
     outcomes = []
     groups = drawn(pool, number, count, seed)
-    state = dict(Context(pool.project).weights.state)
+    state = dict(Context(pool.project).material.weights.state)
     for index, faults in enumerate(groups, start=1):
         outcomes.append(searched(pool, faults, state))
         progress(index, outcomes[-1])

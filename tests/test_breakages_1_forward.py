@@ -16,7 +16,7 @@ from tests.breaking import faults_of, found_where_it_is
 
 
 def forward_cases(context: Context) -> list[forward.PassCase]:
-    photos, _ = context.photographs(8, 96)
+    photos, _ = context.material.photographs(8, 96)
     return [
         forward.PassCase("eval.photos.b4", (photos[:4],), False),
         forward.PassCase("train.photos.b4", (photos[4:],), True),

@@ -89,7 +89,7 @@ def test_exact_mode_has_the_kinks_of_float32(role, context):
     framework = made.sides[role].framework
     counts = []
     for exact in (False, True):
-        network = made.build(role, exact=exact)
+        network = made.networks.build(role, exact=exact)
         counts.append(sum(bool(framework.kinks(module)) for module in framework.modules(network).values()))
     assert counts[0] == counts[1] > 30
 

@@ -39,7 +39,7 @@ def test_a_right_file_passes(suffix, original, small_state, tmp_path):
     result = converted.run(context)
     assert result.passed and len(result.quantities) == len(small_state) and result.covers == ["converted file"]
     assert not any("conversion not checked" in note for note in context.notes())
-    port = context.build("port")
+    port = context.networks.build("port")
     state = context.port.framework.state(port)
     assert all(np.array_equal(state[name], array) for name, array in small_state.items())
 

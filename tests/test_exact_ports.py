@@ -71,7 +71,7 @@ def by_hand(kind, every=1, eps=None):
 
 
 def small_cases(context):
-    photos, _ = context.photographs(4, 96)
+    photos, _ = context.material.photographs(4, 96)
     return [forward.PassCase(f"{mode}.photos", (photos,), mode == "train") for mode in ("eval", "train")]
 
 

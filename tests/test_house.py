@@ -43,6 +43,44 @@ def test_a_second_meaning_would_be_found(other):
     assert named_twice({"a.py": "class Pair: ...", "b.py": other}) == {"Pair": ["a.py", "b.py"]}
 
 
+PARTS = {
+    "given.py": "Given",
+    "paired.py": "Paired",
+    "material.py": "SharedMaterial",
+    "networks.py": "Networks",
+    "context.py": "Context",
+}
+METHODS = 15  # of one part of what a comparison works with
+
+
+def methods_of(text, name):
+    """Methods and properties that a class defines, without those that Python calls."""
+    (found,) = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == name]
+    return [node.name for node in found.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("__")]
+
+
+@pytest.mark.parametrize("file", PARTS)
+def test_a_part_of_the_context_stays_small(file):
+    found = methods_of((ROOT / "alignment/comparisons" / file).read_text(), PARTS[file])
+    assert 5 < len(found) <= METHODS, found
+
+
+def pokes_of(text):
+    """Uses of ``x.__dict__``: they change an object past its class."""
+    return [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute) and node.attr == "__dict__"]
+
+
+def test_nothing_is_written_past_a_class():
+    assert {path.name: lines for path in FILES if (lines := pokes_of(path.read_text()))} == {}
+
+
+def test_methods_and_pokes_are_counted():
+    text = "class A:\n    def __init__(self): ...\n    @property\n    def one(self): ...\n    def _two(self): ..."
+    assert methods_of(text, "A") == ["one", "_two"]
+    text = "a.__dict__['x'] = 1\na.x = 1\na.__dict__.update(x=1)\na.__dict__.pop('x')\ndict(a)"
+    assert pokes_of(text) == [1, 3, 4]
+
+
 def tolerances_of(text):
     """Names at the top of a file that are a number with a negative exponent."""
     for node in ast.parse(text).body:

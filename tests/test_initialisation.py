@@ -13,7 +13,8 @@ import torch
 from paddle import nn
 
 from alignment import tolerance
-from alignment.comparisons.context import Context, moved_by_one_ulp
+from alignment.comparisons.context import Context
+from alignment.comparisons.material import moved_by_one_ulp
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import initialisation
 from alignment.comparisons.result import StepResult

@@ -217,7 +217,7 @@ def test_an_overflow_is_named_with_its_layer(small_state):
 
 
 def cases(context):
-    photos, _ = context.photographs(4, 96)
+    photos, _ = context.material.photographs(4, 96)
     return [forward.PassCase("eval", (photos,), False)]
 
 

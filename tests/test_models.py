@@ -50,7 +50,7 @@ def test_options_compute_what_torchvision_computes(options):
     images = np.random.default_rng(0).normal(size=(2, 3, 64, 64))
     logits = []
     for role, side in context.sides.items():
-        logits.append(side.framework.call(context.build(role, exact=True), (images,)).outputs[0])
+        logits.append(side.framework.call(context.networks.build(role, exact=True), (images,)).outputs[0])
     assert relative_l2(*logits) < 1e-12
 
 
@@ -107,7 +107,7 @@ def test_batch_norm_refuses_one_value_a_channel_in_training():
 
 def test_no_parameter_is_idle_under_calibrated_weights(small_state, context):
     """Otherwise a port that ignores a parameter would pass the forward step."""
-    framework, network = Torch(), context().build("reference")
+    framework, network = Torch(), context().networks.build("reference")
     images = np.random.default_rng(1).normal(size=(2, 3, 96, 96)).astype(np.float32)
     before = framework.call(network, (images,)).outputs[0]
     assert 0.3 < before.std() < 10

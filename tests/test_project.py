@@ -152,7 +152,7 @@ def test_the_acceptance_project_is_small_and_its_stock_port_is_told_the_truth():
     state = calibrated_state(project, "resnet18", size=64)
     for model in ("resnet18", "resnet18_stock"):
         context = Context(project, model, given_state=state)
-        photos, _ = context.photographs(4, 64)
+        photos, _ = context.material.photographs(4, 64)
         result = forward.run(
             context, [forward.PassCase(f"{mode}.photos", (photos,), mode == "train") for mode in ("eval", "train")]
         )

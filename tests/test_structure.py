@@ -233,7 +233,7 @@ def test_a_command_finds_a_mistake_with_weights_of_the_reference(copied_port, tm
         write_state(tmp_path / name, state)
         broken = Context(project_of(file.read_text(), tmp_path), weights_from=str(tmp_path / name))
         broken.check()
-        assert all(np.array_equal(broken.weights.state[key], value) for key, value in whole_state.items())
+        assert all(np.array_equal(broken.material.weights.state[key], value) for key, value in whole_state.items())
     flags = ("--steps", "1,4", "--weights", tmp_path / "w.pdparams", "--result-dir", tmp_path / "r")
     run = run_command("tools/align.py", *flags, **environment)
     assert run.returncode == 1 and "Traceback" not in run.stdout + run.stderr, run.stdout + run.stderr
@@ -309,8 +309,8 @@ def test_a_file_in_the_own_names_of_a_renamed_port_is_read(small_state, tmp_path
     }
     write_state(tmp_path / "own.pdparams", own)
     context = Context(project, weights_from=str(tmp_path / "own.pdparams"))
-    assert context.weights.options["width_mult"] == 0.5
-    assert all(np.array_equal(context.weights.state[name], array) for name, array in small_state.items())
+    assert context.material.weights.options["width_mult"] == 0.5
+    assert all(np.array_equal(context.material.weights.state[name], array) for name, array in small_state.items())
 
 
 class Attention(nn.Layer):

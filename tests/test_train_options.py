@@ -240,7 +240,9 @@ def test_fifty_updates_stay_inside_the_references_own_envelope(name, tmp_path):
     # Lion takes the sign of each gradient: in float32 other kernels round more signs away than a change of one ulp does.
     for bits in ("64",) if changes["optimizer"] == "lion" else ("32", "64"):
         ours, other = (trial._curve(role, start, bits)[0] for role in ("port", "reference"))
-        draws = [trial._curve("reference", context.ulp_changed(start, f"float{bits}", n), bits)[0] for n in range(PLAN.draws)]
+        draws = [
+            trial._curve("reference", context.material.ulp_changed(start, f"float{bits}", n), bits)[0] for n in range(PLAN.draws)
+        ]
         assert len(other) == 50 and np.ptp(other) > LEAST_FALL.get(name, 0.05)
         if bits == "64":
             assert (np.abs(ours - other) <= 1e-12 * np.abs(other))[:2].all(), "the first update, which the second loss tells"

@@ -9,7 +9,9 @@ import pytest
 from paddle import nn
 
 import mobilenetv3_ref.models
-from alignment.comparisons.context import Context, Weights
+from alignment.comparisons.checked import check
+from alignment.comparisons.context import Context
+from alignment.comparisons.material import Weights
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import variants
 from alignment.comparisons.result import StepResult
@@ -193,7 +195,7 @@ def test_without_the_weights_own_options_the_defaults_are_compared_too(small_sta
     project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, port=other_default, compared_options=[]))
     given = Context(project, given_state=small_state)
     assert variants.compared(given) == []
-    given.__dict__["weights"] = Weights(small_state, "a file", {"width_mult": 0.5, "dropout": 0.2}, False)
+    given = given.knowing(weights=Weights(small_state, "a file", {"width_mult": 0.5, "dropout": 0.2}, False))
     assert variants.compared(given) == [{}]
     found = models.with_other_options(given)
     assert found.location == "classifier.2" and found.hint == "defaults: dropout rate 0.1, expected 0.2"
@@ -203,7 +205,7 @@ def test_a_variant_that_the_reference_does_not_have_is_the_projects_mistake(smal
     project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, compared_options=[{"depth": 3}]))
     given = Context(project, given_state=small_state, options={"width_mult": 0.5})
     with pytest.raises(UserError, match=r"does not take compared_options {'depth': 3}: got an unexpected keyword argument 'depth'"):
-        given.check()
+        check(given)
     with pytest.raises(UserError, match="the reference of mobilenet_v3_small with depth=3 cannot be built or run"):
         variants.judge(given, StepResult(1, "forward"))
 

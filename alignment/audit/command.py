@@ -83,10 +83,10 @@ def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) 
     if not ours or ours == theirs:
         return
     try:
-        context.build("port")
+        context.networks.build("port")
     except Exception:  # whatever the port raises: the steps say so
         return
-    if any(other.parameters for other in context.matched.matching.unmatched):
+    if any(other.parameters for other in context.paired.matched.matching.unmatched):
         return
     raise UserError(
         f"--port {args.port} returns {ours} tensor{'s' if ours > 1 else ''} in evaluation mode, --reference {args.reference} "
@@ -101,7 +101,7 @@ def _check_reparametrised(context: Context) -> None:
         UserError: one does.
     """
     try:
-        alone = [other for other in context.matched.matching.unmatched if other.parameters]
+        alone = [other for other in context.paired.matched.matching.unmatched if other.parameters]
         models = (context.spec.port(), context.spec.reference()) if alone else ()
     except Exception:  # whatever the port raises: the steps say so
         return
@@ -136,7 +136,7 @@ def _input(pair: AuditPair) -> str:
 def _names(context: Context) -> NameMap:
     """The port's own names; none where it cannot be built, which the steps have said."""
     try:
-        return name_map(context.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
+        return name_map(context.paired.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
     except Exception:  # whatever a port raises that can be built but once
         return NameMap()
 
@@ -146,7 +146,7 @@ def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, fl
     about = {
         **machine(),
         "commit": commit(),
-        "weights": f"{context.weights.name}, SHA-256 {digest(context.weights.state)}",
+        "weights": f"{context.material.weights.name}, SHA-256 {digest(context.material.weights.state)}",
         "input": f"{_input(pair)}; SHA-256 of two samples {digest(numbered(context.fake_inputs(2)))}",
         "seed": str(context.seed),
         "device": context.device,

@@ -7,7 +7,6 @@ module stands in for a part that is not understood, and a second mistake inside 
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
 
@@ -73,40 +72,37 @@ class EveryMistake:
 
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
-        context = copy.copy(self.context)
         places = [place for one in found if one.stage in ("structure", "weights", "forward", "backward") for place in one.places]
-        context.mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
-        context.known_fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
-        return context
+        mended = tuple(path for path in dict.fromkeys(map(self._nearest, places)) if path not in self.unmendable)
+        fresh = frozenset(place for one in found if one.stage == "initialisation" for place in one.places)
+        return self.context.but(mended=mended, known_fresh=fresh)
 
     def _built(self) -> bool:
         """Structure and weights; returns whether the port can be built."""
         context = self.context
         try:
-            port, matching = context.fresh("port"), context.matched.matching
+            port, matching = context.networks.fresh("port"), context.paired.matched.matching
         except Exception as error:  # whatever the port raises
             place = place_of(error) or context.model
             self.found.append(Finding("structure", place, Kind.RAISES, "the model cannot be built", words_of(error)))
             return False
-        reference = context.build("reference")
+        reference = context.networks.build("reference")
         used = lambda: order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))  # noqa: E731
         structure = structure_findings(port, reference, matching, context.frameworks, used, context.spec.last_layer)
         weights: list[Finding] = []
         try:
-            loaded = context.build("port")
+            loaded = context.networks.build("port")
         except Exception as error:
             if not structure:
                 words = "the weights do not load"
                 weights = [Finding("weights", place_of(error) or "load", Kind.RAISES, words, words_of(error))]
-            elif (loaded := context.loaded_in_part()) is not None:
+            elif (loaded := context.networks.loaded_in_part()) is not None:
                 weights = states_compared(loaded, reference, matching, context.frameworks)
         else:
             weights = states_compared(loaded, reference, matching, context.frameworks)
         self.found += structure + weights
         if self.found:
-            self.context = copy.copy(context)
-            self.context.fitting = True
-            self.context.__dict__.pop("roundings", None)
+            self.context = context.but(fitting=True)
         for finding in structure:
             self._mend(self._nearest(finding.location))
         for name in (name for group in tied_by_mistake(port, reference, matching, context.frameworks) for name in group):
@@ -116,15 +112,14 @@ class EveryMistake:
 
     def _nearest(self, place: str) -> str:
         """The module that both sides have at a place, or above it."""
-        while place and place not in self.context.matched.matching.paths:
+        while place and place not in self.context.paired.matched.matching.paths:
             place = place.rpartition(".")[0]
         return place
 
     def _mend(self, path: str) -> None:
         if path not in self.mended:
             self.mended.append(path)
-            self.context = copy.copy(self.context)
-            self.context.mended = tuple(self.mended)
+            self.context = self.context.but(mended=tuple(self.mended))
 
     def _pair(self, make, remark: str, backward: bool = True) -> None:  # type: ignore[no-untyped-def]
         """The modules' own mistakes in one mode and precision."""
@@ -234,7 +229,7 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
     """
     if model is None or finding.stage not in ("structure", "weights", "forward", "backward") or ":" in finding.location:
         return ""
-    matching, framework = context.matched.matching, context.port.framework
+    matching, framework = context.paired.matched.matching, context.port.framework
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
@@ -247,5 +242,5 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
 
 def _unshown(context: Context, path: str) -> str:
     """A path of the port as it was built, where the engine knows it by another."""
-    back = {new: old for old, new in context.matched.shown.items()}
+    back = {new: old for old, new in context.paired.matched.shown.items()}
     return back.get(path, path)

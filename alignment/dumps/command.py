@@ -96,7 +96,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     ensure_writable_dir(args.report)
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(f"port {_named(port)}, reference {_named(reference)}, from dumps")
-        print(f"input: {reference.content['input']['words']}; {context.weights.name} weights")
+        print(f"input: {reference.content['input']['words']}; {context.material.weights.name} weights")
         steps = judge.compared(dumps, args.training)
         for one in steps:
             print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
@@ -125,7 +125,7 @@ def _write(folder: Path, dumps: judge.Dumps, aligned: Aligned, flags: Sequence[s
     about = {
         **{f"{role} made by": ", ".join(f"{k} {v}" for k, v in one["environment"].items()) for role, one in sides.items()},
         **{f"{role} on": one["device"] for role, one in sides.items()},
-        "weights": f"{dumps.context.weights.name}, SHA-256 {sides['reference']['weights']['sha256']}",
+        "weights": f"{dumps.context.material.weights.name}, SHA-256 {sides['reference']['weights']['sha256']}",
         "input": f"{sides['reference']['input']['words']}; SHA-256 of two samples {sides['reference']['input']['sha256']}",
         "seed": str(dumps.context.seed),
     }

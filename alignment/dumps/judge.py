@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from alignment.comparisons.context import Context, Weights
+from alignment.comparisons.context import Context
 from alignment.comparisons.explain import quantity_finding
+from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import judge_profiles
 from alignment.comparisons.result import StepResult
@@ -42,13 +43,13 @@ NOT_COMPARED = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class DumpContext(Context):
     """A context of two dumps."""
 
     def notes(self) -> list[str]:
         """What is called otherwise, and what was not compared."""
-        return [*self.matched.matching.notes, *(f"not held by dumps: {words}" for words in NOT_COMPARED)]
+        return [*self.paired.matched.matching.notes, *(f"not held by dumps: {words}" for words in NOT_COMPARED)]
 
 
 @dataclass
@@ -88,8 +89,8 @@ def opened(port: Reader, reference: Reader) -> Dumps:
     title = reference.content["model"].rpartition(":")[2]
     project = Project(title, Side(mine), Side(theirs), {title: spec})
     context = DumpContext(project, given_state=state, seed=reference.content["seed"], device=port.content["device"])
-    context.__dict__["weights"] = Weights(state, name, {}, name == "calibrated")
-    context.__dict__["matched"] = matched(*models, port.content["names"], (mine, theirs), lambda: (), linked=False)
+    found = matched(*models, port.content["names"], (mine, theirs), lambda: (), linked=False)
+    context = context.knowing(weights=Weights(state, name, {}, name == "calibrated"), matched=found)
     return Dumps(port, reference, (mine, theirs), models, context)
 
 
@@ -283,8 +284,8 @@ def located(dumps: Dumps, results: Sequence[StepResult], training: bool) -> Loca
 
 
 def _first(dumps: Dumps, training: bool) -> Finding | None:
-    matching, order = dumps.context.matched.matching, dumps.reference.content["order"]
-    port = dumps.context.fresh("port")
+    matching, order = dumps.context.paired.matched.matching, dumps.reference.content["order"]
+    port = dumps.context.networks.fresh("port")
     if finding := structure_finding(port, dumps.models[1], matching, dumps.sides, lambda: order):
         return finding
     if problem := dumps.port.content["problem"]:

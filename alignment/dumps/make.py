@@ -17,6 +17,7 @@ from alignment import tolerance
 from alignment.audit.inputs import Inputs, numbered
 from alignment.audit.pair import ModelMaker, digest
 from alignment.compare import distance, norm, relative, without_masked
+from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import dropout_profile_of
@@ -89,23 +90,23 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
         UserError: it cannot be built, run, or take the weights.
     """
     writer, context = Writer(), subject.context(inputs.shape, inputs=inputs, **given)
-    context.check()
+    check(context)
     random = context.unshared_randomness
-    network, framework = context.build("reference"), subject.framework
-    small = context.samples(4, small=True)[0]
+    network, framework = context.networks.build("reference"), subject.framework
+    small = context.material.samples(4, small=True)[0]
     lanes = {name: Lane(context, name) for name in GRADIENT_LANES}
     cases = forward.cases(context)
     blocks = forward.block_names(context.spec, framework, network)
     content: dict[str, Any] = {
         "role": "reference",
-        "weights": {"name": context.weights.name, "sha256": digest(context.weights.state)},
+        "weights": {"name": context.material.weights.name, "sha256": digest(context.material.weights.state)},
         "shape": list(inputs.shape),
         "small": None if inputs.small is None else list(inputs.small),
         "input": {"words": inputs.words, "sha256": digest(numbered(context.fake_inputs(2)))},
         "random": random,
         "structure": structure(framework, network, writer),
         "order": order_of_use(framework, network, context.fake_inputs(2, small=True)),
-        "orders": context.orders,
+        "orders": context.paired.orders,
         "blocks": blocks,
         "dropouts": writer.value(dropout_profile_of(framework, network)),
         "dropout_layers": lanes["reference32"].dropouts,
@@ -151,7 +152,7 @@ def _calls(context: Context, writer: Writer, training: bool) -> dict[str, Any]:
     lane = Lane(context, "reference64")
     network = Network(lane.framework, lane.network)
     inputs = lane.inputs(context.fake_inputs(SAMPLES, small=True))
-    pair = Pair(network, network, context.matched.matching, inputs, training=training)
+    pair = Pair(network, network, context.paired.matched.matching, inputs, training=training)
     pair.cotangents = random_cotangents(pair)
     found = []
     with training_mode([network], training):
@@ -214,7 +215,7 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
     found = matched(subject.network, theirs, names, (framework, other), lambda: two, linked=False)
     state = other.state(theirs)
     context = subject.context(first[0].shape[1:], given_state=state, seed=dump.content["seed"], device=device)
-    context.__dict__.update(matched=found, orders=dump.content.get("orders", {}))
+    context = context.knowing(matched=found, orders=dump.content.get("orders", {}))
     content: dict[str, Any] = {
         "role": "port",
         "dump_of_reference": dump.digest,
@@ -227,8 +228,8 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
         "calls": {},
     }
     try:
-        network = context.build("port")
-        context.__dict__["roundings"] = {"port": _roundings(context, dump), "reference": {}}
+        network = context.networks.build("port")
+        context = context.knowing(roundings={"port": _roundings(context, dump), "reference": {}})
         lanes = {name: Lane(context, name) for name in PORT_LANES}
     except Exception as error:  # noqa: BLE001  (the weights do not fit, or whatever the port raises)
         content["problem"] = _problem(error)
@@ -291,9 +292,9 @@ def recorded_calls(dump: Reader, mode: str) -> dict[str, tuple[Call, dict[str, A
 
 def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[str, Any]:
     """What each module of the port gives for what the reference's was given; nothing for one that cannot be called so."""
-    lane, paths = Lane(context, "port64"), context.matched.matching.paths
+    lane, paths = Lane(context, "port64"), context.paired.matched.matching.paths
     network = Network(lane.framework, lane.network, paths)
-    limits = Pair(network, network, context.matched.matching, ())
+    limits = Pair(network, network, context.paired.matched.matching, ())
     known = recorded_calls(dump, mode)
     limits.calls = {key: call for key, (call, _) in known.items()}
     found: dict[str, Any] = {}
@@ -313,14 +314,14 @@ def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[
 def _roundings(context: Context, dump: Reader) -> dict[str, dict[bool, bool]]:
     """Of eps in the port's normalisations, so that each agrees with the reference's: see ``alignment.models.rounding``."""
     framework = context.port.framework
-    context.__dict__["roundings"] = {"port": {}, "reference": {}}
-    network = context.build("port", exact=True)
+    context = context.knowing(roundings={"port": {}, "reference": {}})
+    network = context.networks.build("port", exact=True)
     modules = framework.modules(network, every_path=True)
     found: dict[str, dict[bool, bool]] = {}
     for mode in dump.content["calls"]:
         framework.set_training(network, MODES[mode])
         for key, (call, _) in recorded_calls(dump, mode).items():
-            own = context.matched.matching.paths.get(key)
+            own = context.paired.matched.matching.paths.get(key)
             if own not in modules or not framework.rounds_eps(modules[own]) or not call.output:
                 continue
             apart = {}

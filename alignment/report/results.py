@@ -52,7 +52,7 @@ def summary(
         "model": context.model,
         "port": context.port.framework.name,
         "reference": context.reference.framework.name,
-        "weights": context.weights.name,
+        "weights": context.material.weights.name,
         "recipe": context.recipe_name or None,
         "device": context.device,
         "versions": versions(),
@@ -113,7 +113,7 @@ def write_results(
     about = {
         **{name: value for name, value in made.items() if value},
         "flags": " ".join(flags) or "(none)",
-        "weights": context.weights.name,
+        "weights": context.material.weights.name,
         "device": context.device,
         "seed": context.seed,
     }

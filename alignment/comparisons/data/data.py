@@ -66,7 +66,7 @@ def run(context: Context, policies: dict[str, TrainPreset] = POLICIES, checks: S
 
 
 def _evaluation(context: Context, result: StepResult) -> None:
-    index = first_pictures(context.index("val"))
+    index = first_pictures(context.material.index("val"))
     runs = {role: list(batches(side, context, index, EvalPreset(), epoch=0, workers=2)) for role, side in context.sides.items()}
     result.extend(compare_batches("eval", runs["port"], runs["reference"]))
     names = np.array([index.names[i] for batch in runs["port"] for i in batch[2]])
@@ -85,7 +85,7 @@ def _evaluation(context: Context, result: StepResult) -> None:
 
 def _views(context: Context, result: StepResult) -> None:
     """The views of each picture in evaluation, where the port's part makes any."""
-    whole = context.index("val")
+    whole = context.material.index("val")
     index = whole.take([i * len(whole) // VIEWED for i in range(min(VIEWED, len(whole)))])
     for view in TTA:
         preset = EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view)
@@ -106,7 +106,7 @@ def _against_independent(context: Context, index: DatasetIndex, ours: list[Batch
         return
     truth = other.pictures(index)
     yield judge_equal(f"eval.images.{other.name}", np.concatenate([batch[0] for batch in ours]), truth)
-    whole = context.index("val")  # the index above holds some of its pictures, spread over all classes
+    whole = context.material.index("val")  # the index above holds some of its pictures, spread over all classes
     listed = other.listed(whole, "val")
     if listed is not None:
         paths = np.array([str(whole.path(i)) for i in range(len(whole))])
@@ -128,7 +128,7 @@ def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> Non
 
 
 def _training(context: Context, result: StepResult, policies: dict[str, TrainPreset]) -> None:
-    index = first_pictures(context.index("train"))
+    index = first_pictures(context.material.index("train"))
     for policy, preset in policies.items():
         first: dict[str, Batch] = {}
         epochs = []
@@ -177,7 +177,7 @@ def check_pictures(context: Context, splits: tuple[str, ...]) -> None:
         UserError: a split cannot be listed, a label is out of range, or a picture is damaged; the message names it.
     """
     for split in splits:
-        index = first_pictures(context.index(split))
+        index = first_pictures(context.material.index(split))
         if index.rows is not None and context.project.independent is not None:
             other = context.project.independent.name
             raise UserError(f"{context.data_path} holds CIFAR-10's batches, which {other} does not read: give folders of pictures")

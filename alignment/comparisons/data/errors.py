@@ -70,7 +70,7 @@ def _judge(result: StepResult, row: Quantity, says: str, port: Ended, reference:
 
 def _damaged(context: Context, folder: Path) -> DatasetIndex:
     """Pictures of the validation split, one of which is no picture."""
-    index, target = first_pictures(context.index("val")), folder / "val" / "damaged"
+    index, target = first_pictures(context.material.index("val")), folder / "val" / "damaged"
     target.mkdir(parents=True)
     for number in range(PICTURES):
         source = Path(index.path(number % len(index)))

@@ -102,14 +102,14 @@ def _picture(context_index: Any, number: int, backend: str) -> Image.Image:
 
 
 def _pictures(context: Context, count: int = 4) -> list[Image.Image]:
-    index = first_pictures(context.index("val"))
+    index = first_pictures(context.material.index("val"))
     return [_picture(index, i * len(index) // count, context.image_backend) for i in range(count)]
 
 
 def decoding(context: Context) -> Finding | None:
     """A file to pixels."""
     for preset in (EVAL, TRAIN):
-        index = first_pictures(context.index("val"))
+        index = first_pictures(context.material.index("val"))
         for number in range(min(4, len(index))):
             pair = []
             for side in context.sides.values():

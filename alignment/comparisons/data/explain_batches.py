@@ -22,7 +22,7 @@ from mobilenetv3_common.sampling import SampleKey, sample_params
 
 def samples(context: Context) -> Finding | None:
     """A data set's samples: pixels, label, and the parameters that it draws."""
-    index = first_pictures(context.index("train"))
+    index = first_pictures(context.material.index("train"))
     for preset in (EVAL, replace(TRAIN, auto_augment="ra", random_erase_prob=0.5)):
         datasets = [part(s).ImageDataset(index, preset, context.seed, context.image_backend) for s in context.sides.values()]
         for number in range(min(6, len(index))):
@@ -82,7 +82,7 @@ def _changed_parameter(
 
 def order(context: Context) -> Finding | None:
     """Batches of a whole epoch, without workers and with them: how many, and which pictures in which order."""
-    index = first_pictures(context.index("train"))
+    index = first_pictures(context.material.index("train"))
     for preset, workers in ((EVAL, 0), (TRAIN, 0), (EVAL, 2)):
         orders: dict[str, list[tuple[int, ...]]] = {}
         for role, side in context.sides.items():
@@ -110,7 +110,7 @@ def order(context: Context) -> Finding | None:
 
 def ranks(context: Context) -> Finding | None:
     """Which picture goes to which rank."""
-    index = first_pictures(context.index("val"))
+    index = first_pictures(context.material.index("val"))
     parts = []
     for rank in range(3):
         parts.append([int(n) for batch in loaded(context.port, context, index, EVAL, 0, rank=rank, world_size=3) for n in batch[2]])

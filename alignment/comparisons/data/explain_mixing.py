@@ -25,7 +25,7 @@ Partners = Iterator[tuple[str, np.ndarray]]
 
 def mixed(context: Context) -> Finding | None:
     """One group with given parameters, then every batch of an epoch and its groups; pictures before labels."""
-    index = first_pictures(context.index("train"))
+    index = first_pictures(context.material.index("train"))
     alone = False
     for params in MIXES:
         ours, theirs = (mixed_by(side, context, index, params) for side in context.sides.values())

@@ -51,9 +51,7 @@ def outside(context: Context) -> Context | None:
 
 def changed(context: Context, **fields: Any) -> Context:
     """The context with other fields and the same weights."""
-    other = replace(context, **fields)
-    other.weights = context.weights
-    return other
+    return replace(context, **fields).knowing(weights=context.material.weights)
 
 
 def batches(

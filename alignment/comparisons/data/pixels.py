@@ -60,7 +60,7 @@ def _few(index: DatasetIndex) -> DatasetIndex:
 
 def training_pictures(context: Context, result: StepResult) -> None:
     """The port's training pictures, for drawn parameters, against the independent ones."""
-    index = _few(context.index("train"))
+    index = _few(context.material.index("train"))
     for who, side in compared_with(context).items():
         for name, preset in AUGMENTED.items() if side is not context.reference else ():
             ours, theirs = (list(batches(one, context, index, preset, 1)) for one in (context.port, side))
@@ -80,7 +80,7 @@ def with_opencv(context: Context, result: StepResult) -> None:
         return
     decoded = changed(context, image_backend="cv2")
     for split, name, preset in (("val", "eval", EvalPreset()), ("train", "train", TrainPreset())):
-        index = _few(context.index(split))
+        index = _few(context.material.index(split))
         ours = list(batches(context.port, decoded, index, preset, 0))
         for who, side in compared_with(context).items():
             result.extend(compare_batches(f"opencv.{name}.{who}", ours, list(batches(side, decoded, index, preset, 0))))
@@ -115,7 +115,7 @@ def operated(data: DataPart, picture: Image.Image, name: str, magnitude: float) 
 
 def picture_of(context: Context) -> Image.Image:
     """The picture on which operations are done."""
-    with Image.open(context.index("val").path(0)) as image:
+    with Image.open(context.material.index("val").path(0)) as image:
         return image.convert("RGB").resize((SIZE, SIZE))
 
 
@@ -152,7 +152,7 @@ def mixed_by(side: Side, context: Context, index: DatasetIndex, params: MixParam
 
 def mixing(context: Context, result: StepResult) -> None:
     """Groups with given shares and boxes; then batches of an epoch in groups smaller than a batch, of one rank of two."""
-    index, sides = _few(context.index("train")), compared_with(context)
+    index, sides = _few(context.material.index("train")), compared_with(context)
     for number, params in enumerate(MIXES):
         ours = mixed_by(context.port, context, index, params)
         for who, side in sides.items():

@@ -35,7 +35,7 @@ def run(context: Context) -> StepResult:
 
 
 def _cases(context: Context, logits: np.ndarray, labels: np.ndarray) -> list[LossCase]:
-    if not context.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
+    if not context.material.weights.calibrated:  # a trained network may be so sure that nothing changes its loss
         logits = np.random.default_rng([context.seed, 5]).standard_normal(logits.shape).astype(np.float32)
     made = cases(logits, labels, context.seed)
     if takes_weights(context):

@@ -21,15 +21,15 @@ class EndToEnd:
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
         lane = Lane(context, f"{role}32", share_dropout=False)
-        if context.has_pictures and lane.side.data is not None:
-            index = first_pictures(context.index("val"))
+        if context.material.has_pictures and lane.side.data is not None:
+            index = first_pictures(context.material.index("val"))
             size = context.shape()[-1]
             preset = EvalPreset(resize_size=size * 8 // 7, crop_size=size)  # at 224 the published one
             made = list(batches(lane.side, context, index, preset, epoch=0))
             logits = np.concatenate([lane.outputs((images,))[0] for images, _, _ in made])
             labels = np.concatenate([numbers for _, numbers, _ in made])
         else:
-            inputs, labels = context.samples(16)
+            inputs, labels = context.material.samples(16)
             logits = lane.outputs(inputs)[0]
         metric = part(lane.side).TopKAccuracy(KS)
         metric.update(lane.framework.tensor(logits), lane.framework.tensor(labels))

@@ -23,7 +23,7 @@ def run(context: Context) -> StepResult:
         ours, theirs = np.asarray(whole.port[f"top{k}"]), np.asarray(whole.reference[f"top{k}"])
         result.record(f"acc_top{k}", ours, theirs)
         # Given weights may name every picture rightly; the made-up cases have right and wrong answers then, too.
-        shows = 0 < float(theirs) < 1 or not context.weights.calibrated
+        shows = 0 < float(theirs) < 1 or not context.material.weights.calibrated
         result.require(f"top{k}", round(float(theirs), 4), shows, "strictly between 0 and 1")
     result.require("pictures", len(labels), len(labels) >= 4, "4 or more")
     compare(context, result, RightAnswers(made_up_cases(logits, labels)))

@@ -26,7 +26,7 @@ def run(context: Context) -> StepResult:
     """
     start = time.perf_counter()
     result = StepResult(0, "weights")
-    wanted, expected = entries(context), context.weights.state
+    wanted, expected = entries(context), context.material.weights.state
     state = read_converted(context, wanted)
     for entry in wanted:
         given, right = in_file(entry, state), expected[entry.canonical]
@@ -65,10 +65,10 @@ def read_converted(context: Context, expected: Sequence[Entry]) -> State:
 def entries(context: Context) -> list[Entry]:
     """The reference's tensors as a file of the port holds them; names are the port's own where its structure is right."""
     try:
-        port = context.fresh("port")
+        port = context.networks.fresh("port")
     except Exception:  # a port that cannot be built is a finding of the steps
         port = None
-    return entries_of(context.port.framework, port, context.reference.framework, context.fresh("reference"))
+    return entries_of(context.port.framework, port, context.reference.framework, context.networks.fresh("reference"))
 
 
 def in_file(entry: Entry, state: State) -> np.ndarray | None:

@@ -25,7 +25,7 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
     Returns:
         One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
     """
-    built = {role: networks[role] if networks else context.build(role) for role in context.sides}
+    built = {role: networks[role] if networks else context.networks.build(role) for role in context.sides}
     profiles: dict[str, Profile] = {}
     for role, side in context.sides.items():
         made = dropout_profile_of(side.framework, built[role])

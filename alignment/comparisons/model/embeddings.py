@@ -21,7 +21,7 @@ def paddings(context: Context) -> Iterator[tuple[str, int | None, int | None]]:
     Yields:
         Path in the reference, the port's number and the reference's; None for none.
     """
-    networks = {role: context.build(role) for role in context.sides}
+    networks = {role: context.networks.build(role) for role in context.sides}
     known = {role: side.framework.modules(networks[role]) for role, side in context.sides.items()}
     found: dict[str, tuple[int | None, int | None]] = {}
     for path, module in known["reference"].items():
@@ -36,7 +36,7 @@ def paddings(context: Context) -> Iterator[tuple[str, int | None, int | None]]:
     framework, model = context.reference.framework, networks["reference"]
     framework.set_training(model, False)
     watched = {path: known["reference"][path] for path in found}
-    calls = framework.call(model, context.samples(SAMPLES, small=True)[0], watched=watched).calls
+    calls = framework.call(model, context.material.samples(SAMPLES, small=True)[0], watched=watched).calls
     for path, (own, expected) in found.items():
         given = [call for key, call in calls.items() if key.partition("#")[0] == path]
         arrays = leaves([(call.args, call.kwargs) for call in given], np.ndarray)

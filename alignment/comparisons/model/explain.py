@@ -27,10 +27,10 @@ PICTURE_SIZE = 96
 def built(context: Context) -> Finding | None:
     """The structure of the port, and the weights that it holds after loading."""
     try:
-        port, matching = context.fresh("port"), context.matched.matching
+        port, matching = context.networks.fresh("port"), context.paired.matched.matching
     except Exception as error:  # whatever the port raises
         return Finding("structure", place_of(error) or context.model, Kind.RAISES, "the model cannot be built", words_of(error))
-    reference = context.build("reference")
+    reference = context.networks.build("reference")
 
     def used() -> list[str]:
         return order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))
@@ -38,7 +38,7 @@ def built(context: Context) -> Finding | None:
     if finding := structure_finding(port, reference, matching, context.frameworks, used, context.spec.last_layer):
         return finding
     try:
-        loaded = context.build("port")
+        loaded = context.networks.build("port")
     except Exception as error:
         if finding := converted.finding(context):
             return finding
@@ -49,9 +49,9 @@ def built(context: Context) -> Finding | None:
 def pair(context: Context, training: bool, bits: str = "64") -> Pair:
     """Both models on a few samples, dropout sharing its masks; in float32 with the float64 reference beside them."""
     ours, theirs = Lane(context, f"port{bits}"), Lane(context, f"reference{bits}")
-    matching = context.matched.matching
-    if context.has_pictures:
-        inputs: tuple = (context.photographs(SAMPLES, min(PICTURE_SIZE, context.shape()[-1]))[0],)
+    matching = context.paired.matched.matching
+    if context.material.has_pictures:
+        inputs: tuple = (context.material.photographs(SAMPLES, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
         inputs = context.fake_inputs(SAMPLES, small=True)
     networks = Network(ours.framework, ours.network, matching.paths), Network(theirs.framework, theirs.network)
@@ -154,8 +154,10 @@ def _in_structure_alone(context: Context) -> Finding | None:
             continue
         found = None
         with contextlib.suppress(Exception):  # what the port raises, the row says
-            port, reference = (context.unfilled(role, options) for role in ("port", "reference"))
-            found = structure_finding(port, reference, context.matched.matching, context.frameworks, list, context.spec.last_layer)
+            port, reference = (context.paired.unfilled(role, options) for role in ("port", "reference"))
+            found = structure_finding(
+                port, reference, context.paired.matched.matching, context.frameworks, list, context.spec.last_layer
+            )
         found = found or Finding("structure", row.name, measured=row.reason)
         found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
         return found
@@ -206,7 +208,7 @@ class _Dropout(NamedTuple):
 
 def _dropout_profile(context: Context, role: str, path: str) -> _Dropout | None:
     framework = context.sides[role].framework
-    module = framework.modules(context.build(role)).get(path)
+    module = framework.modules(context.networks.build(role)).get(path)
     layer = None if module is None else framework.layer(module)
     if layer is None or layer.kind != "dropout":
         return None

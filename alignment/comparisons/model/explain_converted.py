@@ -13,7 +13,7 @@ def finding(context: Context) -> Finding | None:
     """The first tensor of the converted file that is not its original's; None where none, or where no such file was given."""
     if context.port_weights is None:
         return None
-    wanted, expected = entries(context), context.weights.state
+    wanted, expected = entries(context), context.material.weights.state
     state = read_converted(context, wanted)
     held = {entry.canonical: (entry, in_file(entry, state)) for entry in wanted}
     wrong = [name for name, (_, given) in held.items() if given is None or given.shape != expected[name].shape]

@@ -46,13 +46,13 @@ def cases(context: Context) -> list[PassCase]:
     ]
     if context.spec.whole_inputs:
         return [PassCase("eval.given", context.fake_inputs(1), False), PassCase("train.given", context.fake_inputs(1), True)]
-    if not context.has_pictures:
+    if not context.material.has_pictures:
         return [
             PassCase("eval.fake.b1", context.fake_inputs(1), False),
             PassCase("eval.fake.b8", context.fake_inputs(8), False),
             *fake,
         ]
-    photos = context.samples(16)[0][0]
+    photos = context.material.samples(16)[0][0]
     return [
         PassCase("eval.photos.b1", (photos[:1],), False),
         PassCase("eval.photos.b3", (photos[1:4],), False),
@@ -70,7 +70,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     """
     result = StepResult(1, "forward")
     lanes = [Lane(context, name) for name in LANES]
-    blocks = block_names(context.spec, context.reference.framework, context.build("reference"))
+    blocks = block_names(context.spec, context.reference.framework, context.networks.build("reference"))
     elsewhere = lying_elsewhere(context, blocks)
     if elsewhere:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
@@ -150,13 +150,13 @@ def judge_case(
         result.quantities.append(rows[name])
         if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
             result.record(f"{case.name}.{name}", values.port32, values.reference32)
-    if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.has_pictures):
+    if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.material.has_pictures):
         _spread(context, result, runs["reference32"]["logits"])
 
 
 def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
     """Logits that are all alike would agree whatever is wrong."""
-    calibrated = context.weights.calibrated and context.has_pictures and context.spec.last_layer is not None
+    calibrated = context.material.weights.calibrated and context.material.has_pictures and context.spec.last_layer is not None
     if logits.ndim == 0 or logits.dtype.kind != "f":
         return  # one number of a whole batch: there is nothing between the samples
     low, high = tolerance.LOGITS_STD if calibrated else tolerance.GIVEN_LOGITS_STD
@@ -209,10 +209,10 @@ def _in_float32_alone(row: Quantity) -> bool:
 
 def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
     """Blocks of the reference that a port with other nesting has no module for, or has behind another one."""
-    moved = {other.path for other in context.matched.matching.unmatched if other.kind == "moved"}
-    if not context.matched.shown:
+    moved = {other.path for other in context.paired.matched.matching.unmatched if other.kind == "moved"}
+    if not context.paired.matched.shown:
         return set()
-    return {name for name in blocks if name not in context.matched.matching.paths or name in moved}
+    return {name for name in blocks if name not in context.paired.matched.matching.paths or name in moved}
 
 
 def forward(lane: Lane, case: PassCase, blocks: list[str]) -> NamedOutputs:

@@ -53,7 +53,7 @@ def constants_of(context: Context) -> list[Verdict]:
     Raises:
         Exception: what the port raises when it is built.
     """
-    return compare_constants(*_sides(context), context.constants) if context.constants else []
+    return compare_constants(*_sides(context), context.material.constants) if context.material.constants else []
 
 
 def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
@@ -62,11 +62,11 @@ def verdicts_of(context: Context) -> tuple[list[Verdict], int]:
     Raises:
         Exception: what the port raises when it is built.
     """
-    return compare(*_sides(context), left=context.constants)
+    return compare(*_sides(context), left=context.material.constants)
 
 
 def _sides(context: Context) -> tuple[FreshDraws, FreshDraws]:
-    names = context.matched.matching.renaming()
+    names = context.paired.matched.matching.renaming()
     return lambda seeds: _states(context, "port", names, seeds), lambda seeds: _states(context, "reference", {}, seeds)
 
 
@@ -75,5 +75,5 @@ def _states(context: Context, role: str, names: Mapping[str, str], seeds: Iterab
     framework = context.sides[role].framework
     for seed in seeds:
         framework.seed(seed)
-        described = framework.described(context.fresh(role))
+        described = framework.described(context.networks.fresh(role))
         yield {renamed(entry, names): entry.to_canonical(framework.array(tensor)) for entry, tensor in described}

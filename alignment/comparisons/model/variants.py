@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
+from alignment.comparisons.checked import refusal
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model.dropouts import dropout_profile
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed
@@ -27,8 +28,8 @@ Options = Mapping[str, Any]
 def compared(context: Context) -> list[Options]:
     """The options to compare: those that the project names, and none at all where the weights brought some."""
     spec = context.spec
-    given = dict(context.weights.options) != {**spec.options, **context.options}
-    return [*([{}] if given and not context.refusal({}) else []), *spec.compared_options]
+    given = dict(context.material.weights.options) != {**spec.options, **context.options}
+    return [*([{}] if given and not refusal(context, {}) else []), *spec.compared_options]
 
 
 def title(options: Options) -> str:
@@ -56,7 +57,7 @@ def structure_of(context: Context, options: Options) -> Quantity:
     """
 
     def shapes(role: str) -> dict[str, tuple[int, ...]]:
-        described = context.sides[role].framework.described(context.unfilled(role, options))
+        described = context.sides[role].framework.described(context.paired.unfilled(role, options))
         return {entry.canonical: tuple(entry.shape) for entry, _ in described}
 
     try:
@@ -87,14 +88,13 @@ def of(context: Context, options: Options) -> tuple[Context, Module]:
     framework = context.reference.framework
     framework.seed(context.seed)
     try:
-        network = other.fresh("reference")
+        network = other.networks.fresh("reference")
         rng = np.random.default_rng(context.seed)
         state = randomised_state(framework, network, context.spec, rng, lambda: inputs_of(other))
     except Exception as error:
         named = f"{context.project.name}: the reference of {context.model} with {title(options)}"
         raise UserError(f"{named} cannot be built or run: {type(error).__name__}: {error}") from error
-    other = replace(other, given_state=state)
-    other.__dict__["roundings"] = context.roundings  # a layer's own, whatever the options
+    other = replace(other, given_state=state).knowing(roundings=context.networks.roundings)  # a layer's own, whatever the options
     return other, network
 
 
@@ -111,17 +111,17 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
     """
     name = f"variant.{title(options)}"
     other, reference = of(context, options)
-    structure = Quantity(f"{name}.structure", [len(other.weights.state)])
+    structure = Quantity(f"{name}.structure", [len(other.material.weights.state)])
     try:
-        port = other.matched_port()
+        port = other.paired.matched_port(other.material.weights.options)
         profile = dropout_profile(other, {"port": port, "reference": reference})
-        port = context.port.framework.place(other.exact("port", port))
-        other.load("port", port, other.weights.state)
+        port = context.port.framework.place(other.networks.exact("port", port))
+        other.networks.load("port", port, other.material.weights.state)
     except Exception as error:  # whatever the port raises
         return [structure.fail(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")]
     rows = [structure, *(replace(row, name=f"{name}.{row.name}") for row in profile)]
-    reference = other.exact("reference", reference)
-    other.load("reference", reference, other.weights.state)
+    reference = other.networks.exact("reference", reference)
+    other.networks.load("reference", reference, other.material.weights.state)
     networks = (context.reference, reference), (context.port, port)
     return [*rows, *outputs_of(name, networks, inputs_of(other), _changed(other, inputs_of(other)))]
 
@@ -185,7 +185,7 @@ def in_another_size(context: Context) -> Context | None:
     shape = (channels, *(side + more - side % 2 for side, more in zip(sides, MORE, strict=True)))
     inputs = lambda count, _, rng: (rng.standard_normal((count, *shape)).astype(np.float32),)  # noqa: E731
     other = _with_spec(context, replace(spec, input_shape=shape, small_shape=None, inputs=inputs))
-    framework, network = context.reference.framework, context.build("reference")
+    framework, network = context.reference.framework, context.networks.build("reference")
     framework.set_training(network, False)
     try:
         framework.call(network, other.fake_inputs(1))
@@ -214,9 +214,8 @@ def _large(array: np.ndarray) -> np.ndarray:
 def _with_spec(context: Context, spec: ModelSpec) -> Context:
     """The context with the same weights, and another spec of its model."""
     other = replace(context, project=replace(context.project, models={context.model: spec}))
-    same = {name: context.__dict__[name] for name in ("matched", "_port_matches", "orders") if name in context.__dict__}
-    other.__dict__.update(weights=context.weights, roundings=context.roundings, **same)  # the same, whatever the inputs
-    return other
+    same = {name: context.known.get(name) for name in ("matched", "orders")}
+    return other.knowing(weights=context.material.weights, roundings=context.networks.roundings, **same)  # whatever the inputs
 
 
 def on_other_inputs(context: Context) -> list[tuple[str, str, Context]]:

@@ -106,13 +106,13 @@ def outputs(context: Context, result: StepResult, case: step_1.PassCase) -> None
 
 def default_cases(context: Context) -> list[step_1.PassCase]:
     """Pictures, where there are some, in both modes."""
-    inputs = context.samples(SAMPLES)[0]
+    inputs = context.material.samples(SAMPLES)[0]
     return [step_1.PassCase("eval", inputs, False), step_1.PassCase("train", inputs, True)]
 
 
 def weights(context: Context, result: StepResult) -> None:
     """The weights that mixed precision starts from, float32 on both sides, bit for bit."""
-    port, truth = (side.framework.state(context.build(role)) for role, side in context.sides.items())
+    port, truth = (side.framework.state(context.networks.build(role)) for role, side in context.sides.items())
     group = Group(f"{context.precision}.weights")
     for name in dict.fromkeys([*truth, *port]):
         group.add(judge_equal(f"{group.name}.{name}", *without_masked(port.get(name), truth.get(name))))
@@ -156,9 +156,9 @@ def pair(context: Context, training: bool) -> Pair:
     """Both models in low precision on a few samples, with the float64 reference and the draws beside them."""
     lanes = {name: Lane(context, name) for name in LANES}
     port, reference = lanes["port16"], lanes["reference16"]
-    matching = context.matched.matching
-    if context.has_pictures:
-        inputs: tuple = (context.photographs(4, min(PICTURE_SIZE, context.shape()[-1]))[0],)
+    matching = context.paired.matched.matching
+    if context.material.has_pictures:
+        inputs: tuple = (context.material.photographs(4, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
         inputs = context.fake_inputs(4, small=True)
     networks = {name: Network(lane.framework, lane.network) for name, lane in lanes.items() if name != "port16"}
@@ -196,12 +196,12 @@ def modules(context: Context, result: StepResult, training: bool) -> None:
 
 def loss(context: Context, result: StepResult) -> None:
     """The loss of the model's logits, and values and gradients of losses of logits in low precision."""
-    inputs, labels = context.samples(SAMPLES)
+    inputs, labels = context.material.samples(SAMPLES)
     lanes = {name: Lane(context, name, share_dropout=False) for name in LANES}
     logits = {name: np.asarray(lane.outputs(inputs)[0], lane.dtype) for name, lane in lanes.items()}
     found: dict[str, dict[str, np.ndarray]] = {name: {} for name in LANES}
     real = logits["reference64"].astype(np.float32)
-    if not context.weights.calibrated:
+    if not context.material.weights.calibrated:
         real = np.random.default_rng([context.seed, 5]).standard_normal(real.shape).astype(np.float32)
     chosen = [case for case in step_4.cases(real, labels, context.seed) if case.name in LOSSES]
     for name, lane in lanes.items():
@@ -221,7 +221,7 @@ def loss(context: Context, result: StepResult) -> None:
 
 def backward(context: Context, result: StepResult) -> None:
     """Gradients of every parameter from random gradients of the outputs, in both modes."""
-    inputs = context.samples(4, small=True)[0]
+    inputs = context.material.samples(4, small=True)[0]
     lanes = {name: Lane(context, name) for name in LANES}
     for training in (False,) if context.unshared_randomness else (False, True):
         found: dict[str, dict[str, np.ndarray]] = {}

@@ -127,7 +127,7 @@ def kinds_of_layers(lane: Lane, own: bool) -> dict[str, str]:
     """
     context, framework = lane.context, lane.side.framework
     paths = {p: m for p, m in framework.modules(lane.network).items() if p and not framework.children(m)}
-    inputs = context.samples(2, small=True)[0]
+    inputs = context.material.samples(2, small=True)[0]
     train: Any = lane.side.train
     with framework.mixed_precision_here():
         guard = train.Precision("O1", context.precision, "gpu").autocast() if own else framework.autocast(Low(context.precision))
@@ -160,7 +160,7 @@ def run(context: Context, experiment: Experiment, lanes: tuple[str, ...] = LANES
 
 def fitting(context: Context, experiment: Experiment) -> tuple[Experiment, tuple, float | None]:
     """The experiment with a learning rate for the network's gradients, its data, and the norm to clip to."""
-    data, lane = context.samples(BATCH, small=True), Lane(context, "reference64")
+    data, lane = context.material.samples(BATCH, small=True), Lane(context, "reference64")
     with lane.framework.precision(lane.dtype):
         _accumulate(lane, data, None)
     size = norm(joined_all(lane.framework.gradients(lane.network)))
@@ -223,7 +223,7 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
             if experiment.fed:
                 framework.clear_gradients(network)
                 scale = _in_words(framework.scaler, precision.state()).get("scale", 1.0) if precision is not None else 1.0
-                framework.add_gradients(network, {name: FED * scale * lane.context.weights.state[name] for name in start})
+                framework.add_gradients(network, {name: FED * scale * lane.context.material.weights.state[name] for name in start})
             if number == experiment.infinite:
                 if precision is None:
                     framework.clear_gradients(network)

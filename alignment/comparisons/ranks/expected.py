@@ -126,7 +126,7 @@ class Simulation:
         else:
             config = replace(config, accumulate=config.accumulate * ranks)
         self.run = run = begin(context, "reference", config, self.train.Ranks())
-        context.load("reference", run.model, start)
+        context.networks.load("reference", run.model, start)
         self.expected, self.now = Expected(start), RightUpdate()
         described = self.framework.described(run.model)
         self.buffers = {entry.canonical: tensor for entry, tensor in described if entry.role == "buffer"}

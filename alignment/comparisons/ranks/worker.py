@@ -74,7 +74,7 @@ class Rank:
             (self.records / f"{case.name}.refused").write_text(error.line)
             return
         self.write(case, "start", state=self.framework.state(run.model))
-        self.context.load("port", run.model, read_start(self.folder, case))
+        self.context.networks.load("port", run.model, read_start(self.folder, case))
         self._watch_optimizer(run)
         for module in self.framework.modules(run.model).values():
             self.framework.hook(module, after=self._tick)

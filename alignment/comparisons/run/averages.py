@@ -53,7 +53,7 @@ def averages(ground: Ground, role: str, states: list[State]) -> Averages:
     run = start_run(context, role, replace(ground.short, ema_decay=DECAY), "64", ground.weights)
     applied = []
     for number, state in enumerate(states):
-        context.load(role, run.model, state)
+        context.networks.load(role, run.model, state)
         run.average.update()
         if number in (0, len(states) - 1):
             with run.average.applied():

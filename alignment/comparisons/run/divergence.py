@@ -38,7 +38,7 @@ def _stopped(ground: Ground, role: str, case: str) -> Stopped:
     run = start_run(context, role, ground.short, "64", ground.weights)
     parameters = [entry.canonical for entry in framework.entries(run.model) if entry.role == "parameter"]
     if case == "weight":
-        context.load(role, run.model, spoilt(ground.weights, parameters[0], np.nan))
+        context.networks.load(role, run.model, spoilt(ground.weights, parameters[0], np.nan))
     batch = cast(framework, next(each_update(train.micro_batches(run), 1))[0], "float64")
     if case == "picture":
         pixels = framework.array(batch[0][0])

@@ -70,16 +70,16 @@ def start_run(context: Context, role: str, config: TrainConfig, bits: str, weigh
         ranks = train.Ranks(device=context.device)
 
         def build(classes: int) -> Any:
-            network = context.named(role, getattr(spec, role)(**{**options, "num_classes": classes}))
+            network = context.paired.named(role, getattr(spec, role)(**{**options, "num_classes": classes}))
             # A framework without a default type makes float32, in which a checkpoint of an exact run would lose its digits.
             narrow = bits == "64" and any(framework.array(t).dtype == np.float32 for _, t in framework.described(network)[:1])
-            return context.exact(role, network) if narrow else network
+            return context.networks.exact(role, network) if narrow else network
 
         run = train.build_run(config, ranks, build)
     if bits == "64":
-        context.exact(role, run.model)
+        context.networks.exact(role, run.model)
     if weights is not None:
-        context.load(role, run.model, weights)
+        context.networks.load(role, run.model, weights)
     framework.set_training(run.model, False)  # as an evaluation leaves it
     run.train_mode()
     return run
@@ -143,7 +143,7 @@ class Ground:
         short = replace(base, data_path=str(few), **SHORT)
         weights = _settled(context, replace(long, bn_momentum=0.5))
         wide = {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in weights.items()}
-        return cls(context, long, short, weights, context.ulp_changed(wide, "float64"), Path(folder))
+        return cls(context, long, short, weights, context.material.ulp_changed(wide, "float64"), Path(folder))
 
 
 def _settled(context: Context, config: TrainConfig) -> State:

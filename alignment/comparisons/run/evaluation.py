@@ -63,15 +63,15 @@ def evaluated(ground: Ground, role: str, labels: np.ndarray | None = None) -> Ev
     averaged, own = given_states(ground)[:2]
 
     def outputs(state: Any, training: bool) -> np.ndarray:
-        context.load(role, run.model, state)
+        context.networks.load(role, run.model, state)
         framework.set_training(run.model, training)
         return np.concatenate([framework.call(run.model, (batch[0].astype(np.float64),)).outputs[0] for batch in given])
 
     logits, own_logits, training_logits = outputs(averaged, False), outputs(own, False), outputs(averaged, True)
     labels = placed_labels(logits) if labels is None else labels
-    context.load(role, run.model, averaged)
+    context.networks.load(role, run.model, averaged)
     run.average.update()
-    context.load(role, run.model, own)
+    context.networks.load(role, run.model, own)
     batches = relabelled(given, labels)
 
     def figures(ranks: Any, share: Iterable[Batch]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class _Lockstep:
         self.watched = watch(framework, run.model)
         self.buffers = {entry.canonical for entry in framework.entries(run.model) if entry.role == "buffer"}
         for gathered in islice(each_update(train.micro_batches(run), config.accumulate), UPDATES):
-            context.load(role, run.model, weights)
+            context.networks.load(role, run.model, weights)
             with framework.precision(dtype):
                 train.update(run, [cast(framework, batch, dtype) for batch in gathered])
             self.losses.append(float(framework.array(run.meter.loss)))

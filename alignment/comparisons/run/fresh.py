@@ -48,7 +48,7 @@ def fresh(ground: Ground, role: str) -> FreshRun:
 
     def built(config: TrainConfig) -> Any:
         network = train.build_run(config, train.Ranks(device=ground.context.device)).model
-        return ground.context.named(role, network)  # a port may call its layers otherwise
+        return ground.context.paired.named(role, network)  # a port may call its layers otherwise
 
     first, second = built(config), built(config)
     states = framework.state(first), framework.state(second)

@@ -171,7 +171,7 @@ def _pretrained(ground: Ground) -> str:
     def built(role: str, **changes: Any) -> State:
         train = engine(context, role)
         network = train.build_run(replace(ground.short, **changes), train.Ranks(device=context.device)).model
-        return context.sides[role].framework.state(context.named(role, network))
+        return context.sides[role].framework.state(context.paired.named(role, network))
 
     framework, spec = context.reference.framework, context.spec
     options = {**spec.options, **spec.train_options(ground.short), "num_classes": FEWER}

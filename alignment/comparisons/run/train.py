@@ -157,7 +157,7 @@ class RunTrial:
         for bits in ("64", "32"):
             curves[bits], rates, batches = self._curve(role, weights, bits)
             for draw in range(ulps):
-                moved = self.context.ulp_changed(weights, f"float{bits}", draw)
+                moved = self.context.material.ulp_changed(weights, f"float{bits}", draw)
                 curves[f"ulp{bits}.{draw}"] = self._curve(role, moved, bits)[0]
         wholes = [self._whole(role, seed) for seed in range(self.plan.seeds)]
         return Outcome(curves, rates, batches, [w[0] for w in wholes], wholes[0][1], wholes[0][2])

@@ -178,7 +178,7 @@ def run(context: Context, runs: tuple[Run, ...] = RUNS) -> StepResult:
     lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
     result.not_run = random
     runs = tuple(one for one in runs if not (one.training and random))
-    data = context.samples(32, small=True)
+    data = context.material.samples(32, small=True)
     runs = tuple(replace(one, iterations=min(one.iterations, context.spec.updates)) for one in runs)
     sizes: dict[tuple, tuple[float, float, int]] = {}
     with context.reference.framework.threads(1), beside(context) as submit:
@@ -190,7 +190,7 @@ def run(context: Context, runs: tuple[Run, ...] = RUNS) -> StepResult:
             key = (one.training, one.accumulate, one.batch_size)
             if key not in sizes:
                 first = next(iterate(lanes["reference64"], replace(one, iterations=1), *data)).gradients
-                trained = [context.weights.state[name] for name in first]
+                trained = [context.material.weights.state[name] for name in first]
                 sizes[key] = _norm(first.values()), _norm(trained), sum(array.size for array in trained)
             _compare_run(context, result, fitted(one, *sizes[key]), lanes, data, submit)
             result.cover(*topics(one))
@@ -212,7 +212,7 @@ def lacks_updates(context: Context) -> str:
     if lacking:
         return lacking
     inputs, framework = context.fake_inputs(2, small=True), context.reference.framework
-    outputs = framework.call(context.build("reference"), inputs).outputs
+    outputs = framework.call(context.networks.build("reference"), inputs).outputs
     counts = {"input": len(leaves(inputs, np.ndarray)), "output": len(outputs)}
     many = [f"{count} {what}s" for what, count in counts.items() if count != 1]
     return f"the network has {' and '.join(many)}, and the train part takes one" if many else ""
@@ -230,7 +230,7 @@ Submit = Callable[..., "Future[Any]"]
 def beside(context: Context) -> Iterator[Submit]:
     """Something that runs the reference beside the port, one thread each; two sides of one framework take turns."""
     # Both threads ask for these, which are made by building both sides; and a framework has one default type for all threads.
-    _ = context.roundings
+    _ = context.networks.roundings
     if context.port.framework.name != context.reference.framework.name:
         with ThreadPoolExecutor(1) as executor:
             yield executor.submit
@@ -276,7 +276,7 @@ def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.nda
 
 def _compare_gradients(context: Context, result: StepResult, training: bool) -> None:
     """Gradients of every parameter from random gradients of the outputs, on all lanes; a lane at a time, for large networks."""
-    inputs = context.samples(4, small=True)[0]
+    inputs = context.material.samples(4, small=True)[0]
     cotangents = cotangents_of(context, Lane(context, "reference64"), inputs, training)
     names = ("reference64", *PORT_LANES, *(name for name in REFERENCE_LANES if name != "reference64"))
     context.progress.expect(len(names))
@@ -290,7 +290,7 @@ def _compare_gradients(context: Context, result: StepResult, training: bool) -> 
 
 def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
     """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it."""
-    for of_port, forms in zip((True, False), context.matched.forms, strict=True):
+    for of_port, forms in zip((True, False), context.paired.matched.forms, strict=True):
         parts = {piece.canonical for pieces in forms.values() if len(pieces) > 1 for piece in pieces}
         mine = [one.gradients for name, one in found.items() if name.startswith("port") == of_port]
         others = [one.gradients for name, one in found.items() if name.startswith("port") != of_port]
@@ -529,7 +529,7 @@ def _evidence(context: Context, result: StepResult, run: Run, beginning: Beginni
     rates = history.rates["reference64"]
     if run.iterations > run.schedule.step_size:
         result.require(f"{run.name}.learning_rate_values", len(set(rates)), len(set(rates)) > 1, "more than 1")
-    start = {k: v for k, v in context.weights.state.items() if k in beginning.gradients}
+    start = {k: v for k, v in context.material.weights.state.items() if k in beginning.gradients}
     share = _norm(last[k] - v for k, v in start.items()) / _norm(start.values())
     result.require(f"{run.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
     size = _norm(beginning.gradients.values())

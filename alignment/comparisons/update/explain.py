@@ -38,7 +38,7 @@ def _loss(side: Side) -> LossPart:
 
 def accumulation(context: Context) -> Finding | None:
     """Gradients of one micro-batch, and of two."""
-    inputs, labels = context.samples(8, small=True)
+    inputs, labels = context.material.samples(8, small=True)
     parts = {"one": [slice(0, 4)], "two": [slice(0, 4), slice(4, 8)], "the second": [slice(4, 8)]}
     found: dict[tuple[str, str], State] = {}
     for role in context.sides:
@@ -161,7 +161,7 @@ def _updated(role: str, context: Context, config: OptimizerConfig, clip: float |
 
 def _update_finding(context: Context, config: OptimizerConfig, clip: float | None, gradients: list[State]) -> Finding | None:
     ours, theirs = (_updated(role, context, config, clip, gradients) for role in context.sides)
-    start = {name: context.weights.state[name].astype(np.float64) for name in gradients[0]}
+    start = {name: context.material.weights.state[name].astype(np.float64) for name in gradients[0]}
     pairs = enumerate(zip(ours.states, theirs.states, strict=True))
     by_update = [(i, [n for n in right if not _same_move(mine.get(n), right[n], start[n])]) for i, (mine, right) in pairs]
     number, wrong = next(((i, names) for i, names in by_update if names), (0, []))
@@ -200,7 +200,7 @@ def _optimizer_hint(
     if config.name not in MOVES:
         return None
     framework = context.reference.framework
-    modules = framework.modules(context.build("reference"))
+    modules = framework.modules(context.networks.build("reference"))
     norms = {path for path, module in modules.items() if framework.layer(module).kind == "batch_norm"}
 
     def group(name: str) -> int:
@@ -240,7 +240,7 @@ def reference_gradients(context: Context, count: int, batch: int = 4) -> list[St
     train, loss, framework = lane.side.train, lane.side.loss, lane.framework
     assert train is not None and loss is not None
     lane.train_mode(True)
-    inputs, labels = context.samples(count * batch, small=True)
+    inputs, labels = context.material.samples(count * batch, small=True)
     criterion = loss.CrossEntropyLoss(0.1)
     found = []
     for number in range(count):

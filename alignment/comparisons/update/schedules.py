@@ -224,7 +224,7 @@ def own_groups(framework: Framework, network: Module) -> tuple[OptimizerConfig, 
 def given_updates(context: Context, framework: Framework, network: Module) -> tuple[State, list[State]]:
     """Weights without zeros, and two gradients, drawn for a network of the reference: canonical, float64."""
     rng = np.random.default_rng([context.seed, 7])
-    state = {name: array.astype(np.float64) for name, array in context.weights.state.items()}
+    state = {name: array.astype(np.float64) for name, array in context.material.weights.state.items()}
     trained = {e.canonical: e.shape for e, t in framework.described(network) if e.role == "parameter" and framework.trainable(t)}
     for name, shape in trained.items():
         state[name] = state[name] + rng.standard_normal(shape) / 8
@@ -234,7 +234,7 @@ def given_updates(context: Context, framework: Framework, network: Module) -> tu
 def updated(context: Context, lane: Lane, config: OptimizerConfig, start: State, gradients: list[State]) -> list[State]:
     """A lane's trained weights after each update from a given start with given gradients."""
     framework, train = lane.framework, train_part(lane.side)
-    context.load(lane.role, lane.network, start)
+    context.networks.load(lane.role, lane.network, start)
     framework.clear_gradients(lane.network)
     states = []
     with framework.default_dtype(lane.dtype):

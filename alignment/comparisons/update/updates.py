@@ -52,13 +52,13 @@ def run(context: Context) -> StepResult:
 
 
 def _compare(context: Context, result: StepResult, training: bool) -> None:
-    inputs = context.samples(SAMPLES, small=True)[0]
+    inputs = context.material.samples(SAMPLES, small=True)[0]
     lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
     cotangents = cotangents_of(context, lanes["reference64"], inputs, training)
     mode = Run(f"updates.{'train' if training else 'eval'}", SGD, training, iterations=context.updates, float32_iterations=1)
     rate = _rate(context, next(updated(lanes["reference64"], inputs, cotangents, mode, 1.0)).gradients)
     runs = {name: updated(lane, inputs, cotangents, mode, rate) for name, lane in lanes.items()}
-    history, before, now = History(), context.weights.state, {}
+    history, before, now = History(), context.material.weights.state, {}
     context.progress.expect(context.updates)
     for number in range(context.updates):
         context.progress.done()
@@ -69,8 +69,8 @@ def _compare(context: Context, result: StepResult, training: bool) -> None:
         if result.place is None and not all(row.passed for row in result.quantities[count:]):
             result.place = _place(now, before)
         before = now["reference64"].state
-    moved = {name: now["reference64"].state[name] - context.weights.state[name] for name in now["reference64"].gradients}
-    share = _size(moved.values()) / max(_size(context.weights.state[name] for name in moved), 1e-300)
+    moved = {name: now["reference64"].state[name] - context.material.weights.state[name] for name in now["reference64"].gradients}
+    share = _size(moved.values()) / max(_size(context.material.weights.state[name] for name in moved), 1e-300)
     result.require(f"{mode.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
 
 
@@ -108,7 +108,7 @@ def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], 
 
 def _rate(context: Context, gradients: State) -> float:
     """The power of two at which the first update moves the weights by about ``MOVE`` of their norm."""
-    weights, size = _size(context.weights.state[name] for name in gradients), _size(gradients.values())
+    weights, size = _size(context.material.weights.state[name] for name in gradients), _size(gradients.values())
     return 2.0 ** math.floor(math.log2(MOVE * weights / size)) if weights > 0 and 0 < size < np.inf else MOVE
 
 

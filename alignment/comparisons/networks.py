@@ -1,0 +1,138 @@
+"""Models of the two sides with weights in them, in float32 or in exact mode."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from alignment.comparisons.given import Given, once
+from alignment.comparisons.material import SharedMaterial
+from alignment.comparisons.paired import Paired
+from alignment.frameworks.base import Module, in_precision
+from alignment.models import rounding, unsaved
+from alignment.models.weights import renamed
+from mobilenetv3_common.weights import State, read_state
+
+
+class Networks:
+    """Models of the two sides with weights in them, in float32 or in exact mode.
+
+    Args:
+        given: of what.
+        paired: the two models as they are built.
+        material: the weights.
+        known: what is computed already, by name.
+    """
+
+    def __init__(self, given: Given, paired: Paired, material: SharedMaterial, known: dict[str, Any]) -> None:
+        self.given, self.paired, self.material, self.known = given, paired, material, known
+
+    def fresh(self, role: str, options: Mapping[str, Any] | None = None) -> Module:
+        """A new model of one side with its own fresh weights, float32, where it was built."""
+        return self.paired.named(role, self.paired.made(role, self.material.weights.options if options is None else options))
+
+    def _to_be_loaded(self, role: str) -> Module:
+        """As ``fresh(role)``; where loading gives a value to every parameter or raises, without random draws for large ones."""
+        whole = role == "reference" or (self.given.spec.load is None and not self.given.fitting)
+        with self.given.sides[role].framework.loaded_next() if whole else contextlib.nullcontext():
+            return self.fresh(role)
+
+    def build(self, role: str, exact: bool = False) -> Module:
+        """A model of one side with the reference's weights, in evaluation mode; float32, or in exact mode.
+
+        Raises:
+            UserError: the weights do not fit.
+        """
+        framework = self.given.sides[role].framework
+        network = self._to_be_loaded(role)
+        if exact:
+            network = self.exact(role, network)
+        network = framework.place(network)
+        self.load(role, network, self.start(role))
+        framework.set_training(network, False)
+        return network
+
+    def start(self, role: str) -> State:
+        """The canonical state with which a side starts: of the port, that of its converted file where there is one.
+
+        Raises:
+            UserError: the converted file cannot be read, or does not fit the port.
+        """
+        return self.material.weights.state if role == "reference" or self.given.port_weights is None else self._converted
+
+    @once
+    def _converted(self) -> State:
+        assert self.given.port_weights is not None
+        return self.given.port.framework.canonical(self.fresh("port"), read_state(self.given.port_weights), self.given.port_weights)
+
+    def exact(self, role: str, network: Module) -> Module:
+        """A model of one side in exact mode, in place, with the roundings of eps under which the two sides can agree."""
+        network = self._exactly(role, network)
+        rounding.apply(self.given.sides[role].framework, network, self.roundings[role])
+        return network
+
+    def _exactly(self, role: str, network: Module) -> Module:
+        framework = self.given.sides[role].framework
+        network = framework.make_exact(network)
+        if role == "port" and self.tables:
+            unsaved.share(framework, network, self.tables)
+        return network
+
+    @once
+    def tables(self) -> unsaved.Tables:
+        """Of the reference: see ``alignment.models.unsaved``."""
+        return unsaved.tables_of(self.given.reference.framework, self.fresh("reference"))
+
+    @once
+    def roundings(self) -> Mapping[str, rounding.Choice]:
+        """Of eps, by role; none where the port cannot be built, which the steps then say."""
+        pairs = []
+        try:
+            for role, side in self.given.sides.items():
+                network = side.framework.place(self._exactly(role, self._to_be_loaded(role)))
+                self.load(role, network, self.start(role))
+                pairs.append((side.framework, network))
+            paths = self.paired.matched.matching.paths
+        except Exception:  # whatever the port raises
+            return {role: {} for role in self.given.sides}
+        inputs = in_precision(self.given.fake_inputs(4, small=True))
+        return dict(zip(self.given.sides, rounding.choose(pairs[0], pairs[1], paths, inputs), strict=True))
+
+    def load(self, role: str, network: Module, state: State) -> None:
+        """Put a canonical state of the reference, or the one with which a side starts, into a model of one side."""
+        if role == "port" and self.given.fitting:
+            self._load_fitting(network, state)
+            return
+        converted = self.given.port_weights is not None and state is self.known.get("_converted")
+        if role == "port" and self.given.spec.load is not None and not converted:
+            self.given.spec.load(network, self.material.regrouped(state, self.material.weights.options, whole=True))
+        else:
+            self.given.sides[role].framework.load(network, state)
+
+    def _load_fitting(self, network: Module, state: State) -> None:
+        framework, names = self.given.port.framework, self.paired.matched.matching.renaming()
+        for entry, tensor in framework.described(network):
+            values = state.get(renamed(entry, names))
+            if values is not None and values.shape == entry.shape:
+                framework.assign(tensor, entry.to_own(values))
+
+    def loaded_in_part(self) -> Module | None:
+        """A port that does not have the reference's structure, after its own loading of what fits; None where it cannot do that.
+
+        Where nothing of the reference's fits, the port is given what it holds itself, under the names that it knows.
+        """
+        framework, names = self.given.port.framework, self.paired.matched.matching.renaming()
+        given: State = {}
+        network = framework.place(self.fresh("port"))
+        for entry, tensor in framework.described(network):
+            values = self.material.weights.state.get(renamed(entry, names))
+            if values is None or values.shape != entry.shape:
+                values = entry.to_canonical(framework.array(tensor))
+            given[entry.canonical] = values
+        try:
+            load = self.given.spec.load or framework.load
+            load(network, given)
+        except Exception:  # whatever the port raises
+            return None
+        return network
