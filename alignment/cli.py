@@ -18,6 +18,7 @@ from alignment.flags import (
     run_parser,
     weights_parser,
 )
+from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
 
@@ -271,6 +272,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
 }
 
 
+@exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     """One of the commands."""
     argv = sys.argv[1:] if argv is None else argv
@@ -280,6 +282,9 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage)
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"alignment {__version__}")
+        return 0
     if argv[0] not in COMMANDS:
         print(f"error: unknown command {argv[0]!r}: use one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2

@@ -1,1 +1,1 @@
-"""The doctor: examines a training run and its data, and says what is wrong, where, and what to do."""
+"""The former name of ``alignment_doctor``, kept in a checkout: ``python -m doctor``, ``from doctor.watch import Watch``."""

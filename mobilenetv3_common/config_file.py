@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from mobilenetv3_common.called import CHECKOUT, as_called
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.yaml_file import read_yaml, value_of
 
@@ -65,6 +66,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         if sys.argv[0].endswith(".py"):
             options.setdefault("prog", f"python {sys.argv[0]}")
+        if options.get("description"):
+            options["description"] = as_called(options["description"])
         super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
@@ -81,13 +84,27 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
+def recipe_file(path: str | Path) -> Path:
+    """The file of a recipe: the path itself, or, where there is no such file, the project's own recipe of that name.
+
+    ``configs/lite.yaml``, ``lite.yaml`` and ``lite`` name the same one, in any folder and in the installed package.
+    """
+    given = Path(path)
+    if given.exists() or given.parent not in (Path("."), Path("configs")):
+        return given
+    for folder in (Path(__file__).parent / "configs", CHECKOUT / "configs"):
+        if (own := folder / given.with_suffix(".yaml").name).is_file():
+            return own
+    return given
+
+
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
     """The settings of a YAML file, checked against the fields of a dataclass.
 
     Raises:
         UserError: the file cannot be read, a key is unknown, or a value has the wrong type.
     """
-    node = read_yaml(path, f"config {path}")
+    node = read_yaml(recipe_file(path), f"config {path}")
     _refuse_misread(node, f"config {path}")
     settings = value_of(node, f"config {path}")
     if not isinstance(settings, dict):

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
+from mobilenetv3_common.called import as_called
 from mobilenetv3_common.interrupts import raise_at_ctrl_c
 from mobilenetv3_common.terminal import escaped_output, printable
 
@@ -29,7 +30,7 @@ class UserError(Exception):
     def line(self) -> str:
         """The message as one line, without any worker traceback around it, and without what does not print."""
         text = str(self).rsplit("UserError: ", 1)[-1].rsplit(f"{type(self).__name__}: ", 1)[-1].strip()
-        text = printable(" ".join(text.split()))
+        text = as_called(printable(" ".join(text.split())))
         return text if len(text) <= 1200 else f"{text[:900]} ... {text[-250:]}"
 
 
@@ -95,7 +96,11 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
         raise_at_ctrl_c()
         in_command = True
         try:
-            status = main(*args, **kwargs)
+            try:
+                status = main(*args, **kwargs)
+            finally:  # here: at the interpreter's exit, a reader that has gone would end in a traceback
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except UserError as error:
             _tell(f"error: {error.line}")
             status = error.status

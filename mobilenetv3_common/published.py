@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mobilenetv3_common.called import in_checkout
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 
@@ -26,8 +27,9 @@ PUBLISHED_NAMES = {"torchvision": "", "torchvision-v2": "_v2"}  # as flags name 
 
 
 def cache_dir() -> Path:
-    """Where weights are kept: ``$MOBILENETV3_CACHE``, or ``.cache`` in the project's folder."""
-    return ensure_writable_dir(os.environ.get("MOBILENETV3_CACHE") or ROOT / ".cache")
+    """Where weights are kept: ``$MOBILENETV3_CACHE``, or ``.cache`` in the project's folder, or ``~/.cache/mobilenetv3``."""
+    default = ROOT / ".cache" if in_checkout() else Path.home() / ".cache" / "mobilenetv3"
+    return ensure_writable_dir(os.environ.get("MOBILENETV3_CACHE") or default)
 
 
 V2_RESIZE = 232  # pixels of the shorter side: the preprocessing of torchvision's second weights

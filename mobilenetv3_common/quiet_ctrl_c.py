@@ -10,8 +10,8 @@ import sys
 
 from mobilenetv3_common.interrupts import end_at_ctrl_c
 
-COMMANDS = ("tools", "alignment")  # folders
+COMMANDS = ("tools", "mnv3", "alignment", "alignment_doctor", "doctor")  # folders, and installed commands
 
 _program = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")
-if os.path.basename(os.path.dirname(_program)) in COMMANDS:
+if {os.path.basename(os.path.dirname(_program)), os.path.basename(_program)} & set(COMMANDS):
     end_at_ctrl_c()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mobilenetv3_common.called import as_called
 from mobilenetv3_common.checkpoint import BEST, CONFIG, PAGE
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
@@ -57,7 +58,7 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
             f"warning: after {steps} step(s) {left:.0%} of the moving average, which is evaluated, are still the first weights: "
             f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
         )
-    return said
+    return [as_called(line) for line in said]
 
 
 def ending(run: Run, folder: Path, log: TrainLog) -> None:
@@ -183,4 +184,4 @@ def next_command(config: TrainConfig, val: DatasetIndex) -> str:
     if config.model not in MODELS:
         return f"the best weights are {weights}"
     picture = "PICTURE" if val.places is not None or val.rows is not None or not len(val) else shlex.quote(str(val.path(0)))
-    return f"python tools/predict.py --img-path {picture} --pretrained {weights}"
+    return as_called(f"python tools/predict.py --img-path {picture} --pretrained {weights}")

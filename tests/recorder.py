@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from doctor import findings, report
-from doctor.watch import journal
+from alignment_doctor import findings, report
+from alignment_doctor.watch import journal
 
 FOLDER = "FAILING_RUNS"  # the variable with the folder to keep it in; without it nothing is kept
 OF_THIS_MACHINE = re.compile(r"/\S*?/(?:pytest-\d+|tmp\w+)/(?:\w+/)?")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import doctor.cli
+import alignment_doctor.cli
 from alignment import cli
 from bench.flags import ablate_parser, bench_parser
 from mobilenetv3_common import __version__
@@ -85,7 +85,7 @@ def test_every_commands_flags_exist(command):
         elif program in ("tools/train.py", "tools/eval.py") and "--confusion" not in arguments and "output/" not in command:
             parse([program, *arguments])
         elif program == "tools/doctor.py":
-            doctor.cli.parser().parse_args(arguments)
+            alignment_doctor.cli.parser().parse_args(arguments)
         elif program in ("tools/predict.py", "tools/infer.py", "tools/serve.py", "tools/export_model.py", "tools/resnet50.py"):
             tool(Path(program).stem).parser().parse_args(arguments)
     else:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import mobilenetv3_common.run
-from doctor.check import checks, subject
-from doctor.check.command import config_of_run
-from doctor.check.subject import observe
-from doctor.cli import main
-from doctor.findings import Verdict, checks_of, examine
-from doctor.frameworks import probe_of
+from alignment_doctor.check import checks, subject
+from alignment_doctor.check.command import config_of_run
+from alignment_doctor.check.subject import observe
+from alignment_doctor.cli import main
+from alignment_doctor.findings import Verdict, checks_of, examine
+from alignment_doctor.frameworks import probe_of
 from mobilenetv3_common.checkpoint import write_effective
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.sampling import BatchPlan, epoch_order

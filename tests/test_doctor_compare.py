@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
-from doctor.cli import main
-from doctor.compare import checks
-from doctor.compare.logs import MEAN, Entry, RunLog, epoch_means, read_run
-from doctor.compare.subject import RunsSubject
-from doctor.compare.verdict import verdict
-from doctor.findings import Verdict, checks_of, examine
+from alignment_doctor.cli import main
+from alignment_doctor.compare import checks
+from alignment_doctor.compare.logs import MEAN, Entry, RunLog, epoch_means, read_run
+from alignment_doctor.compare.subject import RunsSubject
+from alignment_doctor.compare.verdict import verdict
+from alignment_doctor.findings import Verdict, checks_of, examine
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import LITE_DATA, run_command

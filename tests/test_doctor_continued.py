@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from doctor.cli import main
-from doctor.compare import continued_checks
-from doctor.compare.continued import STATES, continued
-from doctor.findings import checks_of, examine
+from alignment_doctor.cli import main
+from alignment_doctor.compare import continued_checks
+from alignment_doctor.compare.continued import STATES, continued
+from alignment_doctor.findings import checks_of, examine
 from mobilenetv3_common.checkpoint import write_checkpoint
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.errors import UserError

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from doctor.cli import main
-from doctor.data import checks, scan
-from doctor.data.checks.classes import CIFAR10
-from doctor.data.command import measured
-from doctor.data.manifest import read as read_manifest
-from doctor.data.measure import GOOD, ROW, measure_files
-from doctor.data.near import pairs, recognisable
-from doctor.data.subject import DataSubject, Expected
-from doctor.findings import Finding, Verdict, checks_of, examine
+from alignment_doctor.cli import main
+from alignment_doctor.data import checks, scan
+from alignment_doctor.data.checks.classes import CIFAR10
+from alignment_doctor.data.command import measured
+from alignment_doctor.data.manifest import read as read_manifest
+from alignment_doctor.data.measure import GOOD, ROW, measure_files
+from alignment_doctor.data.near import pairs, recognisable
+from alignment_doctor.data.subject import DataSubject, Expected
+from alignment_doctor.findings import Finding, Verdict, checks_of, examine
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
@@ -237,7 +237,7 @@ def test_a_tag_that_turns_few_pictures_or_none_is_no_problem(lite_folders, monke
         picture.convert("RGB").save(lite_folders / PICTURE, exif=tags)
     assert problems(lite_folders) == {}
     turned_by_a_tag(lite_folders)
-    monkeypatch.setattr("doctor.data.checks.files.TURNED", 0.1)  # as of a data set of many pictures
+    monkeypatch.setattr("alignment_doctor.data.checks.files.TURNED", 0.1)  # as of a data set of many pictures
     assert problems(lite_folders) == {}
 
 

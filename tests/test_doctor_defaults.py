@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
-from doctor.check.defaults import DEFAULTS, INITIAL, relied_on
+from alignment_doctor.check.defaults import DEFAULTS, INITIAL, relied_on
 from mobilenetv3_common.errors import UserError
 
 SAME = [("eps", "epsilon"), ("dim", "axis"), ("lr", "learning_rate"), ("alpha", "rho")]

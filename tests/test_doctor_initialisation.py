@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from alignment.frameworks import framework_of
-from doctor.check import initialisation
-from doctor.check.initialisation import compare_initialisation
+from alignment_doctor.check import initialisation
+from alignment_doctor.check.initialisation import compare_initialisation
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import run_command
 from tests.test_doctor_check import BOTH, few, outcomes, problems, set_weight  # noqa: F401 (a fixture)
@@ -181,7 +181,7 @@ def test_without_what_it_needs_nothing_is_compared(package, modules, monkeypatch
 
 
 def test_the_doctor_starts_without_scipy():
-    code = "import sys; sys.modules['scipy'] = None; from doctor.cli import main; sys.exit(main(['data', 'lite_data']))"
+    code = "import sys; sys.modules['scipy'] = None; from alignment_doctor.cli import main; sys.exit(main(['data', 'lite_data']))"
     run = run_command("-c", code)
     assert run.returncode == 0, run.stderr
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from doctor import relation
-from doctor.check import checks as run_checks
-from doctor.check.subject import observe
-from doctor.cli import main
-from doctor.data import checks as data_checks
-from doctor.data.command import measured
-from doctor.data.subject import Expected
-from doctor.findings import Verdict, examine
+from alignment_doctor import relation
+from alignment_doctor.check import checks as run_checks
+from alignment_doctor.check.subject import observe
+from alignment_doctor.cli import main
+from alignment_doctor.data import checks as data_checks
+from alignment_doctor.data.command import measured
+from alignment_doctor.data.subject import Expected
+from alignment_doctor.findings import Verdict, examine
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig

@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from doctor.cli import main
-from doctor.compare import checks
-from doctor.compare.counter import Known, counted
-from doctor.compare.entries import MEAN, OWN, WHOLE, Entry
-from doctor.compare.logs import read_run
-from doctor.compare.subject import RunsSubject
-from doctor.compare.verdict import verdict
-from doctor.findings import examine
+from alignment_doctor.cli import main
+from alignment_doctor.compare import checks
+from alignment_doctor.compare.counter import Known, counted
+from alignment_doctor.compare.entries import MEAN, OWN, WHOLE, Entry
+from alignment_doctor.compare.logs import read_run
+from alignment_doctor.compare.subject import RunsSubject
+from alignment_doctor.compare.verdict import verdict
+from alignment_doctor.findings import examine
 
 LOSSES = (2.0, 1.5, 1.0, 0.5)  # of one run: two epochs of two updates
 RATES = (0.1, 0.1, 0.01, 0.01)

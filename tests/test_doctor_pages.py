@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from doctor.findings import Check, Finding, Verdict, found, not_applicable, nothing
-from doctor.items import ELSEWHERE, ITEMS, NOWHERE, as_json, as_table, checks_of_items, every_check, states
+from alignment_doctor.findings import Check, Finding, Verdict, found, not_applicable, nothing
+from alignment_doctor.items import ELSEWHERE, ITEMS, NOWHERE, as_json, as_table, checks_of_items, every_check, states
 from tests import failing_runs
 from tests.conftest import ROOT
 

@@ -11,12 +11,12 @@ import types
 import numpy as np
 import pytest
 
-from doctor.cli import main
-from doctor.findings import Verdict, examine
-from doctor.profile import checks, subject
-from doctor.profile.advice import advice
-from doctor.profile.subject import PHASES, Profile, measure
-from doctor.profile.trace import operators, own_times
+from alignment_doctor.cli import main
+from alignment_doctor.findings import Verdict, examine
+from alignment_doctor.profile import checks, subject
+from alignment_doctor.profile.advice import advice
+from alignment_doctor.profile.subject import PHASES, Profile, measure
+from alignment_doctor.profile.trace import operators, own_times
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import LITE_DATA
 

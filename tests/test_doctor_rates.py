@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from doctor.check.rates import RATES, fallen, find_range
-from doctor.cli import main
-from doctor.findings import Verdict
+from alignment_doctor.check.rates import RATES, fallen, find_range
+from alignment_doctor.cli import main
+from alignment_doctor.findings import Verdict
 from mobilenetv3_common.lr_range import RangeTest
 from tests.test_doctor_check import BOTH, SMALL, few, hooked, outcomes, problems  # noqa: F401 (a fixture)
 

@@ -8,11 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from doctor.cli import main
-from doctor.findings import Verdict, checks_of
-from doctor.watch import Watch, checks
-from doctor.watch.journal import Event, entries
-from doctor.watch.training import Watching
+from alignment_doctor.cli import main
+from alignment_doctor.findings import Verdict, checks_of
+from alignment_doctor.watch import Watch, checks
+from alignment_doctor.watch.journal import Event, entries
+from alignment_doctor.watch.training import Watching
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import EVENTS

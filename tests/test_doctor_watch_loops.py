@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from doctor.watch import Watch
+from alignment_doctor.watch import Watch
 from mobilenetv3_common.errors import UserError
 from tests.watched import SIDES, batches
 

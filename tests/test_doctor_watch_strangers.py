@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from doctor.watch import Watch
-from doctor.watch.watch import resident_mib
+from alignment_doctor.watch import Watch
+from alignment_doctor.watch.watch import resident_mib
 
 CASES = {}
 

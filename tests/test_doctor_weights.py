@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 
-from doctor.cli import main
-from doctor.findings import Verdict, checks_of, examine
-from doctor.weights import checks
-from doctor.weights.subject import load_pair
+from alignment_doctor.cli import main
+from alignment_doctor.findings import Verdict, checks_of, examine
+from alignment_doctor.weights import checks
+from alignment_doctor.weights.subject import load_pair
 from mobilenetv3_common.checkpoint import Checkpoint, write_checkpoint
 from mobilenetv3_common.weights import as_paddle, write_state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from doctor.findings import Verdict
+from alignment_doctor.findings import Verdict
 from tests.test_doctor_check import BOTH, few, outcomes  # noqa: F401 (a fixture)
 
 MANY = {"workers": 2}

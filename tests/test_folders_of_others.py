@@ -9,8 +9,8 @@ import tarfile
 import pytest
 from PIL import Image
 
-from doctor.data.command import measured
-from doctor.data.subject import Expected
+from alignment_doctor.data.command import measured
+from alignment_doctor.data.subject import Expected
 from mobilenetv3_common.class_list import in_order, read_class_list, text_of
 from mobilenetv3_common.class_names import class_names
 from mobilenetv3_common.dataset_index import index_dataset, index_splits, usable

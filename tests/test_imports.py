@@ -10,20 +10,20 @@ from tests.conftest import ROOT, run_command
 
 PRODUCT = ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref")
 FRAMEWORKS = {"torch", "torchvision", "paddle", "mindspore"}
-PROOF = {"alignment", "bench", "doctor", "projects"}
+PROOF = {"alignment", "bench", "alignment_doctor", "projects"}
 FORBIDDEN = {
     "mobilenetv3_common": FRAMEWORKS | PROOF | {"mobilenetv3_paddle", "mobilenetv3_ref"},
     "mobilenetv3_paddle": {"torch", "torchvision", "mobilenetv3_ref"} | PROOF,
     "mobilenetv3_ref": {"paddle", "mobilenetv3_paddle"} | PROOF,
-    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "doctor", "projects", "tools", "tests"},
-    "bench": {"mobilenetv3_paddle", "mobilenetv3_ref", "doctor", "projects", "tools", "tests"},
+    "alignment": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "alignment_doctor", "projects", "mnv3", "tools", "tests"},
+    "bench": {"mobilenetv3_paddle", "mobilenetv3_ref", "alignment_doctor", "projects", "mnv3", "tools", "tests"},
     # It stands beside the engine and may use it; a run's framework package it imports by the name in the config, and a framework
     # in the framework's own file alone.
-    "doctor": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "projects", "tools", "tests"},
-    "projects": {"bench", "doctor", "tools", "tests"},
+    "alignment_doctor": {"mobilenetv3_paddle", "mobilenetv3_ref", "bench", "projects", "mnv3", "tools", "tests"},
+    "projects": {"bench", "alignment_doctor", "mnv3", "tools", "tests"},
 }
 # The commands that are about the proof, or examine a run, and their folder; every other tool is part of the product.
-PROVING_TOOLS = {"align.py", "benchmark.py", "benchmarks", "convert_weights.py", "doctor.py", "resnet50.py"}
+PROVING_TOOLS = {"align.py", "benchmark.py", "benchmarks", "convert.py", "doctor.py", "resnet50.py"}
 
 
 def source_files(*folders):
@@ -79,7 +79,7 @@ def circle(edges):
 
 
 def import_graph():
-    files = source_files(*PRODUCT, "alignment", "bench", "doctor", "projects", "tools", "scripts")
+    files = source_files(*PRODUCT, "alignment", "bench", "alignment_doctor", "projects", "mnv3", "tools", "scripts")
     return {path: {f for f in map(file_of, imports(path)) if f not in (None, path)} for path in files}
 
 
@@ -136,7 +136,7 @@ def test_imports_go_one_way(package):
         assert not FORBIDDEN[package] & roots(path), path
 
 
-IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "doctor": ("torch", "paddle", "mindspore")}
+IMPORTED = {"alignment": ("torch", "paddle", "mindspore"), "alignment_doctor": ("torch", "paddle", "mindspore")}
 
 
 @pytest.mark.parametrize("package", IMPORTED)
@@ -150,7 +150,7 @@ def test_each_framework_is_imported_by_its_own_file_only(package):
 
 
 def test_product_code_imports_no_proof():
-    tools = [path for path in source_files("tools") if not PROVING_TOOLS & {path.name, path.parent.name}]
+    tools = [path for path in source_files("mnv3", "tools") if not PROVING_TOOLS & {path.name, path.parent.name}]
     assert len(tools) > 8
     for path in [*source_files(*PRODUCT), *tools, *source_files("test_tipc")]:
         assert not PROOF & roots(path), path

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from mnv3 import serve
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
@@ -21,7 +22,6 @@ from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
 from mobilenetv3_paddle.deploy.serving.gate import Access
 from mobilenetv3_paddle.deploy.serving.service import Limits, Service, Wanted
 from tests.conftest import ROOT
-from tools import serve
 
 CAT = (ROOT / "lite_data/val/cat/cat_0.JPEG").read_bytes()
 

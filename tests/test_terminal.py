@@ -103,7 +103,7 @@ def test_progress_says_how_much_time_is_left_at_a_terminal_alone():
 def helped(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.argv", [f"tools/{name}.py"])
-    main = importlib.import_module("doctor.cli" if name == "doctor" else f"tools.{name}").main
+    main = importlib.import_module("alignment_doctor.cli" if name == "doctor" else f"tools.{name}").main
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
@@ -149,7 +149,7 @@ def test_a_default_that_nobody_wrote_down_is_said(capsys, monkeypatch):
     ],
 )
 def test_a_mistyped_flag_is_met_with_the_nearest(name, arguments, near, capsys):
-    main = importlib.import_module("doctor.cli" if name == "doctor" else f"tools.{name}").main
+    main = importlib.import_module("alignment_doctor.cli" if name == "doctor" else f"tools.{name}").main
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert (f"did you mean {near}?" in error) if near else ("did you mean" not in error)

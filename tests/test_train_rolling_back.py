@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from doctor.watch.training import Watching
+from alignment_doctor.watch.training import Watching
 from mobilenetv3_common.checkpoint import LATEST, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.errors import Diverged, UserError
 from mobilenetv3_common.observer import Observer

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import torch
 
-from doctor.watch import Watch
+from alignment_doctor.watch import Watch
 from tests import recorder
 
 recorder.record()

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from doctor.watch import Watch
+from alignment_doctor.watch import Watch
 from tests.watched import SIDES, batches
 
 

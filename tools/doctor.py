@@ -1,14 +1,11 @@
-"""Examine a training run and its data: python tools/doctor.py --help."""
+"""The same command as ``mnv3 doctor``: python tools/doctor.py --help."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where this very file is called as the package is
-
-import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
-from doctor.cli import main  # noqa: E402
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from alignment_doctor.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

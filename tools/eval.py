@@ -1,132 +1,13 @@
-"""Evaluate weights on the validation pictures, each counted once, by one process or by several ranks.
-
-    python tools/eval.py --config configs/digits.yaml --data-path digits --pretrained output/best.safetensors
-    python -m paddle.distributed.launch --nproc_per_node 2 tools/eval.py ...
-
-A checkpoint's own model, sizes, decoder and classes are used, whatever the recipe says; a flag overrides them, and a line says so.
-The other settings are those of tools/train.py; a run's config.yaml gives them all.
-"""
+"""The same command as ``mnv3 eval``: python tools/eval.py --help."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
 import sys
-from pathlib import Path
-from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.as_trained import as_trained
-from mobilenetv3_common.checkpoint import BEST, LATEST
-from mobilenetv3_common.config_file import Parser, add_flags, make_config
-from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.evaluation import index_for_weights
-from mobilenetv3_common.evaluation_record import Record, shown_figures, write_record
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
-from mobilenetv3_common.interrupts import importing
-from mobilenetv3_common.published import with_published
-from mobilenetv3_common.run_page import Page, write_page
-from mobilenetv3_common.train_config import TrainConfig
+from mnv3.eval import main
 
-FLAGS = (
-    "framework", "model", "num_classes", "match_classes", "strict_classes", "width_mult", "pretrained", "checkpoint_weights",
-    "data_path", "val_share", "seed", "image_backend", "on_bad_image", "workers",
-    "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
-)  # fmt: skip
-
-
-@exit_on_user_error
-def main(argv: list[str] | None = None) -> int:
-    parser = Parser(description=__doc__)
-    parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
-    add_flags(parser, TrainConfig, FLAGS)
-    parser.add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
-    parser.add_argument("--report", metavar="DIR", help="write a page into this folder: classes, confusion, mistakes as pictures")
-    parser.add_argument("--confusion", metavar="FILE.png", help="draw the confusion matrix here")
-    flags = vars(parser.parse_args(argv))
-    json_file, picture, report = flags.pop("json"), flags.pop("confusion"), flags.pop("report")
-    config = make_config(TrainConfig, flags.pop("config"), flags)
-    if not config.data_path or not config.pretrained:
-        raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
-    config, said = as_trained(with_published(config, flags), flags)
-    if said:
-        print(f"note: {said}", file=sys.stderr)
-    for path in filter(None, (json_file, picture)):
-        if not Path(path).parent.is_dir():
-            raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
-    if report:
-        if any((Path(report) / name).exists() for name in (LATEST, BEST)):
-            raise UserError(f"--report {report} is the folder of a run, which has a page of its own: give another folder")
-        ensure_writable_dir(report)
-    if config.threads:
-        os.environ["OMP_NUM_THREADS"] = str(config.threads)
-    with importing():
-        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
-    with package.started(config.device) as ranks:
-        result, classes = package.evaluate_config(config, ranks)
-        if not ranks.first:
-            return 0
-    figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
-    told = shown_figures(figures, len(classes))
-    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
-    if report:
-        print(f"page: {write_report(report, config, result, classes)}")
-    if json_file:
-        with atomic_open(json_file, "w") as file:
-            json.dump({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, file)
-            file.write("\n")
-    if picture:
-        draw_confusion(picture, result.confusion, classes, f"{config.model}: top-1 {result.top1:.2%} of {result.samples}")
-    return 0
-
-
-def write_report(folder: str, config: TrainConfig, result: Any, classes: tuple[str, ...]) -> Path:
-    """Write the page of an evaluation, and its figures as ``evaluation.json``; returns the page."""
-    record = Record(result.figures(), classes, result.confusion, result.mistakes)
-    write_record(Path(folder), record)
-    index = index_for_weights(config)
-    facts = [
-        ("model", f"{config.model} ({config.framework})"),
-        ("weights", config.pretrained),
-        ("pictures", f"{len(index)} of {index.source}"),
-        ("preprocessing", f"shorter side {config.resize_size}, crop {config.crop_size} pixels, decoder {config.image_backend}"),
-    ]
-    page = Page(f"{config.model} on {config.data_path}", record, index, facts, backend=config.image_backend)
-    return write_page(Path(folder), page)
-
-
-def draw_confusion(path: str, confusion: Any, classes: tuple[str, ...], title: str) -> None:
-    """Draw counts as shares of each true class; numbers and names where there is room for them.
-
-    Args:
-        path: of the PNG file.
-        confusion: (classes, classes); row the true class, column the predicted one.
-        classes: names.
-        title: above the picture.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import numpy as np
-    from matplotlib import pyplot as plt
-
-    shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    size = min(4 + 0.45 * len(classes), 16)
-    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
-    image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axis.set(title=title, xlabel="predicted class", ylabel="true class")
-    figure.colorbar(image, shrink=0.7, label="share of the true class")
-    if len(classes) <= 40:
-        axis.set_xticks(range(len(classes)), classes, rotation=90)
-        axis.set_yticks(range(len(classes)), classes)
-        for row, column in np.argwhere(confusion > 0):
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            axis.text(column, row, str(confusion[row, column]), ha="center", va="center", color=colour, fontsize=8)
-    with atomic_open(path) as file:
-        figure.savefig(file, format="png", dpi=100)
-    plt.close(figure)
-
+__all__ = ["main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,91 +1,13 @@
-"""Export trained weights for the inference engines: python tools/export_model.py --pretrained output/best.safetensors
-
-Writes Paddle's inference format, ONNX, and deploy.json with preprocessing, class names and digests, and checks every engine
-against the network on the spot. --int8 adds a quantised ONNX model, calibrated on pictures; --engine auto measures which
-engine is the fastest on this machine.
-"""
+"""The same command as ``mnv3 export``: python tools/export_model.py --help."""
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights, positive
+from mnv3.export import main, parser
 
-FORMATS = ("paddle", "onnx")
-
-
-def parser() -> Parser:
-    p = Parser(description=__doc__)
-    add_weights_flags(p)
-    p.add_argument("--output-dir", default="exported", metavar="DIR", help="(default: exported)")
-    p.add_argument("--formats", default="paddle,onnx", metavar="LIST", help="paddle, or paddle,onnx (default: paddle,onnx)")
-    p.add_argument("--int8", action="store_true", help="also make a quantised ONNX model")
-    p.add_argument(
-        "--calibration-data",
-        nargs="+",
-        metavar="FILE_OR_DIR",
-        help="hundreds of pictures like those in use: every second one calibrates int8, the others test it and the engines",
-    )
-    p.add_argument(
-        "--engine", choices=("auto",), help="measure every engine here and keep the fastest whose predictions agree (default: off)"
-    )
-    p.add_argument("--triton", metavar="DIR", help="also write a model repository for Triton")
-    p.add_argument("--triton-batch", type=positive(int), default=32, metavar="N", help="largest batch (default: 32)")
-    return p
-
-
-@exit_on_user_error
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
-    formats = tuple(filter(None, args.formats.split(",")))
-    if unknown := set(formats) - set(FORMATS):
-        raise UserError(f"--formats {args.formats}: {', '.join(sorted(unknown))} is unknown; use paddle or paddle,onnx")
-    if args.int8 and not args.calibration_data:
-        raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
-    if args.triton and "onnx" not in formats:
-        raise UserError("--triton runs ONNX: give --formats paddle,onnx")
-    if args.int8 and "onnx" not in formats:
-        raise UserError("--int8 is made from ONNX: give --formats paddle,onnx")
-    if args.engine and not args.calibration_data:
-        raise UserError("--engine auto needs --calibration-data: pictures by which the engines are judged")
-    os.environ.setdefault("GLOG_minloglevel", "2")
-    from mobilenetv3_paddle.deploy.export import export
-    from mobilenetv3_paddle.deploy.predictor import find_pictures
-
-    pictures = find_pictures(args.calibration_data) if args.int8 or args.engine else []
-    if args.int8:
-        from mobilenetv3_paddle.deploy.quantize import check_enough
-
-        check_enough(pictures)
-    trained = load_weights(args)
-    bundle, differences = export(trained, args.output_dir, formats)
-    for engine, difference in differences.items():
-        print(f"{engine}: probabilities differ from the network's by {difference:.1e} at most")
-    if args.int8:
-        from mobilenetv3_paddle.deploy.quantize import quantize
-
-        print(quantize(bundle, pictures).line())
-    if args.engine:
-        from mobilenetv3_paddle.deploy.fastest import measure
-
-        found = measure(bundle, pictures[1::2] if args.int8 else pictures)
-        print("\n".join(one.line() for one in found))
-        print(f"--engine auto: {found[0].engine} {found[0].precision} is the fastest here, on {bundle.fastest['processor']}")
-    for name in bundle.files:
-        print(f"{Path(args.output_dir) / name}: {(bundle.folder / name).stat().st_size:,} bytes")
-    if args.triton:
-        from mobilenetv3_paddle.deploy.triton import write_repository
-
-        print(f"{write_repository(bundle, args.triton, args.triton_batch)}: a model for Triton")
-    size = bundle.preset.crop_size
-    print(f"{bundle.model}, {len(bundle.classes)} classes, input {size} x {size}: {args.output_dir}")
-    return 0
-
+__all__ = ["main", "parser"]
 
 if __name__ == "__main__":
     sys.exit(main())

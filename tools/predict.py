@@ -1,79 +1,13 @@
-"""Name what is on pictures: python tools/predict.py --img-path PICTURE_OR_FOLDER [--pretrained WEIGHTS]
-
-WEIGHTS is a checkpoint of tools/train.py, which knows its preprocessing and class names, or any .pdparams, .safetensors or
-.pth of a MobileNetV3. Exit status 0; 2 where something cannot be used. A damaged picture is named, the others are predicted.
-"""
+"""The same command as ``mnv3 predict``: python tools/predict.py --help."""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_paddle.deploy.flags import add_picture_flags, add_weights_flags, load_weights, rules_of
+from mnv3.predict import main, parser
 
-
-def parser() -> Parser:
-    p = Parser(description=__doc__)
-    p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, folders, or - (standard input)")
-    add_weights_flags(p)
-    add_picture_flags(p)
-    p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
-    p.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
-    p.add_argument("--batch-size", type=int, default=16, metavar="N", help="pictures at a time (default: 16)")
-    p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
-    return p
-
-
-@exit_on_user_error
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
-    if args.topk < 1 or args.batch_size < 1:
-        raise UserError("--topk and --batch-size must be at least 1")
-    # Paddle is imported only now, so that --help and a wrong flag answer at once.
-    from mobilenetv3_common.files import ensure_writable_dir
-    from mobilenetv3_paddle.deploy.engines import DygraphEngine
-    from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
-    from mobilenetv3_paddle.train.distributed import started
-
-    pictures = find_pictures(args.img_path)
-    if args.save_dir:
-        ensure_writable_dir(args.save_dir)
-    with started(args.device):
-        trained = load_weights(args)
-        predictor = Predictor(DygraphEngine(trained.layer), trained.preset, trained.classes, trained.image_backend, rules_of(args))
-        return predict_all(predictor, pictures, args)
-
-
-def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
-    """Predict in batches, and print; a picture that cannot be used is named on standard error, and makes the status 2."""
-    from mobilenetv3_common.terminal import printable
-    from mobilenetv3_paddle.deploy.annotate import save_annotated
-
-    rows: list[dict] = []
-    bad: list[str] = []
-
-    def refused(error: UserError) -> None:
-        bad.append(error.line)
-        print(f"error: {error.line}", file=sys.stderr)
-
-    for path, found in predictor.predict_files(pictures, args.batch_size, args.topk, refused):
-        rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
-        if not args.json:
-            print(printable(path))
-            for p in found:
-                print(f"  {100 * p.probability:6.2f} %  {printable(p.name)}")
-        if args.save_dir:
-            save_annotated(predictor.decode(path), found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
-    if args.json:
-        print(json.dumps(rows, indent=1))
-    return 2 if bad else 0
-
+__all__ = ["main", "parser"]
 
 if __name__ == "__main__":
     sys.exit(main())

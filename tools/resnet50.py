@@ -56,7 +56,7 @@ def parser() -> Parser:
         made[name].add_argument("--config", metavar="FILE", help="a recipe, or the config.yaml of a run")
         add_flags(made[name], ResNetConfig, only)
     made["infer"].add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
-    from doctor.profile.command import add_own_flags
+    from alignment_doctor.profile.command import add_own_flags
 
     add_own_flags(made["profile"])
     for flag, what in (
@@ -109,8 +109,8 @@ def _infer(config: ResNetConfig, json_file: str | None) -> int:
 
 
 def _profile(config: ResNetConfig, own: dict[str, Any]) -> int:
-    from doctor import report
-    from doctor.profile.command import profiled
+    from alignment_doctor import report
+    from alignment_doctor.profile.command import profiled
     from projects.resnet50 import commands
 
     targets = {name: commands.writable(own.pop(name), f"--{name}") for name in ("html", "json")}

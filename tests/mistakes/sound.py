@@ -26,11 +26,11 @@ from PIL import Image
 
 import mobilenetv3_ref  # noqa: F401  (before anything of torchvision)
 from alignment.models.calibration import calibrated_state
-from doctor.check import checks
-from doctor.check.subject import observe
-from doctor.findings import examine
-from doctor.watch.journal import entries
-from doctor.watch.training import Watching
+from alignment_doctor.check import checks
+from alignment_doctor.check.subject import observe
+from alignment_doctor.findings import examine
+from alignment_doctor.watch.journal import entries
+from alignment_doctor.watch.training import Watching
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError

@@ -151,8 +151,8 @@ def _data_cases(folder: Path, processes: int) -> dict[str, Callable[[], float]]:
 
     from joblib import Parallel, delayed
 
-    from doctor.cli import main as doctor
-    from doctor.data.scan import CHUNK
+    from alignment_doctor.cli import main as doctor
+    from alignment_doctor.data.scan import CHUNK
 
     names = [str(path) for path in sorted(folder.glob("*/*/*"))]
     chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]

@@ -16,7 +16,7 @@ from tools.benchmarks.turns import print_table, side_by_side
 
 def _of(framework: str, model: str, batch_size: int, size: int, repeats: int) -> dict[str, list[float]]:
     """Milliseconds an update: the engine's, the bare loop's on the same network and batch, and the watched engine's."""
-    from doctor.watch.training import Watching
+    from alignment_doctor.watch.training import Watching
     from mobilenetv3_common.train_config import TrainConfig
     from mobilenetv3_common.train_log import TrainLog
 

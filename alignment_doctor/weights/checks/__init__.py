@@ -1,0 +1,1 @@
+"""The checks of two states; each takes a ``alignment_doctor.weights.subject.WeightsSubject``."""

@@ -1,1 +1,0 @@
-"""The checks of a run; each takes a ``doctor.check.subject.RunSubject``."""

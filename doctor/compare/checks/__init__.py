@@ -1,1 +1,0 @@
-"""The checks of two runs; each takes a ``doctor.compare.subject.RunsSubject``."""

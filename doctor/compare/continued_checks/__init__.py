@@ -1,1 +1,0 @@
-"""The checks of one checkpoint continued in both frameworks; each takes a ``doctor.compare.continued.ContinuedSubject``."""

@@ -1,1 +1,0 @@
-"""The checks of two states; each takes a ``doctor.weights.subject.WeightsSubject``."""

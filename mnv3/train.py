@@ -1,0 +1,57 @@
+"""Train MobileNetV3 on ImageNet folders or list files.
+
+    python tools/train.py --config configs/lite.yaml --data-path lite_data
+    python -m paddle.distributed.launch --nproc_per_node 2 tools/train.py --config ...
+    torchrun --nproc-per-node 2 tools/train.py --framework ref --config ...
+
+Every setting is a key of the recipe and a flag; a flag wins. Exit status: 0 trained to the end, 2 the input cannot be
+used, a loader worker was lost or the run diverged (its last good checkpoint is kept), 143, 130 or 129 stopped by
+SIGTERM, Ctrl-C or a closed terminal after a checkpoint, 1 another rank was lost.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from mobilenetv3_common.config_file import Parser, add_flags, make_config
+from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.interrupts import importing
+from mobilenetv3_common.observer import Observer
+from mobilenetv3_common.published import with_published
+from mobilenetv3_common.train_config import TrainConfig
+
+
+def parser() -> Parser:
+    """The flags: those of this command, and every setting of a run."""
+    made = Parser(description=__doc__)
+    made.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
+    made.add_argument("--watch", action="store_true", help="look for training mistakes during the run: docs/doctor.md")
+    add_flags(made, TrainConfig)
+    return made
+
+
+@exit_on_user_error
+def main(argv: list[str] | None = None) -> int:
+    flags = vars(parser().parse_args(argv))
+    watch = flags.pop("watch")
+    config = make_config(TrainConfig, flags.pop("config"), flags)
+    if not config.data_path:
+        raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
+    config = with_published(config, flags)
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
+    with importing():
+        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    return package.train(config, observer=_watching() if watch else None)
+
+
+def _watching() -> Observer:
+    """Watches the run; imported by name and only where asked for, since training does without the doctor."""
+    return importlib.import_module("alignment_doctor.watch.training").Watching()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
