@@ -21,7 +21,9 @@ Exit status: 0 no problem found, 1 a problem found, 2 input that cannot be used.
 """
 
 # Sub-command -> its module, which has HELP, add_flags(parser) and run(flags) -> Examination; imported when it is asked for.
-COMMANDS = {name: f"doctor.{name}.command" for name in ("data", "weights", "compare", "equal", "check", "watch", "profile")}
+COMMANDS = {
+    name: f"alignment_doctor.{name}.command" for name in ("data", "weights", "compare", "equal", "check", "watch", "profile")
+}
 
 
 def parser() -> argparse.ArgumentParser:

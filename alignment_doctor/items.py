@@ -18,7 +18,7 @@ from mobilenetv3_common.drawing import escape, table
 FAMILIES = (
     "alignment_doctor.data.checks", "alignment_doctor.check.checks", "alignment_doctor.watch.checks",
     "alignment_doctor.compare.checks", "alignment_doctor.compare.continued_checks",
-    "alignment_doctor.weights.checks", "alignment_doctor.profile.checks", "doctor.equal.checks",
+    "alignment_doctor.weights.checks", "alignment_doctor.profile.checks", "alignment_doctor.equal.checks",
 )  # fmt: skip
 ELSEWHERE, NOWHERE = "decided by another sub-command", "not decided by a program"
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from alignment.equivalence import DIFFERENT, EQUAL, UNDECIDED, equivalence, look_level, one_against_many
-from doctor.cli import main
+from alignment_doctor.cli import main
 
 MARGIN = 0.15
 CORRELATIONS = (0.0, 0.5, 0.9)

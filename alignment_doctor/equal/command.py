@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import math
 
-from doctor.equal import checks
-from doctor.equal.subject import read_column, results
-from doctor.findings import examine
-from doctor.report import Examination, Section
+from alignment_doctor.equal import checks
+from alignment_doctor.equal.subject import read_column, results
+from alignment_doctor.findings import examine
+from alignment_doctor.report import Examination, Section
 from mobilenetv3_common.drawing import Series, chart
 from mobilenetv3_common.errors import UserError
 

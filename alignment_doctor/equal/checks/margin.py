@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alignment.equivalence import EQUAL
-from doctor.equal.subject import Results
-from doctor.findings import Outcome, check, found, nothing
+from alignment_doctor.equal.subject import Results
+from alignment_doctor.findings import Outcome, check, found, nothing
 
 
 @check(

@@ -1,1 +1,0 @@
-"""The check of paired results; it takes a ``doctor.equal.subject.Results``."""
