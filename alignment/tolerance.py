@@ -166,3 +166,15 @@ EPS_SUMMATION = 1e-14
 
 # Relative L2 in float64 of a layer whose kernel rounds a constant to float32: up to 5e-7 was seen.
 FLOAT32_CONSTANT = 1e-6
+
+# Gradients of micro-batches in float64, whose kernels round constants to float32; a tensor that is zero but for rounding is judged
+# as if it were this share of the largest.
+ACCUMULATION_RTOL = 1e-7
+ACCUMULATION_LEAST = 1e-6
+
+# One update from the same weights and gradients, of the move, with what the weights' own rounding adds; and an optimizer's formula
+# against the reference's update.
+MOVE_RTOL = UPDATE_RTOL * 100
+MOVE_LEAST = 1e-15
+FORMULA_RTOL = 1e-6
+FORMULA_LEAST = 1e-13

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.update.backward import SGD
+from alignment.comparisons.update.runs import SGD
 from alignment.faults import LayerPair, injected
 from alignment.project import Project, load_project
 from bench.layer_faults import SOUND, context_of, pairs_of

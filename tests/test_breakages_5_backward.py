@@ -11,7 +11,7 @@ import torch
 from paddle import nn
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.update import backward
+from alignment.comparisons.update import backward, tensors
 from alignment.models.observe import share_dropout, traced_kinks
 from projects.mobilenetv3.faults.base import with_model
 from projects.mobilenetv3.faults.models import bfloat16_inside, biased_variance, dropout_missing
@@ -105,8 +105,8 @@ def test_a_dropout_that_works_in_place_shares_its_masks():
 
 @pytest.mark.parametrize(("difference", "floor", "passes"), [(9e-14, 1e-16, True), (2e-13, 1e-16, False), (2e-13, 3e-14, True)])
 def test_all_tensors_together_are_held_to_the_order_of_summation_or_the_one_ulp_floor(difference, floor, passes):
-    draws = [{"weight": backward.Change(floor, 1.0)}]
-    assert backward._judge_together("x", difference, draws, "gradients", backward.History()).passed == passes
+    draws = [{"weight": tensors.Change(floor, 1.0)}]
+    assert tensors.judge_together("x", difference, draws, "gradients", tensors.History()).passed == passes
 
 
 @pytest.mark.parametrize(("error", "passes"), [(9e-4, True), (2e-3, False)])
@@ -117,6 +117,6 @@ def test_the_float32_floor_of_all_tensors_is_also_what_one_ulp_changes_do(error,
         return backward.Iteration(np.zeros(()), 0.0, {"weight": np.array([value])}, {}, {})
 
     now = {"reference64": lane(1.0), "reference32": lane(1.0 + 1e-6), "ulp32": lane(1.0 + 1e-4), "port32": lane(1.0 + error)}
-    quantity = backward.Quantity("x", [1])
-    backward._judge_together_in_float32(quantity, now, "gradients", 0)
+    quantity = tensors.Quantity("x", [1])
+    tensors.judge_together_in_float32(quantity, now, "gradients", 0)
     assert quantity.passed == passes

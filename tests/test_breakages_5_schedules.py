@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
 
+from alignment.comparisons.comparison import explained, measured
 from alignment.comparisons.context import Lane
+from alignment.comparisons.explain import locate
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update import explain as updates
-from alignment.comparisons.update import explain_schedules as schedule_stage
-from alignment.comparisons.update import schedules
-from alignment.comparisons.update.explain import reference_gradients
+from alignment.comparisons.update import backward, groups, optimizers
+from alignment.comparisons.update.backward import compare_exact_updates
+from alignment.comparisons.update.groups import compare_groups
+from alignment.comparisons.update.optimizers import FedUpdates, OptimizerUpdates
+from alignment.comparisons.update.rates import expected_rates
+from alignment.comparisons.update.schedules import compare_schedules
 from alignment.kinds import Kind
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
@@ -105,7 +109,7 @@ def compared(context, lanes, compare, project):
 
 
 def test_sound_schedules_and_groups_agree(context, lanes):
-    failed, result = compared(context, lanes, schedules.compare, PROJECT)
+    failed, result = compared(context, lanes, compare_exact_updates, PROJECT)
     assert failed == [] and result.passed and len(result.quantities) == 45 + 12 + 3
     updates = {"parameter groups", "layer-wise decay", "Nesterov momentum", "L1 decay", "norm weight decay", "bias weight decay"}
     rates = {"warm-up", "warm-up by epoch", "square-root scaling"}
@@ -116,8 +120,9 @@ def test_sound_schedules_and_groups_agree(context, lanes):
 def test_a_broken_schedule_fails_and_is_found(context, lanes, name):
     make, row, location, kind = SCHEDULES[name]
     project = make()
-    assert row in compared(context, lanes, schedules.compare_schedules, project)[0]
-    finding = schedule_stage.schedule(context(project))
+    failed, result = compared(context, lanes, compare_schedules, project)
+    assert row in failed
+    finding = explained(result)
     assert (finding.location, finding.kind) == (location, kind), finding.line()
 
 
@@ -125,20 +130,20 @@ def test_a_mistake_that_both_sides_share_is_seen_by_the_formula(context, lanes, 
     """The learning rate is not scaled with the micro-batches; an exponential decay is that of an epoch at every update."""
     right, plan = TrainConfig.optimizer_config, TrainConfig.schedule_config
     monkeypatch.setattr(TrainConfig, "optimizer_config", lambda config, pictures: right(config, config.scale_lr_from or pictures))
-    failed, result = compared(context, lanes, schedules.compare_schedules, PROJECT)
+    failed, result = compared(context, lanes, compare_schedules, PROJECT)
     assert len(failed) == 45 and "closed formula" in result.quantities[0].reason
     monkeypatch.setattr(TrainConfig, "optimizer_config", right)
     monkeypatch.setattr(
         TrainConfig, "schedule_config", lambda config, updates: dataclasses.replace(plan(config, updates), gamma=config.lr_gamma)
     )
-    failed, _ = compared(context, lanes, schedules.compare_schedules, PROJECT)
+    failed, _ = compared(context, lanes, compare_schedules, PROJECT)
     assert failed == [f"schedule.exponential.update{warmup}" for warmup in ("", ".warmup2", ".warmup3")]
 
 
 def test_schedules_end_as_the_formula_says():
     """By hand: a warm-up of one epoch from a quarter, then half a cosine."""
     config = TrainConfig(lr=1.0, epochs=3, warmup_epochs=1, warmup_decay=0.25, lr_schedule="cosine")
-    rates = schedules.expected_rates(config, 2, 1)
+    rates = expected_rates(config, 2, 1)
     cosine = [1.0, (1 + np.cos(np.pi / 4)) / 2, 0.5, (1 + np.cos(3 * np.pi / 4)) / 2]
     assert rates == pytest.approx([0.25, 0.625, *cosine])
 
@@ -161,14 +166,14 @@ GROUPS = {
 @pytest.mark.parametrize("name", GROUPS)
 def test_broken_groups_fail_for_every_optimizer(context, lanes, name):
     project = GROUPS[name][0]()
-    failed = compared(context, lanes, schedules.compare_groups, project)[0]
-    assert {f"optimizer.{config.name}.groups" for config in schedules.GROUPS} | {"optimizer.sgd.decays"} <= set(failed)
+    failed = compared(context, lanes, compare_groups, project)[0]
+    assert {f"optimizer.{config.name}.groups" for config in groups.GROUPS} | {"optimizer.sgd.decays"} <= set(failed)
 
 
 def updated_otherwise(context, project, config):
     """What localisation finds in the updates of one config."""
     made = context(project)
-    return updates._update_finding(made, config, None, reference_gradients(made, updates.UPDATES))
+    return measured(made, OptimizerUpdates(config, None, FedUpdates.of(made))).explain()
 
 
 def zero_is_none(model, config: OptimizerConfig):
@@ -180,17 +185,17 @@ def zero_is_none(model, config: OptimizerConfig):
 
 def test_a_weight_decay_of_zero_is_none_of_its_own(context, lanes):
     project = PROJECT.with_port("train", build_optimizer=zero_is_none)
-    failed = compared(context, lanes, schedules.compare_groups, project)[0]
+    failed = compared(context, lanes, compare_groups, project)[0]
     assert {name for name in failed if name.endswith(".groups")} == {
         "optimizer.sgd.undecayed.groups",
         "optimizer.sgd.parameter groups.groups",
     }
-    assert updated_otherwise(context, project, schedules.UNDECAYED).kind is Kind.NORM_AND_BIAS_WEIGHT_DECAY
+    assert updated_otherwise(context, project, groups.UNDECAYED).kind is Kind.NORM_AND_BIAS_WEIGHT_DECAY
 
 
 def test_plain_momentum_for_nesterovs_is_named(context):
     """Where every config with Nesterov momentum is tried with a mistake, none of these may be one that the recipe refuses."""
-    config = dataclasses.replace(schedules.GROUPS[0], nesterov=True)
+    config = dataclasses.replace(groups.GROUPS[0], nesterov=True)
     finding = updated_otherwise(context, optimizer_with(PROJECT, nesterov=False), config)
     assert (finding.location, finding.kind) == ("optimizer.sgd", Kind.NESTEROV), finding.line()
 
@@ -199,16 +204,21 @@ def test_plain_momentum_for_nesterovs_is_named(context):
 def test_rates_by_name_and_depth_that_are_ignored_fail(context, lanes, name):
     default = {field.name: field.default for field in dataclasses.fields(OptimizerConfig)}[name]
     project = optimizer_with(PROJECT, **{name: default})
-    failed = compared(context, lanes, schedules.compare_groups, project)[0]
+    failed = compared(context, lanes, compare_groups, project)[0]
     topic = "parameter groups" if name == "rules" else "layer-wise decay"
     rows = {name for name in failed if name.endswith((".groups", ".rates"))}
     assert rows == {f"optimizer.sgd.{topic}.groups", f"optimizer.sgd.{topic}.groups.rates"}
 
 
+def first_of(made):
+    """What is found in the first optimizer whose updates differ."""
+    return next(filter(None, (measured(made, one).explain() for one in optimizers.optimizers(made))))
+
+
 @pytest.mark.parametrize("name", ["swapped", "norm layers like all"])
 def test_broken_groups_are_located_and_named(context, name):
     make, kind = GROUPS[name]
-    finding = updates.optimizers(context(make()))
+    finding = first_of(context(make()))
     assert finding.kind is kind and finding.location == "optimizer.sgd: features.0.1.weight", finding.line()
 
 
@@ -216,8 +226,8 @@ def test_a_rule_that_both_sides_break_is_seen(context, lanes, monkeypatch):
     """The reference's groups are no authority either: BatchNorm's decay is the recipe's, whatever the sides say."""
     made = context()
     result = StepResult(5, "backward")
-    monkeypatch.setattr(schedules, "expected_decays", lambda *args: dict.fromkeys(args[-1], 1.0))
-    schedules.compare_groups(made, result, lanes[1])
+    monkeypatch.setattr(groups, "expected_decays", lambda *args: dict.fromkeys(args[-1], 1.0))
+    compare_groups(made, result, lanes[1])
     failed = [q for q in result.quantities if not q.passed]
     assert failed[0].name == "optimizer.sgd.decays" and "reference's weight decay" in failed[0].reason
     assert {q.name.rpartition(".")[2] for q in failed} == {"decays", "rates"}, "rates are derived with the right decays"
@@ -226,7 +236,38 @@ def test_a_rule_that_both_sides_break_is_seen(context, lanes, monkeypatch):
 def test_the_networks_are_left_as_they_were(context, lanes):
     made, pair = lanes
     before = {name: lane.framework.state(lane.network) for name, lane in pair.items()}
-    schedules.compare(made, StepResult(5, "backward"), pair)
+    compare_exact_updates(made, StepResult(5, "backward"), pair)
     for name, lane in pair.items():
         after = lane.framework.state(lane.network)
         assert all((after[tensor] == array).all() for tensor, array in before[name].items())
+
+
+def test_what_failed_is_explained_from_what_was_measured(context, monkeypatch):
+    """The port's training code is not asked again: a side is measured once, and one run is enough to see that it differs."""
+    run = dataclasses.replace(backward.RUNS[0], iterations=2, float32_iterations=1)
+    broken = context(optimizer_with(PROJECT, "sgd", momentum=0.0))
+    result = backward.run(broken, (run,))
+    assert [type(part.comparison).__name__ for part in result.compared] == [
+        "Losses",
+        "Accumulation",
+        "Schedules",
+        "OptimizerUpdates",
+    ]
+    asked = []
+    for part in ("build_optimizer", "build_schedule", "accumulate_gradients", "apply_update"):
+        monkeypatch.setattr(broken.port.train, part, lambda *given, part=part: asked.append(part))
+    monkeypatch.setattr(broken.port.loss, "CrossEntropyLoss", lambda *given: asked.append("loss"))
+    finding = locate(broken, [result], with_table=False).first
+    assert (finding.location, finding.kind) == ("optimizer.sgd", Kind.MOMENTUM_MISSING) and asked == []
+
+
+def test_a_schedule_that_raises_is_one_row_and_is_found(context, lanes):
+    def build(optimizer, config):
+        if config.name == "restarts":
+            raise KeyError("no such schedule")
+        return build_schedule(optimizer, config)
+
+    failed, result = compared(context, lanes, compare_schedules, PROJECT.with_port("train", build_schedule=build))
+    assert failed and all(".restarts." in name for name in failed)
+    finding = explained(result)
+    assert finding.kind is Kind.RAISES and "test_breakages_5_schedules.py" in finding.location

@@ -12,7 +12,7 @@ from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import train
 from alignment.comparisons.run.recipe import RECIPE, REPLACED, in_small, recipe, rounded, topics
-from alignment.comparisons.update import schedules
+from alignment.comparisons.update import backward
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.train_config import TrainConfig
@@ -97,7 +97,7 @@ def test_step_6_trains_by_the_recipe(changes, row, trial):
 def test_step_5_has_the_recipes_own_rows(context):
     made = dataclasses.replace(context(), recipe=RICH)
     result = StepResult(5, "backward")
-    schedules.compare(made, result, {name: Lane(made, name) for name in ("port64", "reference64")})
+    backward.compare_exact_updates(made, result, {name: Lane(made, name) for name in ("port64", "reference64")})
     assert result.passed and {"schedule.recipe", "optimizer.recipe.groups"} <= {quantity.name for quantity in result.quantities}
 
 

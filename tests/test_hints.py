@@ -14,7 +14,7 @@ from paddle import nn
 from alignment.comparisons.loss.cases import cases, in_precision
 from alignment.comparisons.loss.losses import Tried, value_hint
 from alignment.comparisons.loss.mistakes import other_losses
-from alignment.comparisons.update.backward import ADAMW, RMSPROP, SGD
+from alignment.comparisons.update.runs import ADAMW, RMSPROP, SGD
 from alignment.formulas import cross_entropy
 from alignment.kinds import Kind
 from alignment.localize import localize

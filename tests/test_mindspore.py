@@ -18,7 +18,9 @@ import pytest
 
 from alignment.audit.named import named_object
 from alignment.cli import main
-from alignment.comparisons.update.schedules import GROUPS, expected_rates, whole_schedules
+from alignment.comparisons.update.groups import GROUPS
+from alignment.comparisons.update.rates import expected_rates
+from alignment.comparisons.update.schedules import whole_schedules
 from alignment.frameworks import advice_on, framework
 from alignment.frameworks.base import Wanted
 from mobilenetv3_common.dataset_index import index_dataset

@@ -12,7 +12,8 @@ from alignment.cli import main
 from alignment.compare import Quantity
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, just_missed
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update.backward import SGD, History, Iteration, Run, judge_tensors
+from alignment.comparisons.update.runs import SGD, Iteration, Run
+from alignment.comparisons.update.tensors import History, judge_tensors
 
 # A recurrent network in its chaotic range: a difference grows by about a half with every step.
 SOURCE = """

@@ -11,7 +11,7 @@ import pytest
 from paddle import nn
 from PIL import Image
 
-from alignment.comparisons.comparison import explained
+from alignment.comparisons.comparison import explained, measured
 from alignment.comparisons.data import explain as data
 from alignment.comparisons.data import explain_batches as batches
 from alignment.comparisons.data import explain_mixing as mixing
@@ -19,7 +19,8 @@ from alignment.comparisons.explain import locate
 from alignment.comparisons.loss import step as loss
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update import explain as updates
+from alignment.comparisons.update.accumulation import Accumulation
+from alignment.comparisons.update.optimizers import optimizers
 from mobilenetv3_paddle.data import ImageDataset, eval_transform, mix_batch, train_transform
 from mobilenetv3_paddle.loss import CrossEntropyLoss
 from mobilenetv3_paddle.train import accumulate_gradients, apply_update
@@ -150,7 +151,8 @@ CLIPPING = {
 @pytest.mark.parametrize("case", CLIPPING)
 def test_clipping_is_named_in_its_own_place(case, context):
     change, kind = CLIPPING[case]
-    first = updates.optimizers(context(clipping(change)))
+    made = context(clipping(change))
+    first = next(filter(None, (measured(made, one).explain() for one in optimizers(made))), None)
     assert first is None if kind is None else (first.location.split(":")[0], first.kind) == ("apply_update", kind), first
 
 
@@ -161,7 +163,7 @@ def test_gradients_that_are_cleared_between_micro_batches_are_named(context):
             total = accumulate_gradients(model, criterion, [batch])
         return total
 
-    first = updates.accumulation(context(PROJECT.with_port("train", accumulate_gradients=accumulate)))
+    first = measured(context(PROJECT.with_port("train", accumulate_gradients=accumulate)), Accumulation()).explain()
     assert (first.location, first.kind) == ("accumulate_gradients", "gradient_cleared_early"), first.line()
     assert first.hint.startswith("the gradient of the last micro-batch alone")
 

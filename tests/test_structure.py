@@ -21,7 +21,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import forward
-from alignment.comparisons.update import backward
+from alignment.comparisons.update import backward, runs
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize, match_modules
@@ -295,7 +295,7 @@ def test_a_block_may_be_left_uncalled_where_a_function_gives_its_values(small_st
 @pytest.mark.parametrize("case", SOUND)
 def test_all_steps_know_a_renamed_port(case, small_state, tmp_path):
     sound = Context(project_of(edited(*SOUND[case][0]), tmp_path), given_state=small_state, options={"width_mult": 0.5})
-    run = backward.Run("rmsprop.train", backward.RMSPROP, training=True, iterations=2, float32_iterations=1)
+    run = runs.Run("rmsprop.train", runs.RMSPROP, training=True, iterations=2, float32_iterations=1)
     result = guarded(5, lambda: backward.run(sound, (run,)))
     names = {q.name for q in result.quantities}
     assert result.passed and "rmsprop.train.iter0.gradients.features.1.block.1.fc1.weight" in names, result.problems

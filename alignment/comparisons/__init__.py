@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 
 from alignment.comparisons.context import Context
@@ -12,12 +11,11 @@ from alignment.comparisons.loss import step as loss
 from alignment.comparisons.metric import step as metric
 from alignment.comparisons.model import forward
 from alignment.comparisons.precision import low_precision
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import NAMES, StepResult, guarded
 from alignment.comparisons.run import train
 from alignment.comparisons.update import backward
-from alignment.finding import Finding
-from alignment.kinds import Kind
-from alignment.raised import place_of, words_of
+
+__all__ = ["NAMES", "PARTS", "STEPS", "guarded", "lacks", "run_step"]
 
 STEPS: dict[int, Callable[[Context], StepResult]] = {
     1: forward.run,
@@ -27,7 +25,6 @@ STEPS: dict[int, Callable[[Context], StepResult]] = {
     5: backward.run,
     6: train.run,
 }
-NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
 PARTS: dict[int, str] = {2: "data", 3: "metric", 4: "loss"}  # what a step cannot do without
 
 
@@ -52,15 +49,3 @@ def lacks(number: int, context: Context) -> str:
     if number in PARTS:
         return project.lacks(PARTS[number])
     return ""
-
-
-def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
-    """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
-    try:
-        return step()
-    except Exception as error:
-        place = place_of(error)
-        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
-        raised = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", words_of(error)) if place else None  # type: ignore[arg-type]
-        evidence = {"traceback": traceback.format_exc()}
-        return StepResult(number, NAMES[number], problems=[problem], evidence=evidence, raised=raised)

@@ -14,7 +14,7 @@ import numpy as np
 
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import Explainable, StepResult
 from alignment.finding import Finding
 
 Value = np.ndarray | Mapping[str, float] | str  # an array, named numbers, or what a side does in words: "raises"
@@ -58,6 +58,36 @@ class Compared:
 
     def explain(self) -> Finding | None:
         return self.comparison.explain(self.port, self.reference)
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """A comparison in which the port raised.
+
+    Attributes:
+        comparison: what was to be compared.
+        error: what was raised.
+    """
+
+    comparison: Comparison
+    error: Exception
+
+    def explain(self) -> Finding | None:
+        raise self.error
+
+
+def measured(context: Context, comparison: Comparison) -> Compared | Unmeasured:
+    """Measure both sides once; what says where a step that has failed goes wrong adds no row to it."""
+    try:
+        made = {role: comparison.measure(context, role) for role in ("reference", "port")}
+    except Exception as error:  # whatever the port raises
+        return Unmeasured(comparison, error)
+    return Compared(comparison, made["port"], made["reference"])
+
+
+def wrong(part: Explainable) -> bool:
+    """Whether a comparison has found something: nothing that comes after it needs to be measured."""
+    return isinstance(part, Unmeasured) or part.explain() is not None
 
 
 def compare(context: Context, result: StepResult, comparison: Comparison) -> Compared:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import (
     explain as data,
@@ -22,15 +22,12 @@ from alignment.comparisons.data import (
 from alignment.comparisons.data import (
     explain_outside as data_outside,
 )
-from alignment.comparisons.loss import step as loss
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import explain_converted as converted
 from alignment.comparisons.precision import explain as precision
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import explain_runs as runs
 from alignment.comparisons.run import explain_train as train
-from alignment.comparisons.update import explain as updates
-from alignment.comparisons.update import explain_schedules as schedules
 from alignment.comparisons.update.backward import lacks_updates
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
@@ -75,10 +72,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         models.built,
         models.forward_and_backward,
         models.in_training,
-        loss.explain_in_other_step,
-        updates.accumulation,
-        schedules.schedule,
-        updates.optimizers,
+        what_was_measured,
         models.in_float32,
         precision.in_low_precision,
         precision.mixed,
@@ -129,11 +123,11 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
     if failed is not None:
         broken: Finding | None = None
         outcome.first = failed.place
-        for look in () if failed.place else stages_of(context, failed):
+        for name, look in () if failed.place else _looks(context, failed):
             try:
-                outcome.first = explained(failed) if look is what_was_measured else look(context)
+                outcome.first = look()
             except Exception as error:  # the port may raise anything; a later stage may still name the place
-                place = place_of(error) or look.__name__
+                place = place_of(error) or name
                 broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
             if outcome.first is not None:
                 break
@@ -142,6 +136,15 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start
     return outcome
+
+
+def _looks(context: Context, failed: StepResult) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
+    """Names and looks at a failed step; of those that read what was measured, one a comparison."""
+    for look in stages_of(context, failed):
+        if look is what_was_measured:
+            yield from ((failed.name, one.explain) for one in failed.compared)
+        else:
+            yield look.__name__, partial(look, context)
 
 
 def quantity_finding(result: StepResult) -> Finding:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +11,10 @@ import numpy as np
 
 from alignment.compare import Quantity
 from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.raised import place_of, words_of
 
+NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
 ROLES = ("port", "reference")
 Curves = dict[str, dict[str, np.ndarray]]
 
@@ -99,3 +103,15 @@ class StepResult:
 
     def extend(self, rows: Iterable[Quantity]) -> None:
         self.quantities.extend(rows)
+
+
+def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
+    """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
+    try:
+        return step()
+    except Exception as error:
+        place = place_of(error)
+        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
+        raised = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", words_of(error)) if place else None  # type: ignore[arg-type]
+        evidence = {"traceback": traceback.format_exc()}
+        return StepResult(number, NAMES[number], problems=[problem], evidence=evidence, raised=raised)

@@ -17,7 +17,8 @@ from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import judge_profiles
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update import backward
+from alignment.comparisons.update.gradients import judge_gradients
+from alignment.comparisons.update.runs import Iteration
 from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
 from alignment.dumps.recorded import Recorded, RecordedModule, model_of
 from alignment.dumps.store import Reader
@@ -189,12 +190,12 @@ def _backward(dumps: Dumps, without_training: str) -> StepResult:
             continue
         now = {name: _iteration(theirs, one["lanes"][name]) for name in GRADIENT_LANES}
         now |= {name: _iteration(ours, made[name]) for name in PORT_LANES}
-        backward.judge_gradients(result, now, MODES[mode])
+        judge_gradients(result, now, MODES[mode])
     return result
 
 
-def _iteration(reader: Reader, made: Mapping[str, Any]) -> backward.Iteration:
-    return backward.Iteration(reader.value(made["loss"]), 0.0, reader.value(made["gradients"]), reader.value(made["kinks"]), {})
+def _iteration(reader: Reader, made: Mapping[str, Any]) -> Iteration:
+    return Iteration(reader.value(made["loss"]), 0.0, reader.value(made["gradients"]), reader.value(made["kinks"]), {})
 
 
 # --- where ------------------------------------------------------------------------------------------------------------------

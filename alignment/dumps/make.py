@@ -22,7 +22,8 @@ from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import dropout_profile_of
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest
-from alignment.comparisons.update import backward
+from alignment.comparisons.update.gradients import cotangents_of, gradients_of
+from alignment.comparisons.update.runs import Iteration
 from alignment.dumps.recorded import Recorded, model_of, structure
 from alignment.dumps.store import NotHeld, Reader, Writer
 from alignment.frameworks.base import Call, Framework, Module, leaves, mapped
@@ -124,8 +125,8 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
             content["cases"].append(one)
     for mode, on in MODES.items():
         if not (on and random):
-            cotangents = backward.cotangents_of(context, lanes["reference64"], small, on)
-            made = {name: _iteration(writer, backward.gradients_of(lane, small, cotangents, on)) for name, lane in lanes.items()}
+            cotangents = cotangents_of(context, lanes["reference64"], small, on)
+            made = {name: _iteration(writer, gradients_of(lane, small, cotangents, on)) for name, lane in lanes.items()}
             one = {"inputs": writer.value(small), "cotangents": writer.value(cotangents), "lanes": made}
             content["gradients"][mode] = one
             content["calls"][mode] = _calls(context, writer, on)
@@ -143,7 +144,7 @@ def _moved(draws: list[Lane], case: forward.PassCase, blocks: list[str], truth: 
     return moved
 
 
-def _iteration(writer: Writer, made: backward.Iteration) -> dict[str, Any]:
+def _iteration(writer: Writer, made: Iteration) -> dict[str, Any]:
     return {"loss": writer.value(made.loss), "gradients": writer.value(made.gradients), "kinks": writer.value(made.kinks)}
 
 
@@ -269,7 +270,7 @@ def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, b
 
 
 def _gradients(writer: Writer, lanes: Mapping[str, Lane], inputs: tuple, cotangents: list, training: bool) -> dict[str, Any]:
-    made = {name: backward.gradients_of(lane, inputs, cotangents, training) for name, lane in lanes.items()}
+    made = {name: gradients_of(lane, inputs, cotangents, training) for name, lane in lanes.items()}
     return {name: _iteration(writer, one) for name, one in made.items()}
 
 

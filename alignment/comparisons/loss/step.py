@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from alignment.comparisons.comparison import compare, explained
+from alignment.comparisons.comparison import compare
 from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, cases, distilled_cases, distils, takes_weights, weighted_cases
 from alignment.comparisons.loss.losses import Losses, ModelLoss
 from alignment.comparisons.result import StepResult
-from alignment.finding import Finding
 
 
 def run(context: Context) -> StepResult:
@@ -60,10 +59,8 @@ def _require(result: StepResult, values: dict[str, float]) -> None:
             result.require(f"{option}_changes_loss_by", round(change, 4), change > 1e-4, "above 1e-4")
 
 
-def explain_in_other_step(context: Context) -> Finding | None:
-    """What is wrong with the plain cases, where a step fails that uses the loss and has not measured it."""
+def plain_losses(seed: int) -> Losses:
+    """The plain cases of made-up logits, for a step that uses the loss."""
     rng = np.random.default_rng(1)
     logits, labels = rng.standard_normal((6, 11)).astype(np.float32), rng.integers(0, 11, 6)
-    result = StepResult(4, "loss")
-    compare(context, result, Losses(cases(logits, labels, context.seed)))
-    return explained(result)
+    return Losses(cases(logits, labels, seed))

@@ -17,7 +17,8 @@ import numpy as np
 from alignment.compare import Group, Quantity, judge_equal, norm
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update.backward import LABEL_SMOOTHING, lacks_updates
+from alignment.comparisons.update.backward import lacks_updates
+from alignment.comparisons.update.runs import LABEL_SMOOTHING
 from alignment.frameworks._low import BITS, Low, kind_of, narrowed
 from alignment.low_precision import judge
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig

@@ -19,8 +19,9 @@ from alignment.comparisons.run import fresh as fresh_runs
 from alignment.comparisons.run import resumption as long_runs
 from alignment.comparisons.run.engine import Ground
 from alignment.comparisons.run.evaluation import LEFT_OUT, Evaluated, counted_figures, evaluated
-from alignment.comparisons.update.explain_schedules import rate_finding
-from alignment.comparisons.update.schedules import expected_rates
+from alignment.comparisons.update.mistakes import RateCase
+from alignment.comparisons.update.rates import expected_rates
+from alignment.comparisons.update.schedules import rate_finding
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.formulas import log_softmax
 from alignment.frameworks.base import STATISTICS
@@ -170,8 +171,8 @@ def freezing(context: Context) -> Finding | None:
     pictures = ground.short.batch_size * ground.short.accumulate
     made = (ground.short, theirs.updates_per_epoch, pictures)
     return (
-        rate_finding("train", "schedule", ours.rates, theirs.rates, *made)
-        or rate_finding("train", "training.update", theirs.rates, expected_rates(*made)[: len(theirs.rates)], *made)
+        rate_finding("train", "schedule", RateCase(ours.rates, theirs.rates, *made))
+        or rate_finding("train", "training.update", RateCase(theirs.rates, expected_rates(*made)[: len(theirs.rates)], *made))
         or _of_updates("freeze_bn: update", frozen_runs.UPDATES, ours.last, theirs.last)
     )
 
@@ -223,8 +224,8 @@ def long_run(context: Context) -> Finding | None:
         ours, theirs = (long_runs.long_run(ground, role, ground.weights) for role in context.sides)
     made = (ground.long, theirs.updates_per_epoch, ground.long.batch_size * ground.long.accumulate)
     finding = (
-        rate_finding("train", "schedule", ours.rates, theirs.rates, *made)
-        or rate_finding("train", "training.update", theirs.rates, expected_rates(*made)[: len(theirs.rates)], *made)
+        rate_finding("train", "schedule", RateCase(ours.rates, theirs.rates, *made))
+        or rate_finding("train", "training.update", RateCase(theirs.rates, expected_rates(*made)[: len(theirs.rates)], *made))
         or _right_answers([update.right for update in ours.made], [update.right for update in theirs.made])
         or _of_updates("update", 2 * long_runs.UPDATES, ours.last, theirs.last)
     )
@@ -277,7 +278,7 @@ def resumption(context: Context) -> Finding | None:
         if wrong := _unlike(later[1][kind], later[0][kind], tolerance.EXACT_RTOL):
             words = _first(wrong, later[1][kind], later[0][kind])
             return Finding("train", f"resume.{kind}", measured=f"{long_runs.UPDATES} updates after the resumption: {words}")
-    finding = rate_finding("train", "resume.schedule", rest.rates, whole.rates[long_runs.UPDATES :])
+    finding = rate_finding("train", "resume.schedule", RateCase(rest.rates, whole.rates[long_runs.UPDATES :]))
     return finding or next(filter(None, (_forgotten(name, found) for name, found in memory.items())), None)
 
 

@@ -17,7 +17,8 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model.explain import in_float32 as in_float32_alone
 from alignment.comparisons.run.engine import cast, each_update, engine, fresh_weights, next_epoch, start_run
 from alignment.comparisons.run.recipe import recipe
-from alignment.comparisons.update.explain_schedules import rate_finding
+from alignment.comparisons.update.mistakes import RateCase
+from alignment.comparisons.update.schedules import rate_finding
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.kinds import Kind
@@ -79,7 +80,9 @@ def schedule(context: Context) -> Finding | None:
                 next_epoch(run)
             rates[role] = np.array(found)
         pictures = config.batch_size * config.accumulate
-        return rate_finding("train", "schedule", rates["port"], rates["reference"], config, run.updates_per_epoch, pictures)
+        return rate_finding(
+            "train", "schedule", RateCase(rates["port"], rates["reference"], config, run.updates_per_epoch, pictures)
+        )
 
 
 class _Lockstep:

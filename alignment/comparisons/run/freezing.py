@@ -11,7 +11,7 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.engine import Ground, start_run, updates_of
 from alignment.comparisons.run.recipe import topics
 from alignment.comparisons.run.resumption import judge_states
-from alignment.comparisons.update.schedules import expected_rates, judge_rates
+from alignment.comparisons.update.rates import expected_rates, judge_rates
 from mobilenetv3_common.weights import State
 
 UPDATES = 5  # two an epoch: the learning rate moves twice

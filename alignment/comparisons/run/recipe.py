@@ -8,7 +8,7 @@ from typing import Any
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.topics import AUGMENTATIONS
-from alignment.comparisons.update.schedules import update_topics
+from alignment.comparisons.update.groups import update_topics
 from mobilenetv3_common.param_groups import parse_rules
 from mobilenetv3_common.train_config import TrainConfig
 

@@ -29,7 +29,7 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.averages import averaged
 from alignment.comparisons.run.engine import Ground, Update, engine, start_run, updates_of
 from alignment.comparisons.run.recipe import topics
-from alignment.comparisons.update.schedules import expected_rates, judge_rates
+from alignment.comparisons.update.rates import expected_rates, judge_rates
 from mobilenetv3_common.checkpoint import LATEST, Checkpoint, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import OPTIMIZERS

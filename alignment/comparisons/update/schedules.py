@@ -1,28 +1,28 @@
-"""Learning rates of every schedule over whole recipes, and optimizers whose norm layers and biases have decays of their own.
+"""Learning rates of every schedule over whole recipes: a part of step 5 that trains nothing.
 
-A part of step 5 that trains nothing. Learning rates are compared side by side and with a closed formula, so that a mistake
-that both sides share is seen too.
+They are compared side by side and with a closed formula, so that a mistake that both sides share is seen too.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from alignment import tolerance
-from alignment.compare import Group, Lanes, Quantity, judge_measured, norm, relative
+from alignment.compare import Quantity
+from alignment.comparisons.comparison import Measurement, Value, compare
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.result import StepResult
-from alignment.frameworks.base import Framework, Module
+from alignment.comparisons.update.mistakes import RateCase, rate_hint
+from alignment.comparisons.update.rates import expected_rates, judge_rates
+from alignment.finding import Finding, Stage
+from alignment.frameworks.base import Module
+from alignment.kinds import Kind
 from alignment.project import Side, TrainPart
-from mobilenetv3_common.param_groups import GroupRule
-from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig, TrainConfig
-from mobilenetv3_common.weights import State
+from alignment.raised import place_of, words_of
+from mobilenetv3_common.train_config import SCHEDULES, TrainConfig
 
 UPDATES_PER_EPOCH = 4
 PICTURES = 64  # an update: the learning rates are scaled from 32
@@ -32,32 +32,11 @@ WHOLE = TrainConfig(
 )  # fmt: skip
 WARMUPS = ((0, 0.01), (2, 0.01), (3, 0.25))  # epochs, share of the learning rate at which they begin
 
-# Decays of weights, norm layers and biases so far apart that none can stand for another; numbers that float32 holds.
-DECAYS: dict[str, Any] = {"weight_decay": 2.0**-5, "norm_weight_decay": 2.0**-3, "bias_weight_decay": 2.0**-7}
-GROUPS = tuple(
-    OptimizerConfig(name, lr=2.0**-4, momentum=0.75, alpha=0.875, beta1=0.875, beta2=0.96875, eps=2.0**-5, **DECAYS)
-    for name in OPTIMIZERS
-)
-GROUPS += (replace(GROUPS[0], nesterov=True), replace(GROUPS[0], l1_decay=2.0**-6))
-# A weight decay of 0 is one of its own, and no missing one.
-UNDECAYED = replace(GROUPS[0], norm_weight_decay=0.0, bias_weight_decay=0.0)
-GROUPS += (UNDECAYED,)
-
-
-def clip_of(config: OptimizerConfig, gradients: list[State]) -> float | None:
-    """The norm to which gradients are clipped before the L1 penalty is added to them; None for an optimizer without."""
-    if not config.l1_decay:
-        return None
-    return 2.0 ** math.floor(math.log2(min(math.sqrt(sum(norm(a) ** 2 for a in one.values())) for one in gradients)) - 1)
-
 
 def train_part(side: Side) -> TrainPart:
     """A side's training code, which is there wherever optimizers are compared."""
     assert side.train is not None
     return side.train
-
-
-# --- schedules -------------------------------------------------------------------------------------------------------------
 
 
 def whole_schedules(recipe: TrainConfig | None = None) -> Iterator[tuple[str, TrainConfig]]:
@@ -70,78 +49,6 @@ def whole_schedules(recipe: TrainConfig | None = None) -> Iterator[tuple[str, Tr
     if recipe is not None:
         yield "schedule.recipe", recipe
     yield "schedule.cosine.update.sqrt", replace(WHOLE, lr_schedule="cosine", scale_lr_by="sqrt", scale_lr_from=24)
-
-
-def expected_rates(config: TrainConfig, updates_per_epoch: int, pictures: int) -> np.ndarray:
-    """The learning rate of every update of a whole run, by closed formula from the recipe alone.
-
-    Args:
-        config: the recipe.
-        updates_per_epoch: of the run.
-        pictures: of an update, over all micro-batches.
-    """
-    by_update = config.lr_unit == "update"
-    units = np.arange(config.epochs * updates_per_epoch) // (1 if by_update else updates_per_epoch)
-    per_epoch = updates_per_epoch if by_update else 1
-    schedule = ScheduleConfig(
-        config.lr_schedule,
-        step_size=config.lr_step_epochs * per_epoch,
-        gamma=config.lr_gamma ** (1 / per_epoch) if config.lr_schedule == "exponential" else config.lr_gamma,
-        total=config.epochs * per_epoch,
-        lr_min=config.lr_min,
-        warmup=config.warmup_epochs * per_epoch,
-        warmup_decay=config.warmup_decay,
-        milestones=tuple(int(epoch) * per_epoch for epoch in (config.lr_milestones or "").split(",") if epoch),
-        power=config.lr_power,
-        restart=config.lr_restart_epochs * per_epoch,
-        restart_factor=config.lr_restart_factor,
-        rise=config.lr_rise,
-        start_div=config.lr_start_div,
-    )
-    scale = (pictures / config.scale_lr_from) ** (0.5 if config.scale_lr_by == "sqrt" else 1.0) if config.scale_lr_from else 1.0
-    return unit_rates(vars(schedule), config.lr * scale, units)
-
-
-def unit_rates(schedule: Mapping, lr: float, units: np.ndarray) -> np.ndarray:
-    """Learning rates at given units by closed formula.
-
-    Args:
-        schedule: the fields of a ``ScheduleConfig``, or others that it would refuse.
-        lr: before the schedule.
-        units: integers from 0.
-    """
-    name, warmup, decay = schedule["name"], schedule["warmup"], schedule["warmup_decay"]
-    after = np.maximum(units - warmup, 0)
-    if name == "step":
-        rates = lr * schedule["gamma"] ** (after // schedule["step_size"])
-    elif name == "exponential":
-        rates = lr * schedule["gamma"] ** after
-    elif name == "cosine":
-        rates = _between(lr, schedule["lr_min"], after / max(schedule["total"] - warmup, 1))
-    elif name == "multistep":
-        rates = lr * schedule["gamma"] ** np.searchsorted(np.array(schedule["milestones"], dtype=float), units, side="right")
-    elif name == "polynomial":
-        left = 1 - np.minimum(after / max(schedule["total"] - warmup, 1), 1)
-        rates = schedule["lr_min"] + (lr - schedule["lr_min"]) * left ** schedule["power"]
-    elif name == "onecycle":
-        peak, end = schedule["rise"] * schedule["total"] - 1, schedule["total"] - 1
-        rising = _between(lr / schedule["start_div"], lr, units / max(peak, 1e-9))
-        rates = np.where(units <= peak, rising, _between(lr, schedule["lr_min"], (units - peak) / max(end - peak, 1)))
-    elif name == "restarts":
-        starts, length = [0], schedule["restart"]
-        while starts[-1] <= after.max(initial=0):
-            starts.append(starts[-1] + length)
-            length *= schedule["restart_factor"]
-        cycle = np.searchsorted(starts, after, side="right") - 1
-        rates = _between(lr, schedule["lr_min"], (after - np.array(starts)[cycle]) / np.diff([*starts, starts[-1] + length])[cycle])
-    else:
-        rates = np.full(len(units), float(lr))
-    return np.where(units < warmup, lr * (decay + (1 - decay) * units / max(warmup, 1)), rates)
-
-
-def _between(start: float, end: float, share: np.ndarray) -> np.ndarray:
-    """Half a cosine from one rate to another, after shares of its way."""
-    return end + (start - end) * (1 + np.cos(np.pi * share)) / 2
 
 
 def made_rates(side: Side, network: Module, config: TrainConfig, updates_per_epoch: int, pictures: int) -> np.ndarray:
@@ -159,30 +66,99 @@ def made_rates(side: Side, network: Module, config: TrainConfig, updates_per_epo
     return np.array(rates)
 
 
-def judge_rates(name: str, ours: np.ndarray, theirs: np.ndarray, formula: np.ndarray) -> Quantity:
-    """Learning rates of both sides and of the closed formula, all float64 (updates,), held to ``EXACT_RTOL`` of the largest."""
-    quantity = Quantity(name, list(theirs.shape))
-    largest = float(np.abs(theirs).max())
-    quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(np.abs(ours - theirs))) for f in (np.mean, np.max))
-    quantity.float64_diff = relative(quantity.max_abs_diff, largest)
-    for one, other, words in (
-        (ours, theirs, "the port's learning rates diverge from the reference's"),
-        (theirs, formula, "the reference's learning rates diverge from the closed formula"),
-    ):
-        wrong = ~(np.abs(one - other) <= tolerance.EXACT_RTOL * largest)
-        if wrong.any():
-            first = int(np.argmax(wrong))
-            quantity.fail(f"{words} at update {first}: {one[first]:.6g}, expected {other[first]:.6g}")
-    return quantity
+class Schedules:
+    """Every schedule by update and by epoch, without and with warm-up, over a whole run.
+
+    Args:
+        recipe: of the project; None where it has none.
+        networks: of both sides, by role, which the optimizers are made for.
+    """
+
+    def __init__(self, recipe: TrainConfig | None, networks: Mapping[str, Module]) -> None:
+        self.configs = dict(whole_schedules(recipe))
+        self.networks = networks
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        side, network, made = context.sides[role], self.networks[role], dict[str, Value]()
+        for name, config in self.configs.items():
+            try:
+                made[name] = made_rates(side, network, config, UPDATES_PER_EPOCH, PICTURES)
+            except Exception as error:
+                if role == "reference":
+                    raise
+                made |= {f"{name}.raises": words_of(error), f"{name}.place": place_of(error)}
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        rows = []
+        for name, config in self.configs.items():
+            if raised := port.get(f"{name}.raises"):
+                rows.append(Quantity(name, []).fail(f"the port raises {raised}"))
+                continue
+            expected = expected_rates(config, UPDATES_PER_EPOCH, PICTURES)
+            rows.append(judge_rates(name, np.asarray(port[name]), np.asarray(reference[name]), expected))
+        return rows
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """The first schedule that is wrong; a mistake must give the port's rates of all that have its name and warm-up."""
+        ours, theirs = self._cases(port, reference), self._cases(reference)
+        right: set[tuple[str, bool]] = set()
+        for name, config in self.configs.items():
+            warmed = bool(config.warmup_epochs) and (config.lr_schedule, False) in right and ("constant", True) not in right
+            place = f"build_schedule({'warm-up' if warmed else config.lr_schedule})"
+            if name in ours and (finding := rate_finding("schedule", place, ours[name], self._alike(ours, config))):
+                return finding
+            right.add((config.lr_schedule, bool(config.warmup_epochs)))
+            place = f"schedule_config({config.lr_schedule})"
+            if finding := rate_finding("schedule", place, theirs[name], self._alike(theirs, config)):
+                return finding  # wrong on both sides: what they share is to blame
+        for name in self.configs:
+            if raised := port.get(f"{name}.raises"):
+                return Finding(
+                    "backward", str(port[f"{name}.place"]) or "schedule", Kind.RAISES, "the port cannot run", str(raised)
+                )
+        return None
+
+    def _cases(self, made: Measurement, right: Measurement | None = None) -> dict[str, RateCase]:
+        """Rates beside the right ones: another side's, or those of the closed formula."""
+        cases = {}
+        for name, config in self.configs.items():
+            if name not in made:
+                continue  # the port raised
+            expected = expected_rates(config, UPDATES_PER_EPOCH, PICTURES) if right is None else np.asarray(right[name])
+            cases[name] = RateCase(np.asarray(made[name]), expected, config, UPDATES_PER_EPOCH, PICTURES)
+        return cases
+
+    @staticmethod
+    def _alike(cases: Mapping[str, RateCase], config: TrainConfig) -> list[RateCase]:
+        """Those of a config's schedule, with a warm-up as it has one or none."""
+        key = config.lr_schedule, bool(config.warmup_epochs)
+        return [case for case in cases.values() if (case.recipe.lr_schedule, bool(case.recipe.warmup_epochs)) == key]
+
+
+def rate_finding(stage: Stage, location: str, case: RateCase, alike: Sequence[RateCase] = ()) -> Finding | None:
+    """Two sequences of learning rates, and how they are related.
+
+    Args:
+        stage, location: of the finding.
+        case: the learning rates of both sides.
+        alike: other cases in which the same mistake must show, too.
+    """
+    ours, right = case.ours, case.right
+    if ours.shape != right.shape:
+        return Finding(stage, location, measured=f"{len(ours)} updates, expected {len(right)}")
+    if not case.wrong.any():
+        return None
+    first = int(np.argmax(case.wrong))
+    hint = rate_hint([case, *(one for one in alike if one is not case)])
+    return Finding(stage, location, *hint, f"update {first}: {ours[first]:.6g}, expected {right[first]:.6g}")
 
 
 def compare_schedules(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
-    """Every schedule by update and by epoch, without and with warm-up, over a whole run."""
-    pair = [lanes["port64"], lanes["reference64"]]
-    for name, config in whole_schedules(context.recipe):
-        made = (config, UPDATES_PER_EPOCH, PICTURES)
-        ours, theirs = (made_rates(lane.side, lane.network, *made) for lane in pair)
-        result.quantities.append(judge_rates(name, ours, theirs, expected_rates(*made)))
+    """Every schedule, on the networks of the exact lanes."""
+    schedules = Schedules(context.recipe, {role: lanes[f"{role}64"].network for role in context.sides})
+    compare(context, result, schedules)
+    for config in schedules.configs.values():
         result.cover(*schedule_topics(config))
 
 
@@ -191,168 +167,3 @@ def schedule_topics(config: TrainConfig) -> list[str]:
     warmup = ["warm-up" if config.lr_unit == "update" else "warm-up by epoch"] if config.warmup_epochs else []
     scaling = ["square-root scaling"] if config.scale_lr_from and config.scale_lr_by == "sqrt" else []
     return [f"{config.lr_schedule} schedule", *warmup, *scaling]
-
-
-# --- optimizer groups ------------------------------------------------------------------------------------------------------
-
-
-def update_topics(config: OptimizerConfig) -> list[str]:
-    """What an optimizer's update covers, weight decays apart."""
-    more = {
-        "Nesterov momentum": config.nesterov,
-        "L1 decay": config.l1_decay,
-        "parameter groups": any(not rule.frozen for rule in config.rules),
-        "layer-wise decay": config.layer_decay != 1.0,
-    }
-    return [config.name, *(topic for topic, holds in more.items() if holds)]
-
-
-def group_name(config: OptimizerConfig) -> str:
-    """What the rows of an optimizer with groups are called."""
-    return ".".join([*update_topics(config), *(["undecayed"] if config == UNDECAYED else [])])
-
-
-def own_groups(framework: Framework, network: Module) -> tuple[OptimizerConfig, ...]:
-    """Rates and weight decays by a network's own names, and by depth."""
-    names = [e.canonical for e, tensor in framework.described(network) if e.role == "parameter" and framework.trainable(tensor)]
-    rules: tuple[GroupRule, ...] = (GroupRule(names[0], 0.5, 2.0**-4), GroupRule(names[-1], 2.0))
-    if len(names) > 2:
-        rules += (GroupRule(names[len(names) // 2], 1.0, 0.0),)
-    return (replace(GROUPS[0], rules=rules), replace(GROUPS[0], layer_decay=0.75))
-
-
-def given_updates(context: Context, framework: Framework, network: Module) -> tuple[State, list[State]]:
-    """Weights without zeros, and two gradients, drawn for a network of the reference: canonical, float64."""
-    rng = np.random.default_rng([context.seed, 7])
-    state = {name: array.astype(np.float64) for name, array in context.material.weights.state.items()}
-    trained = {e.canonical: e.shape for e, t in framework.described(network) if e.role == "parameter" and framework.trainable(t)}
-    for name, shape in trained.items():
-        state[name] = state[name] + rng.standard_normal(shape) / 8
-    return state, [{name: rng.standard_normal(shape) / 64 for name, shape in trained.items()} for _ in range(2)]
-
-
-def updated(context: Context, lane: Lane, config: OptimizerConfig, start: State, gradients: list[State]) -> list[State]:
-    """A lane's trained weights after each update from a given start with given gradients."""
-    framework, train = lane.framework, train_part(lane.side)
-    context.networks.load(lane.role, lane.network, start)
-    framework.clear_gradients(lane.network)
-    states = []
-    with framework.default_dtype(lane.dtype):
-        optimizer = train.build_optimizer(lane.network, config.in_float32())
-        train.build_schedule(optimizer, ScheduleConfig("constant"))
-        for gradient in gradients:
-            framework.add_gradients(lane.network, gradient)
-            train.apply_update(lane.network, optimizer, clip_of(config, gradients))
-            states.append({name: array for name, array in framework.state(lane.network).items() if name in gradient})
-    lane.reset()
-    return states
-
-
-def expected_decays(framework: Framework, network: Module, config: OptimizerConfig, names: list[str]) -> dict[str, float]:
-    """The weight decay that each parameter shall have: BatchNorm's, that of other layers' biases, or that of all others."""
-    modules = framework.modules(network)
-    found = {}
-    for name in names:
-        own, _, last = name.rpartition(".")
-        normalises = own in modules and framework.layer(modules[own]).kind == "batch_norm"
-        other = config.norm_weight_decay if normalises else config.bias_weight_decay if last == "bias" else None
-        own_rule = [rule.decay for rule in config.rules if rule.pattern == name and rule.decay is not None]
-        found[name] = own_rule[0] if own_rule else config.weight_decay if other is None else other
-    return found
-
-
-def made_decays(config: OptimizerConfig, start: State, gradient: State, after: State) -> dict[str, float]:
-    """The weight decay that one update of SGD really had, by tensor: what moved the weights besides the gradient."""
-    rate = config.in_float32().lr
-    pulled = {name: (start[name] - after[name]) / rate - gradient[name] for name in gradient}
-    return {name: float((pulled[name] * start[name]).sum()) / norm(start[name]) ** 2 for name in gradient}
-
-
-def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
-    """Two updates of each optimizer with three different weight decays, and of the recipe's own."""
-    ours, theirs = lanes["port64"], lanes["reference64"]
-    start, gradients = given_updates(context, theirs.framework, theirs.network)
-    by_name = own_groups(theirs.framework, theirs.network) if same_names(lanes) else ()
-    named = [(group_name(config), config) for config in (*GROUPS, *by_name)]
-    if context.recipe is not None:
-        named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
-    for name, config in named:
-        # AdamW's powers of beta are float32's in Paddle: exact for the first update of any recipe.
-        fed = gradients if name != "recipe" else gradients[:1]
-        made = {lane.role: updated(context, lane, config, start, fed) for lane in (ours, theirs)}
-        group = Group(f"optimizer.{name}.groups")
-        for tensor, expected in made["reference"][-1].items():
-            lane = Lanes(port64=made["port"][-1].get(tensor), reference64=expected)
-            group.add(judge_measured(f"{group.name}.{tensor}", lane))
-        result.extend(group.rows())
-        result.cover(*update_topics(config))
-        if config.norm_weight_decay is not None:
-            result.cover("norm weight decay")
-        if config.bias_weight_decay is not None:
-            result.cover("bias weight decay")
-        if config == GROUPS[0]:
-            right = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
-            found = {role: made_decays(config, start, gradients[0], states[0]) for role, states in made.items()}
-            result.quantities.append(judge_decays(found["port"], found["reference"], right))
-        if config in by_name:
-            decays = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
-            factors = expected_factors(config, list(gradients[0]))
-            found = {role: made_factors(config, start, gradients[0], states[0], decays) for role, states in made.items()}
-            result.quantities.append(judge_decays(found["port"], found["reference"], factors, f"{group.name}.rates", "rate"))
-
-
-def same_names(lanes: Mapping[str, Lane]) -> bool:
-    """Whether both sides call their parameters the same, in the same order, so that a rule by name means the same."""
-    ours, theirs = lanes["port64"], lanes["reference64"]
-    found = [[name for name, _ in lane.network.named_parameters()] for lane in (ours, theirs) if _names_parameters(lane.network)]
-    return len(found) == 2 and [n for n in found[0] if n in found[1]] == found[1]
-
-
-def _names_parameters(network: Module) -> bool:
-    return callable(getattr(network, "named_parameters", None))
-
-
-def expected_factors(config: OptimizerConfig, names: list[str]) -> dict[str, float]:
-    """The factor of the learning rate that each parameter shall have; ``names`` are in the network's order."""
-    found: dict[str, float] = {}
-    block, depth = "", 0
-    for name in reversed(names):
-        parts = name.split(".")
-        own = ".".join(parts[:2]) if len(parts) > 1 and parts[1].isdecimal() else parts[0]
-        depth += block not in ("", own)
-        block = own
-        found[name] = config.layer_decay**depth * next((rule.lr for rule in config.rules if rule.pattern == name), 1.0)
-    return found
-
-
-def made_factors(
-    config: OptimizerConfig, start: State, gradient: State, after: State, decays: dict[str, float]
-) -> dict[str, float]:
-    """The factor of the learning rate that one update of SGD really had, by tensor."""
-    rate = config.in_float32().lr
-    pulled = {name: rate * (gradient[name] + decays[name] * start[name]) for name in gradient}
-    return {name: float(((start[name] - after[name]) * pulled[name]).sum()) / norm(pulled[name]) ** 2 for name in gradient}
-
-
-def judge_decays(
-    ours: dict[str, float],
-    theirs: dict[str, float],
-    expected: dict[str, float],
-    name: str = "optimizer.sgd.decays",
-    what: str = "weight decay",
-) -> Quantity:
-    """Weight decays, or factors of the rate, by tensor: both sides', held to the rule itself."""
-    quantity = Quantity(name, [len(expected)])
-    for role, found in (("port", ours), ("reference", theirs)):
-        wrong = [name for name, decay in expected.items() if not abs(found.get(name, np.nan) - decay) <= 1e-9]
-        if wrong:
-            first = f"first {wrong[0]}: {found.get(wrong[0], np.nan):.6g}, expected {expected[wrong[0]]:.6g}"
-            quantity.fail(f"the {role}'s {what} of {len(wrong)} tensor(s) is not the recipe's, {first}")
-    quantity.max_abs_diff = max((abs(ours.get(name, np.nan) - theirs[name]) for name in theirs), default=0.0)
-    return quantity
-
-
-def compare(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
-    """Both, on the networks of the exact lanes, which are left as they were."""
-    compare_schedules(context, result, lanes)
-    compare_groups(context, result, lanes)

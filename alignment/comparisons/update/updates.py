@@ -17,18 +17,9 @@ from alignment.compare import norm
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update.backward import (
-    PORT_LANES,
-    REFERENCE_LANES,
-    SGD,
-    History,
-    Iteration,
-    Run,
-    cotangents_of,
-    flips_of,
-    judge_tensors,
-    product,
-)
+from alignment.comparisons.update.gradients import cotangents_of, product
+from alignment.comparisons.update.runs import SGD, Iteration, Run
+from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors
 from alignment.finding import Finding
 from alignment.frameworks.base import Wanted
 from alignment.kinds import Kind

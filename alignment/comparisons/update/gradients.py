@@ -1,0 +1,99 @@
+"""Gradients of every parameter from random gradients of the outputs: what is compared of a network without training code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from alignment.compare import where_derived
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.model.forward import NamedOutputs
+from alignment.comparisons.result import StepResult
+from alignment.comparisons.update.runs import SGD, Iteration, Run
+from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of
+from alignment.frameworks.base import Wanted
+from alignment.models.observe import traced_kinks
+
+
+def compare_gradients(context: Context, result: StepResult, training: bool) -> None:
+    """Gradients of every parameter from random gradients of the outputs, on all lanes; a lane at a time, for large networks."""
+    inputs = context.material.samples(4, small=True)[0]
+    cotangents = cotangents_of(context, Lane(context, "reference64"), inputs, training)
+    names = ("reference64", *PORT_LANES, *(name for name in REFERENCE_LANES if name != "reference64"))
+    context.progress.expect(len(names))
+    found = {}
+    for name in names:
+        found[name] = gradients_of(Lane(context, name), inputs, cotangents, training)
+        context.progress.done()
+    _leave_out_unused_parts(context, found)
+    judge_gradients(result, found, training)
+
+
+def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
+    """In place: a zero gradient of a part of a packed tensor is none, where the other side does not use its own tensor for it."""
+    for of_port, forms in zip((True, False), context.paired.matched.forms, strict=True):
+        parts = {piece.canonical for pieces in forms.values() if len(pieces) > 1 for piece in pieces}
+        mine = [one.gradients for name, one in found.items() if name.startswith("port") == of_port]
+        others = [one.gradients for name, one in found.items() if name.startswith("port") != of_port]
+        for name in parts:
+            if not any(name in one for one in others) and not any(one[name].any() for one in mine if name in one):
+                for one in mine:
+                    one.pop(name, None)
+
+
+def cotangents_of(context: Context, lane: Lane, inputs: tuple[np.ndarray, ...], training: bool) -> list[np.ndarray | None]:
+    """Random gradients of a network's outputs, a pure function of the seed and the outputs' shapes; None for whole numbers."""
+    lane.reset()
+    lane.train_mode(training)
+    rng = np.random.default_rng([context.seed, 6])
+    shapes = [output.shape if output.dtype.kind == "f" else None for output in lane.outputs(inputs)]
+    lane.reset()
+    return [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) for shape in shapes]
+
+
+def gradients_of(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: Sequence[np.ndarray | None], training: bool) -> Iteration:
+    """The gradients of every parameter on one lane, and the sum of output * cotangent as its loss."""
+    lane.reset()
+    lane.train_mode(training)
+    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
+    trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
+    kinks: NamedOutputs = {}
+    with traced_kinks(lane.framework, lane.network, kinks):
+        wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
+        made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
+    gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
+    lane.reset()
+    return Iteration(np.array(product(made.outputs, cotangents), lane.dtype), 0.0, gradients, kinks, {})
+
+
+def product(outputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]) -> float:
+    """The sum of output * cotangent; what is masked with -inf has no part in it."""
+    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=False) if c is not None]
+    return sum(float((np.where(np.isneginf(o), 0, o) * c).sum()) for o, c in pairs)
+
+
+def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool) -> None:
+    """Compare the gradients that all lanes computed, but for those that the reference itself does not have."""
+    run = Run("train" if training else "eval", SGD, training)
+    now, words = _where_derived(now)
+    if words:
+        result.not_run = "; ".join(filter(None, [result.not_run, f"{run.name}.{words}"]))
+    judge_tensors(result, run, 0, now, "gradients", flips_of(now), History())
+    size = norm_of(now["reference64"].gradients.values())
+    result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-9, "above 1e-9")
+
+
+def _where_derived(now: dict[str, Iteration]) -> tuple[dict[str, Iteration], str]:
+    """All lanes' gradients without those that the reference does not have in exact mode; and what that leaves out."""
+    right = now["reference64"].gradients
+    lost = [name for name, array in right.items() if not np.isfinite(array).all()]
+    if not lost:
+        return now, ""
+    words = (
+        f"gradients of {len(lost)} of {len(right)} parameters, first {lost[0]}: the reference's own are NaN or infinite, since "
+        "the input hits a point without a derivative (a root or a norm of exactly 0, for example); give another --input"
+    )
+    return {lane: replace(one, gradients=where_derived(one.gradients, right)) for lane, one in now.items()}, words

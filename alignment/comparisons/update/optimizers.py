@@ -1,0 +1,187 @@
+"""What happens between a gradient and the next weights: clipping and the optimizer.
+
+Both optimizers are given the same gradients, the reference's, and before each update the port's weights are set to the
+reference's: what then differs is the update's own mistake.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import Quantity, distance, norm
+from alignment.comparisons.comparison import Measurement
+from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.update.groups import GROUPS, own_groups, same_names
+from alignment.comparisons.update.runs import RUNS, Run
+from alignment.comparisons.update.schedules import train_part
+from alignment.finding import NO_HINT, Finding, Hint
+from alignment.kinds import Kind
+from alignment.localize.hypotheses.optimizers import MOVES, Form, Material, flat, optimizer_hint, weights_after
+from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
+from mobilenetv3_common.weights import State
+
+UPDATES = 3
+# What the learning rate has to do with the memory shows; no two updates' rates have the same ratio.
+MOVING = ScheduleConfig("cosine", total=UPDATES + 3)
+
+
+@dataclass(frozen=True)
+class FedUpdates:
+    """What every optimizer is given.
+
+    Attributes:
+        gradients: of each update, those of the reference.
+        start: the weights before each update, float64.
+        groups: of each tensor: 0, 1 in a norm layer, 2 for another layer's bias.
+    """
+
+    gradients: list[State]
+    start: State
+    groups: Mapping[str, int]
+
+    @classmethod
+    def of(cls, context: Context) -> FedUpdates:
+        gradients, framework = reference_gradients(context, UPDATES), context.reference.framework
+        modules = framework.modules(context.networks.build("reference"))
+        norms = {path for path, module in modules.items() if framework.layer(module).kind == "batch_norm"}
+        group = lambda name: 1 if name.rpartition(".")[0] in norms else 2 if name.endswith("bias") else 0  # noqa: E731
+        start = {name: context.material.weights.state[name].astype(np.float64) for name in gradients[0]}
+        return cls(gradients, start, {name: group(name) for name in start})
+
+
+def optimizers(context: Context) -> Iterator[OptimizerUpdates]:
+    """Every optimizer of step 5; those that clip come last: what then differs is the clipping's own mistake."""
+    fed = FedUpdates.of(context)
+    largest = max(float(np.sqrt(sum(norm(g) ** 2 for g in one.values()))) for one in fed.gradients)
+    lanes = {f"{role}64": Lane(context, f"{role}64", share_dropout=False) for role in context.sides}
+    reference = lanes["reference64"]
+    by_name = own_groups(reference.framework, reference.network) if same_names(lanes) else ()
+    trials: list[tuple[OptimizerConfig, float | None]] = []
+    for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in (*GROUPS, *by_name))):
+        trials.append((run.optimizer, None))
+        if run.optimizer.l1_decay:
+            trials.append((run.optimizer, 0.25 * largest))
+        if run.clip_norm is not None:
+            trials += [(run.optimizer, min(run.clip_norm, 0.25 * largest)), (run.optimizer, 4 * largest)]
+    for config, clip in dict.fromkeys(sorted(trials, key=lambda trial: trial[1] is not None)):
+        yield OptimizerUpdates(config, clip, fed)
+
+
+class OptimizerUpdates:
+    """A few updates under a moving learning rate, each from the same weights; the optimizer's own state goes on.
+
+    Args:
+        config: of the optimizer.
+        clip: the norm to which gradients are clipped; None for no clipping.
+        fed: weights and gradients.
+    """
+
+    def __init__(self, config: OptimizerConfig, clip: float | None, fed: FedUpdates) -> None:
+        self.config, self.clip, self.fed = config, clip, fed
+
+    def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
+        """The weights after each update, and the learning rates of each and of the one after the last."""
+        lane = Lane(context, f"{role}64", share_dropout=False)
+        framework, train = lane.framework, train_part(lane.side)
+        lane.train_mode(True)
+        with framework.default_dtype("float64"):
+            optimizer = train.build_optimizer(lane.network, self.config.in_float32())
+            plan = train.build_schedule(optimizer, MOVING)
+        found: dict[str, np.ndarray] = {}
+        rates = [framework.learning_rate(optimizer)]
+        for number, gradient in enumerate(self.fed.gradients):
+            lane.reset()
+            with framework.default_dtype("float64"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of a schedule whose optimizer never stepped
+                framework.add_gradients(lane.network, gradient)
+                train.apply_update(lane.network, optimizer, self.clip)
+                plan.step()
+            rates.append(framework.learning_rate(optimizer))
+            state = framework.state(lane.network)
+            found |= {f"{number}/{name}": state[name] for name in state if name in gradient}
+        return {"rates": np.array(rates), **found}
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        """Nothing: the runs have the rows of their updates."""
+        return ()
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        ours, theirs = self._states(port), self._states(reference)
+        start, config = self.fed.start, self.config
+        by_update = [
+            [n for n in right if not _same_move(mine.get(n), right[n], start[n])] for mine, right in zip(ours, theirs, strict=True)
+        ]
+        number, wrong = next(((i, names) for i, names in enumerate(by_update) if names), (0, []))
+        if not wrong:
+            return None
+        mine, right = ours[number], theirs[number]
+        place, hint = f"optimizer.{config.name}", NO_HINT
+        found = self._hint(ours, theirs, np.asarray(reference["rates"]).tolist())
+        if found is not None:
+            place, hint = found[0] or place, found[1]
+        elif self.clip is not None:
+            place, hint = "apply_update", (Kind.CLIP_NORM, "the clipping: without it the same update is right")
+        if len(wrong) <= 0.9 * len(right) and "." in place:
+            place += f": {wrong[0]}"
+        name = wrong[0]
+        sizes = [norm(state[name] - start[name]) if name in state else 0.0 for state in (mine, right)]
+        moved = f"first {name} moves by {sizes[0]:.7g}, expected {sizes[1]:.7g}"
+        return Finding("update", place, *hint, f"{config.name}, update {number}: {len(wrong)} of {len(right)} tensors, {moved}")
+
+    def _states(self, made: Measurement) -> list[State]:
+        """The weights after each update."""
+        states: list[State] = [{} for _ in self.fed.gradients]
+        for key in [key for key in made if key != "rates"]:
+            number, _, name = key.partition("/")
+            states[int(number)][name] = np.asarray(made[key])
+        return states
+
+    def _hint(self, ours: list[State], theirs: list[State], rates: list[float]) -> tuple[str, Hint] | None:
+        """The one mistake that gives the port's updates, provided that the formula gives the reference's."""
+        start = self.fed.start
+        if any(state.get(n) is None or state[n].shape != start[n].shape for state in ours for n in start):
+            return None
+        if all(np.array_equal(state[n], start[n]) for state in ours for n in start):
+            return "apply_update", (Kind.NEVER_UPDATED, "the weights are not updated")
+        if self.config.name not in MOVES:
+            return None
+        material = Material.of(self.fed.gradients, start, self.fed.groups, rates)
+        form = Form.of(self.config.in_float32(), self.clip)
+        for one, state in zip(weights_after(form, material), theirs, strict=True):
+            expected = flat(state, material.names)
+            error, moves = material.by_tensor(one - expected), material.by_tensor(expected - material.start)
+            allowed = tolerance.FORMULA_RTOL * moves + tolerance.FORMULA_LEAST * material.by_tensor(material.start)
+            if not (error <= allowed).all():
+                return None  # the reference's optimizer is another one than this formula's
+        return optimizer_hint(form, material, [flat(state, material.names) for state in ours])
+
+
+def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray) -> bool:
+    if ours is None or ours.shape != theirs.shape or not np.isfinite(ours).all():
+        return False
+    return distance(ours, theirs) <= tolerance.MOVE_RTOL * norm(theirs - start) + tolerance.MOVE_LEAST * norm(start)
+
+
+def reference_gradients(context: Context, count: int, batch: int = 4) -> list[State]:
+    """Gradients of the reference's loss over ``count`` batches, float64, training mode, from the starting weights."""
+    lane = Lane(context, "reference64")
+    train, loss, framework = train_part(lane.side), lane.side.loss, lane.framework
+    assert loss is not None
+    lane.train_mode(True)
+    inputs, labels = context.material.samples(count * batch, small=True)
+    criterion = loss.CrossEntropyLoss(0.1)
+    found = []
+    for number in range(count):
+        lane.reset()
+        part = slice(number * batch, (number + 1) * batch)
+        (images,) = lane.inputs((inputs[0][part],))
+        framework.clear_gradients(lane.network)
+        with framework.precision(lane.dtype):
+            train.accumulate_gradients(lane.network, criterion, [(framework.tensor(images), framework.tensor(labels[part]))])
+        found.append(framework.gradients(lane.network))
+    return found
