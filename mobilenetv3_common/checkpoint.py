@@ -27,6 +27,7 @@ from mobilenetv3_common.train_log import EVENTS, JSON_LINES, SCALARS, TABLES, TE
 
 FORMAT = "mobilenetv3-checkpoint-1"
 LATEST, BEST = "latest.safetensors", "best.safetensors"
+BEST_WEIGHTS, CARD = "best_weights", "model_card.md"  # the tensors alone, in several kinds of file, and what they are
 PAGE = "report.html"
 SPLIT_LISTS = "split"  # folder with the lists of what was trained on and what was held out
 CONFIG, OTHER_CONFIG = "config.yaml", "config.effective.yaml"
@@ -144,6 +145,8 @@ class CheckpointFolder:
             "*.safetensors",
             CONFIG,
             OTHER_CONFIG,
+            BEST_WEIGHTS,
+            CARD,
             TEXT_LOG,
             JSON_LINES,
             *TABLES,
@@ -174,7 +177,8 @@ class CheckpointFolder:
         logs = [
             self.folder / name for name in (TEXT_LOG, JSON_LINES, *TABLES, EVENTS, TRACKED, SPLIT_LISTS, EVALUATION, PAGE, *SCALARS)
         ]
-        runs = (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *logs)
+        released = (*sorted(self.folder.glob(f"{BEST_WEIGHTS}.*")), self.folder / CARD)
+        runs = (*self.numbered(), *self.top(), self.folder / LATEST, self.folder / BEST, *released, *logs)
         found = [path for path in runs if os.path.lexists(path)]
         if not found:
             return None

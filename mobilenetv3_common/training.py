@@ -23,6 +23,7 @@ from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Batch, Guard, Ranks, Tensor
 from mobilenetv3_common.picture_cache import PictureCache
 from mobilenetv3_common.rank_statistics import merge_statistics, statistics_of_ranks
+from mobilenetv3_common.released import write_released
 from mobilenetv3_common.rolling_back import rolled_back
 from mobilenetv3_common.run import Meter, Run, build_run, checkpoint_of
 from mobilenetv3_common.run_control import StopRequest, raise_file_limit
@@ -336,3 +337,5 @@ def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | No
         )
     if folder is not None:
         folder.save(checkpoint, best, top1)
+        if best:
+            write_released(folder.folder, checkpoint, top1)

@@ -1,0 +1,83 @@
+"""The best weights of a run for others: the network's tensors alone, and a card that says what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mobilenetv3_common.checkpoint import BEST, BEST_WEIGHTS, CARD, Checkpoint
+from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import printable
+from mobilenetv3_common.train_config import MODELS
+from mobilenetv3_common.weights import with_counters, write_state
+
+NATIVE = {"paddle": ".pdparams", "ref": ".pth"}  # a framework package's name -> the kind of file that its framework loads
+LOADED = {
+    "paddle": 'model.set_state_dict(paddle.load("best_weights.pdparams"))',
+    "ref": 'model.load_state_dict(torch.load("best_weights.pth"))',
+}
+
+
+def write_released(folder: Path, checkpoint: Checkpoint, top1: float | None) -> list[Path]:
+    """Write the weights of a checkpoint without optimizer and state of the run, and a card beside them.
+
+    Args:
+        folder: of the run.
+        checkpoint: of the run's best update; the moving average is taken where the run keeps one.
+        top1: of validation, from 0 to 1; None where it was not evaluated.
+
+    Returns:
+        The files: ``best_weights.safetensors``, ``best_weights.pdparams`` or ``.pth``, ``model_card.md``.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    framework = checkpoint.meta["framework"]
+    state = checkpoint.weights()
+    kinds = [".safetensors", *([NATIVE[framework]] if framework in NATIVE else [])]
+    paths = [folder / f"{BEST_WEIGHTS}{kind}" for kind in kinds]
+    for path in paths:
+        write_state(path, with_counters(state) if path.suffix == ".pth" else state)
+    with atomic_open(folder / CARD, "w") as file:
+        file.write(card(checkpoint.meta, framework, top1))
+    return [*paths, folder / CARD]
+
+
+def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
+    """What somebody who receives the weights has to know, as Markdown.
+
+    Args:
+        meta: of the checkpoint.
+        framework: ``paddle`` or ``ref``.
+        top1: as for ``write_released``.
+    """
+    config, classes = meta["config"], [printable(name) for name in meta["classes"]]
+    rows = {
+        "Model": f"{config['model']}, width {config['width_mult']:g}, {len(classes)} classes",
+        "Trained with": "PaddlePaddle" if framework == "paddle" else "PyTorch",
+        "Validation top-1": "not evaluated" if top1 is None else f"{top1:.4f}, update {meta['update']}",
+        "Preprocessing": f"shorter side to {config['resize_size']} pixels, centre crop {config['crop_size']}, ImageNet's mean and "
+        f"standard deviation, decoder {config['image_backend']}",
+        "Begun from": printable(config["pretrained"]) if config["pretrained"] else "fresh weights",
+        "Weights": "moving average" if config["ema_decay"] else "of the last update",
+    }
+    cells = ("| {} | {} |".format(name, value.replace("|", "\\|")) for name, value in rows.items())
+    table = "\n".join(["| | |", "|---|---|", *cells])
+    return (
+        "\n\n".join([f"# {config['model']}", table, _loading(config["model"], framework), "## Classes", _numbered(classes)]) + "\n"
+    )
+
+
+def _loading(model: str, framework: str) -> str:
+    """How the weights are loaded, as a block of Python."""
+    lines = []
+    if model in MODELS:
+        made = f'model = create_model("{model}", pretrained="{BEST}")'
+        lines += [f"from mobilenetv3_{framework} import create_model", "", made]
+    if framework in LOADED:
+        lines += ["# into a network that is there, with the framework alone:", LOADED[framework]]
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _numbered(classes: list[str]) -> str:
+    return "\n".join(f"{number}. {name}" for number, name in enumerate(classes))

@@ -1,0 +1,120 @@
+"""Models as people expect them: ``create_model``, ``load_weights``, and the weights that a run leaves for others."""
+
+import importlib
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from mobilenetv3_common.checkpoint import read_checkpoint
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import as_torch
+from tests.conftest import ROOT
+from tools.convert_weights import main as convert
+from tools.train import main as train
+
+SHORT = ("--epochs", "1", "--batch-size", "16", "--crop-size", "64", "--resize-size", "64", "--workers", "0", "--width-mult", "0.5")
+
+
+@pytest.fixture(scope="module", params=["paddle", "ref"])
+def run(request, tmp_path_factory):
+    """A short run of each framework, with its package."""
+    folder = tmp_path_factory.mktemp(request.param) / "run"
+    flags = (
+        "--framework",
+        request.param,
+        "--config",
+        "configs/lite.yaml",
+        "--data-path",
+        "lite_data",
+        "--ema-decay",
+        "0.9",
+        *SHORT,
+    )
+    assert train([*flags, "--output-dir", str(folder)]) == 0
+    return folder, request.param, importlib.import_module(f"mobilenetv3_{request.param}")
+
+
+def arrays(model):
+    return as_torch({name: tensor.numpy() for name, tensor in model.state_dict().items()})
+
+
+def assert_equal(found, expected):
+    assert set(found) == set(expected) and len(found) > 100
+    assert all(np.array_equal(found[name], expected[name]) for name in found)
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "best_weights.safetensors", "native"])
+def test_every_file_of_a_run_loads_in_python_and_converts(run, name, tmp_path):
+    folder, framework, package = run
+    file = folder / name.replace("native", "best_weights.pdparams" if framework == "paddle" else "best_weights.pth")
+    checkpoint = read_checkpoint(folder / "best.safetensors")
+    expected = as_torch(checkpoint.part("ema"))
+    model = package.create_model("mobilenet_v3_small", pretrained=file)
+    assert_equal(arrays(model), expected)
+    fresh = package.create_model("mobilenet_v3_small", num_classes=len(checkpoint.meta["classes"]), width_mult=0.5)
+    assert not np.array_equal(arrays(fresh)["features.0.0.weight"], expected["features.0.0.weight"])
+    assert_equal(arrays(package.load_weights(fresh, str(file))), expected)
+    output = tmp_path / ("other.pth" if framework == "paddle" else "other.pdparams")
+    assert convert([str(file), str(output)]) == 0
+    other = importlib.import_module("mobilenetv3_ref" if framework == "paddle" else "mobilenetv3_paddle")
+    assert_equal(arrays(other.create_model("mobilenet_v3_small", pretrained=output)), expected)
+
+
+def test_the_frameworks_own_functions_load_them_without_a_warning(run):
+    folder, framework, package = run
+    classes = len(read_checkpoint(folder / "best.safetensors").meta["classes"])
+    model = package.create_model("mobilenet_v3_small", num_classes=classes, width_mult=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if framework == "paddle":
+            import paddle
+
+            missing, unexpected = model.set_state_dict(paddle.load(str(folder / "best_weights.pdparams")))
+        else:
+            import torch
+
+            missing, unexpected = model.load_state_dict(torch.load(folder / "best_weights.pth"))
+    assert not missing and not unexpected
+    assert_equal(arrays(model), as_torch(read_checkpoint(folder / "best.safetensors").part("ema")))
+
+
+def test_a_card_says_what_the_weights_are(run):
+    folder, framework, _ = run
+    text = (folder / "model_card.md").read_text()
+    meta = read_checkpoint(folder / "best.safetensors").meta
+    assert (
+        f"mobilenet_v3_small, width 0.5, {len(meta['classes'])} classes" in text and "crop 64" in text and "moving average" in text
+    )
+    assert f"0. {meta['classes'][0]}\n" in text and f"mobilenetv3_{framework} import create_model" in text
+    assert "| Validation top-1 | 0." in text or "| Validation top-1 | 1." in text
+
+
+def test_another_number_of_classes_gives_a_fresh_last_layer(run):
+    folder, _, package = run
+    model = arrays(package.create_model("mobilenet_v3_small", pretrained=folder / "best.safetensors", num_classes=7))
+    trained = as_torch(read_checkpoint(folder / "best.safetensors").part("ema"))
+    assert model["classifier.3.bias"].shape == (7,)
+    assert np.array_equal(model["features.0.0.weight"], trained["features.0.0.weight"])
+
+
+def test_what_cannot_be_used_is_named(run, tmp_path):
+    folder, _, package = run
+    with pytest.raises(UserError, match="did you mean 'mobilenet_v3_small'"):
+        package.create_model("mobilenet_v3_smal")
+    with pytest.raises(UserError, match="holds weights of mobilenet_v3_small"):
+        package.create_model("mobilenet_v3_large", pretrained=folder / "best.safetensors")
+    with pytest.raises(UserError, match=r"nowhere\.pth"):
+        package.create_model("mobilenet_v3_small", pretrained=tmp_path / "nowhere.pth")
+    model = package.create_model("mobilenet_v3_small", num_classes=3, width_mult=0.5)
+    before = arrays(model)
+    with pytest.raises(UserError, match="the model has 3"):
+        package.load_weights(model, folder / "best.safetensors")
+    assert_equal(arrays(model), before)
+
+
+def test_importing_the_package_of_paddle_stays_light():
+    code = "import mobilenetv3_paddle, sys; print('paddle' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT) == "False\n"
