@@ -11,6 +11,7 @@ import numpy as np
 from alignment import formulas
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.blame import Blame, Pair, Subject
+from alignment.models.forms import Adapters
 from alignment.models.matching import Matching
 from alignment.models.tracing import Answer
 
@@ -68,9 +69,9 @@ class PlainNetwork:
     framework = PlainFramework()
 
     def __init__(self, model: Plain, start: Mapping[str, np.ndarray] | None = None) -> None:
-        self.model, self.start, self.conventions = model, dict(start or {}), {}
+        self.model, self.start = model, dict(start or {})
         self.modules = {"": model, **model.children}
-        self.bare: set[str] = set()
+        self.adapters = Adapters()
         self._calls: list[str] = []
         self._changed: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         self._given: dict[str, Call] = {}

@@ -17,7 +17,7 @@ from mobilenetv3_common.published import cache_dir
 from tests.conftest import ROOT
 
 WORKED = ROOT / "tests" / "worked"
-AT_MOST = {"fault": 1, "hypothesis": 1, "model": 5, "optimizer": 5}
+AT_MOST = {"fault": 1, "form": 3, "hypothesis": 1, "model": 5, "optimizer": 5}
 # The new optimizer's run of step 5 alone, three updates.
 STEP_5 = """
 from dataclasses import replace
@@ -41,6 +41,49 @@ class Reversed(torch.nn.Conv2d):
 reference, port = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.nn.Sequential(Reversed(3, 4, 3))
 port.load_state_dict(reference.state_dict())
 print(localize(port, reference, torch.randn(2, 3, 8, 8).numpy()).first.line())
+"""
+# A block of the port computes on (batch * length, width), and a factor in it is wrong.
+FOLDED = """
+import torch
+from torch import nn
+from alignment.localize import localize
+
+class Gate(nn.Module):
+    axis, factor = 2, 1
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        a, b = self.fc(x).chunk(2, self.axis)
+        return torch.cat([a * torch.sigmoid(self.factor * b), b], self.axis)
+
+class Flat(Gate):
+    axis = 1
+
+class Net(nn.Module):
+    gate = Gate
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.block, self.last = nn.Linear(4, 4), self.gate(), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+class Port(Net):
+    gate = Flat
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x).flatten(0, 1)).unflatten(0, x.shape[:2]))
+
+torch.manual_seed(0)
+reference, port = Net(), Port()
+port.load_state_dict(reference.state_dict())
+for Flat.factor in (1, 2):
+    first = localize(port, reference, torch.randn(2, 6, 4).numpy()).first
+    print(Flat.factor, first and first.line())
 """
 
 
@@ -95,6 +138,13 @@ def test_a_new_fault_is_injected_and_found(patched):
 def test_a_new_hypothesis_names_its_mistake(patched):
     done = patched("hypothesis")("-c", REVERSED)
     assert "forward: 0: the output channels are reversed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_new_form_is_understood_and_a_mistake_in_it_is_named(patched, tmp_path):
+    (tmp_path / "case.py").write_text(FOLDED)
+    done = patched("form")("case.py")
+    sound, wrong = done.stdout.splitlines()
+    assert sound == "1 None" and "block: case.py:14: * 2 is too much" in wrong, done.stdout + done.stderr
 
 
 @pytest.mark.slow

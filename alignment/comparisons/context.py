@@ -187,7 +187,7 @@ class Lane:
         if share_dropout:
             observe.share_dropout(framework, network, self.draws)
         found = Network(framework, network)
-        found.bare |= self.context.paired.matched.matching.bare
+        found.adapters = self.context.paired.matched.matching.adapters
         return found
 
     def as_network(self) -> Network:
@@ -196,7 +196,7 @@ class Lane:
             return Network(self.framework, self.network)
         matching = self.context.paired.matched.matching
         found = Network(self.framework, self.network, matching.paths)
-        found.conventions = matching.conventions
+        found.adapters = matching.adapters
         return found
 
     def inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -17,7 +17,6 @@ import numpy as np
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
-from alignment.models.conventions import Slot
 from alignment.models.links import plain
 from alignment.models.matching import Matching
 from alignment.models.mending import is_part, mend
@@ -78,7 +77,6 @@ class Pair:
         mended: modules of the port that compute what the reference's compute, since their mistakes are known.
         opened: those that were put right before the phase: what is in them is looked at, though what is around them is right.
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
-        turned: modules that are to blame, and get their arrays in another order of axes than the reference's modules do.
         unmendable: modules that are to blame and whose place the reference's cannot take: nothing is said of what surrounds them.
         underived: modules of which the reference's own gradients are NaN or infinite on this input.
     """
@@ -98,14 +96,14 @@ class Pair:
     mended: set[str] = field(default_factory=set)
     opened: frozenset[str] = frozenset()
     known: set[str] = field(default_factory=set)
-    turned: set[str] = field(default_factory=set)
     unmendable: set[str] = field(default_factory=set)
     underived: set[str] = field(default_factory=set)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.port.conventions = self.matching.conventions  # what one phase learns of the port's calls holds in all
+        for network in self.networks:
+            network.adapters = self.matching.adapters  # what one phase learns of the port's calls holds in all
 
     @property
     def networks(self) -> list[Network]:
@@ -127,31 +125,27 @@ class Pair:
             limits, path = None if whole else self.limits(), key.partition("#")[0]
             blame = self._blame(key, phase, limits)
             side = carrying(self.port, self.reference, path) if blame.guilty else None
-            if side is not None and path not in side.bare:
-                blame = self._bare_blame(key, phase, limits, side, blame)
+            if side is not None and not self.matching.adapters[path].bare:
+                blame = self._bare_blame(key, phase, limits, blame)
             self.blames[key, phase] = blame
         return self.blames[key, phase]
 
-    def _bare_blame(self, key: str, phase: str, limits: dict[str, int] | None, side: Network, whole: Blame) -> Blame:
+    def _bare_blame(self, key: str, phase: str, limits: dict[str, int] | None, whole: Blame) -> Blame:
         """From now on compare a module without what it carries on one side alone, where that lies elsewhere on the other.
 
         That is so where a layer of its own is paired with one of them, or where the module fits better without them.
         """
         path = key.partition("#")[0]
-        same = [self.port] if side is self.port else [one for one in self.networks if one is not self.port]
-        for network in same:
-            network.bare.add(path)
+        self.matching.adapters.mark(path, bare=True)
         bare = self._blame(key, phase, limits)
         if not bare.guilty or bare.own < whole.own or apart(self.port, self.reference, path) is not None:
-            self.matching.bare.add(path)
             return bare
-        for network in same:
-            network.bare.remove(path)
+        self.matching.adapters.mark(path, bare=False)
         return whole
 
     def bare(self, path: str) -> bool:
         """Whether a module is compared without layers that it carries in the reference: these are looked at by themselves."""
-        return path in self.reference.bare
+        return self.matching.adapters[path].bare and bool(self.reference.carried(path))
 
     def takes(self, key: str) -> bool:
         """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""
@@ -172,7 +166,7 @@ class Pair:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
         if path in self.mended:
             return True
-        if path in self.turned or not mend(self.port, self.reference, path):
+        if self.matching.adapters[path].fixed or not mend(self.port, self.reference, path):
             return False
         self.mended.add(path)
         self.forget()
@@ -271,17 +265,13 @@ class Pair:
 
     def _made_by_port(self, path: str, call: Call) -> set[str]:
         """Gradients of what the reference's module is given and the port's makes by itself: a mask, positions."""
-        convention = self.port.conventions.get(path)
-        if convention is None:
-            return set()
-        taken = {slot.number for slot in leaves(convention.ours, Slot)}
-        floating = [number for number, array in enumerate(leaves((call.args, call.kwargs), np.ndarray)) if array.dtype.kind == "f"]
-        return {_input_gradient(place) for place, number in enumerate(floating) if number not in taken}
+        arrays = leaves((call.args, call.kwargs), np.ndarray)
+        unused, floating = self.matching.adapters[path].unused(arrays), [n for n, one in enumerate(arrays) if one.dtype.kind == "f"]
+        return {_input_gradient(place) for place, number in enumerate(floating) if number in unused}
 
     def _given_by_port(self, path: str, call: Call) -> int:
         """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""
-        convention = self.port.conventions.get(path)
-        return len(call.gradients or leaves(call.output, np.ndarray)) if convention is None else len(convention.outputs)
+        return self.matching.adapters[path].gives(len(call.gradients or leaves(call.output, np.ndarray)))
 
     def in_shape(self, blame: Blame) -> Blame:
         """What is wrong besides the shapes, where the port's outputs have other axes of size 1 alone; else the blame as it is."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.frameworks.base import Operation, Trace
-from alignment.models.conventions import Order, turned
+from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
 
 

@@ -17,7 +17,7 @@ from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Pair
-from alignment.models.conventions import same_numbers
+from alignment.models.forms.axes import same_numbers
 from alignment.models.links import plain
 
 MOST = 12  # suspects that are tried one by one
@@ -37,7 +37,7 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     if pair.draws or pair.bare(path) or path not in pair.matching.paths or not pair.takes(key):
         return frozenset()
     if path in pair.mended or pair.truth is not None:
-        return frozenset(pair.matching.form)
+        return frozenset(path for path, one in pair.matching.adapters.items() if one.made_up_for)
     blames = [(one.partition("#")[0], pair.blame(one, phase).guilty, pair.blame(one, "forward")) for one in suspects]
     guilty = {one: first for one, wrong, first in reversed(blames) if wrong and one not in pair.mended}
     paths = [one for one in reversed(guilty) if guilty[one].in_output and not pair.bare(one)]
@@ -48,7 +48,8 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     trial = _FormTrial(pair, key, phase, paths, others, whole=more)
     mistakes = trial.mistakes()
     found = frozenset(_unlike(trial, paths)) if mistakes is None else frozenset(paths) - mistakes
-    pair.matching.form |= found
+    for one in found:
+        pair.matching.adapters.mark(one, made_up_for=True)
     return found
 
 
@@ -75,10 +76,10 @@ def _unlike(trial: _FormTrial, paths: Sequence[str]) -> Iterator[str]:
             if _turned(_first(mine.output), _first(theirs.output)):
                 yield path
             else:
-                pair.turned.add(path)
+                pair.matching.adapters.mark(path, fixed=True)
         elif _other_axes(given[0].shape, given[1].shape, samples) or (_other_shape(pair, path) and trial.fits(path)):
             if _other_numbers(pair, path):
-                pair.turned.add(path)
+                pair.matching.adapters.mark(path, fixed=True)
             else:
                 yield path
 

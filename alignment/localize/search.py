@@ -27,7 +27,8 @@ from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import Mistake, mistakes
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
-from alignment.models.conventions import learned, same_numbers
+from alignment.models.forms import learned
+from alignment.models.forms.axes import same_numbers
 from alignment.models.matching import Unmatched
 from alignment.models.tracing import Cotangents, Network, training_mode
 from mobilenetv3_common.errors import UserError
@@ -131,8 +132,8 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
 
 
 def _learn(pair: Pair, key: str, phase: str) -> None:
-    """How the port calls what is right inside a call, where the reference calls it otherwise (``conventions``)."""
-    path = key.partition("#")[0]
+    """How the port calls what is right inside a call, where the reference calls it otherwise."""
+    path, adapters = key.partition("#")[0], pair.matching.adapters
     if path in pair.mended or pair.draws or pair.truth is not None or pair.bare(path):
         return
     first: dict[str, str] = {}
@@ -141,20 +142,20 @@ def _learn(pair: Pair, key: str, phase: str) -> None:
     unlike = {
         name: child
         for name, child in first.items()
-        if name not in pair.port.conventions and name not in pair.mended and name in pair.matching.paths
+        if not adapters.known(name) and name not in pair.mended and name in pair.matching.paths
         and pair.calls[child].attended is None and (not pair.takes(child) or pair.blame(child, "forward").guilty)
     }  # fmt: skip
     calls = pair.port.given_inside(path, pair.calls[key], unlike) if unlike else {}
     for name, child in unlike.items():
         if calls.get(name) is None:  # what was recorded elsewhere cannot be called once more
             continue
-        if (convention := learned(calls[name], pair.calls[child])) is not None:
-            before = pair.blame(child, "forward") if pair.takes(child) else None
-            pair.port.conventions[name] = convention
+        if (found := learned(calls[name], pair.calls[child])) is not None:
+            before, alike = pair.blame(child, "forward") if pair.takes(child) else None, adapters[name]
+            adapters.learn(name, found)
             pair.look_again(name)
             after = pair.blame(child, "forward")
             if not pair.takes(child) or (after.guilty and before is not None and after.own >= before.own):
-                del pair.port.conventions[name]
+                adapters.learn(name, alike)
                 pair.look_again(name)
 
 
@@ -213,7 +214,7 @@ def _children(pair: Pair, path: str) -> list[str]:
 
 def _finding(pair: Pair, key: str, phase: str) -> Finding:
     path, blame = key.split("#")[0], pair.blame(key, phase)
-    blame = pair.in_shape(blame) if path in pair.turned else blame
+    blame = pair.in_shape(blame) if pair.matching.adapters[path].fixed else blame
     stage: Any = phase
     inside = [u for u in pair.matching.unmatched if _caller(pair, u.path) == path]
     moved = [u for u in inside if u.kind == "moved"]
@@ -340,7 +341,7 @@ def _caller(pair: Pair, path: str) -> str:
     """The nearest module above a path that the reference's pass called and the port has."""
     while path:
         path = path.rpartition(".")[0]
-        if path in pair.called and not pair.bare(path) and path not in pair.port.bare:
+        if path in pair.called and not pair.matching.adapters[path].bare:
             break
     return path
 
@@ -360,7 +361,7 @@ def table(pair: Pair) -> list[LayerRow]:
         for key in keys:
             path = key.split("#")[0]
             truth = _first(theirs[key], phase)
-            if truth is None or truth.dtype.kind != "f" or path in pair.port.bare | pair.reference.bare:
+            if truth is None or truth.dtype.kind != "f" or pair.matching.adapters[path].bare:
                 continue
             mine = _first(ours[key], phase) if key in ours else None
             noise = _first(shaken[key], phase) if key in shaken else None

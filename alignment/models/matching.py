@@ -16,10 +16,10 @@ from alignment import tolerance
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
 from alignment.models import values
-from alignment.models.conventions import Convention
+from alignment.models.forms import Adapters
 from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.models.pairing import Part, joined, paired, part_of
-from alignment.models.sequence import Sequencer
+from alignment.models.passes import paired_layers
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.models.values import Sides
 from alignment.models.weights import translated
@@ -64,17 +64,13 @@ class Matching:
         paths: as said.
         unmatched: in the order of definition.
         notes: what is called or nested otherwise in the port, and paired all the same.
-        bare: modules that are compared without the layers that they carry on one side alone, as the search has found out.
-        form: modules that differ in form alone, likewise: what surrounds them makes up for it.
-        conventions: by path, how the port's modules are called that the reference's are called otherwise, likewise.
+        adapters: what the port's modules are in the reference's terms, as far as the search has found it out.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
     unmatched: list[Unmatched] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    bare: set[str] = field(default_factory=set)
-    form: set[str] = field(default_factory=set)
-    conventions: dict[str, Convention] = field(default_factory=dict)
+    adapters: Adapters = field(default_factory=Adapters)
 
     def renaming(self) -> dict[str, str]:
         """Port path -> reference path."""
@@ -424,7 +420,7 @@ def _by_layers(
         [u for u in units if u.path not in taken[n] and not (u.entries and all(e.canonical in named[n] for e in u.entries))]
         for n, units in enumerate((own, other))
     ]
-    found = Sequencer(rest[0], rest[1], uses).paired()
+    found = paired_layers(rest[0], rest[1], uses)
     whole = [(mine, theirs) for mine, theirs in found.pairs if bool(mine.path) != bool(theirs.path)]
     found.pairs = [pair for pair in found.pairs if pair not in whole]
     found.links += [link for mine, theirs in whole for link in _own_tensors(mine, theirs)]

@@ -7,15 +7,15 @@ mended port can be run, differentiated and updated as any other.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Attended, Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
-from alignment.models.tracing import Network, apart, give_back, turn
+from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
+from alignment.models.forms import CallAdapter, told_back
+from alignment.models.tracing import Network, apart, give_back
 from mobilenetv3_common.weights import Entry
 
 Held = dict[str, tuple[Entry, Tensor]]
@@ -39,7 +39,7 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     if side is port:
         return False  # what it carries besides is another layer in the reference
     module, right = port.modules[path], theirs.copy(reference.modules[path])
-    if side is reference or path in reference.bare:
+    if side is reference or reference.adapters[path].bare:
         give_back(theirs, [layer for _, layer in theirs.children(right)])
     call_tensors(right, _pieces_within(reference, path))
     mine, its = port.held(path), _held(theirs, right)
@@ -50,102 +50,43 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
         ours.set_trainable(mine[name][1], theirs.trainable(its[name][1]))
     trained = [name for name in parameters if theirs.trainable(its[name][1])]
 
-    convention = port.conventions.get(path)
-    if convention is not None and (convention.theirs is None or convention.returned is None):
+    learned = port.adapters[path].back()
+    if learned is None:
         return False
 
-    kinds: list[str] = []  # of the output's arrays
-    heard = functools.partial(_heard, ours, module, theirs, right)
+    kinds: list[str] = []  # of the arrays that the port's module returns
+    given: list[str] = []  # likewise of the reference's
 
-    def prepare() -> None:
-        theirs.set_training(right, ours.training(module))
+    def adapter(args: tuple, kwargs: dict[str, Any]) -> CallAdapter:
         for name in both:
             _copy(ours, mine[name], theirs, its[name])
+        theirs.set_training(right, ours.training(module))
+        return told_back((ours, module), (theirs, right), args, kwargs) or learned
 
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
-        prepare()
-        told = heard(args, kwargs)
-        if told is not None:
-            args, kwargs = told.given
-        elif convention is not None:
-            args, kwargs = convention.back(args, kwargs)
-        output = theirs.call(right, args, kwargs, {"": right}).calls[""].output
-        kinds[:] = [array.dtype.kind for array in leaves(output, np.ndarray)]
+        back = adapter(args, kwargs)
+        output = theirs.call(right, *back.given(args, kwargs), {"": right}).calls[""].output
         for name in both:
             if mine[name][0].role == "buffer":
                 _copy(theirs, its[name], ours, mine[name])
-        if told is None:
-            return output if convention is None else convention.given_back(output)
-        return told.returned(leaves(output, np.ndarray)[0])
+        returned = back.returned(output)
+        kinds[:], given[:] = ([array.dtype.kind for array in leaves(one, np.ndarray)] for one in (returned, output))
+        return returned
 
     def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
-        prepare()
-        wanted = Wanted(parameters={name: its[name][1] for name in trained})
-        told = heard(args, kwargs)
-        given = iter(cotangents if told is None else told.turn(cotangents))
-        pulled: list[np.ndarray | None] = [next(given, None) if kind == "f" else None for kind in kinds]
-        arrays, names = (args, kwargs) if told is None else told.given
-        if told is None and convention is not None:
-            arrays, names = convention.back(args, kwargs)
-            pulled = convention.cotangents_back(cotangents, kinds)
-        made = theirs.vjp(right, arrays, pulled, wanted, names)
+        back, wanted = adapter(args, kwargs), Wanted(parameters={name: its[name][1] for name in trained})
+        floating = iter(cotangents)
+        pulled = back.cotangents([next(floating, None) if kind == "f" else None for kind in kinds])
+        arrays, names = back.given(args, kwargs)
+        made = theirs.vjp(right, arrays, [*pulled, *[None] * (len(given) - len(pulled))], wanted, names)
         gradients = [made.parameters[name] for name in trained]
-        inputs = made.inputs if told is None else told.inputs((args, kwargs), told.turn(made.inputs))
-        if told is None and convention is not None:
-            inputs = convention.inputs_back(made.inputs, (args, kwargs))
         across = {n: _across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True)}
-        return [*inputs, *(_sum(across[part] for part in parts) for parts in packed.values())]
+        return [*back.inputs(made.inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed.values())]
 
     packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
     for name in trained:
         packed.setdefault(id(mine[name][1]), []).append(name)
     return ours.supply(module, Supplied(forward, backward, tuple(mine[names[0]][1] for names in packed.values())))
-
-
-@dataclass(frozen=True)
-class _Told:
-    """A call of an attention layer of the port's, said to the reference's layer of that kind.
-
-    Attributes:
-        call: in the form that both have in common.
-        given: what the reference's layer is given.
-        turned: whether only one of the two has sequences that begin with the batch.
-        pair: whether the port's layer returns a pair.
-    """
-
-    call: Attended
-    given: tuple[tuple, dict[str, Any]]
-    turned: bool
-    pair: bool
-
-    def turn(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """Sequences of one side as the other has them."""
-        return turn(arrays) if self.turned else list(arrays)
-
-    def returned(self, output: np.ndarray) -> Any:
-        """What the port's layer returns."""
-        made = self.turn([output])[0]
-        return (made, None) if self.pair else made
-
-    def inputs(self, own: Any, gradients: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """The gradient of each floating array of the port's own call: sums, where it stands for several sequences."""
-        found: list[np.ndarray | None] = []
-        for array in leaves(own, np.ndarray):
-            if array.dtype.kind == "f":
-                same = zip(self.call.inputs, gradients, strict=False)
-                parts = [g for one, g in same if g is not None and np.shares_memory(one, array)]
-                found.append(sum(parts[1:], parts[0]) if parts else None)
-        return found
-
-
-def _heard(ours: Framework, module: Module, theirs: Framework, right: Module, args: tuple, kwargs: dict[str, Any]) -> _Told | None:
-    """How to give the reference's layer what the port's is given, for attention layers; None for others."""
-    mine, its = ours.attention(module), theirs.attention(right)
-    call = ours.attended(module, args, kwargs)
-    given = None if call is None else theirs.spoken(right, call)
-    if mine is None or its is None or call is None or given is None:
-        return None
-    return _Told(call, given, mine.batch_first != its.batch_first, mine.kind in ours.convention.pairs)
 
 
 def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:

@@ -1,17 +1,20 @@
-"""Pairs modules of two models by name, kind, weights and order."""
+"""Pairs the children of two matched modules by name, kind, weights and order: a list of named passes over one score."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 from alignment.frameworks.base import Framework, Module
 
 How = Literal["same", "moved", "replaced"]
+Move = tuple[float, tuple[int, int]]  # score; how many of both sequences it takes
 
 
 @dataclass(frozen=True)
@@ -63,39 +66,115 @@ def _plain(kind: str) -> str:
     return re.sub(r"[123]d", "", kind)
 
 
-def paired(own: Sequence[Part], other: Sequence[Part], wanted: Mapping[str, str], numbered: bool) -> Pairs:
-    """The children of two matched modules, in the reference's order; what only the port has stands where the port has it.
+@dataclass
+class Siblings:
+    """The children of two matched modules while they are paired.
 
-    Args:
+    Attributes:
         own, other: of the port and of the reference, in the order of definition or use.
         wanted: path of each of the port's -> the path in the reference that its name stands for.
         numbered: whether all names are numbers, which a missing layer shifts: they then say little.
+        same: path in the port -> path in the reference, of those that are paired.
+        how: path in the reference -> how, where that is said.
+        between: paths in the reference of those that are paired since nothing else stands between the same neighbours.
     """
-    paths = {part.path for part in other}
-    same: dict[str, str] = {}
-    if not numbered:  # a name that somebody gave goes before one that happens to be the same
-        for part in sorted(own, key=lambda part: wanted[part.path].rpartition(".")[2] == part.name):
-            if wanted[part.path] in paths and wanted[part.path] not in same.values():
-                same[part.path] = wanted[part.path]
-    rest = [part for part in own if part.path not in same], [part for part in other if part.path not in same.values()]
-    same |= _sequence(*rest, wanted, numbered)
-    how: dict[str, How] = {}
-    missing = [part for part in other if part.path not in same.values()]
-    extra = [part for part in own if part.path not in same]
-    for theirs in missing:
-        found = [part for part in extra if part.path not in same and _alike(part, theirs, numbered)]
-        if len(found) == 1 or (found and numbered):
-            same[found[0].path] = theirs.path
-            how[theirs.path] = "moved" if numbered else "same"
-    in_order = {mine: theirs for mine, theirs in same.items() if how.get(theirs) != "moved"}
-    for theirs in missing:
-        gap = _before(theirs, other, {path: path for path in in_order.values()})
-        for part in extra:
-            if theirs.path not in same.values() and part.path not in same and _before(part, own, in_order) == gap:
-                same[part.path] = theirs.path
-                weights = theirs.parameters or part.parameters
-                how[theirs.path] = "replaced" if weights and theirs.kind != part.kind else "same"
-    return _in_order(own, other, same, how, in_order)
+
+    own: Sequence[Part]
+    other: Sequence[Part]
+    wanted: Mapping[str, str]
+    numbered: bool
+    same: dict[str, str] = field(default_factory=dict)
+    how: dict[str, How] = field(default_factory=dict)
+    between: set[str] = field(default_factory=set)
+
+    def left(self) -> tuple[list[Part], list[Part]]:
+        """Those of the port and of the reference that are not paired yet."""
+        taken = set(self.same.values())
+        return [part for part in self.own if part.path not in self.same], [part for part in self.other if part.path not in taken]
+
+    def in_order(self) -> dict[str, str]:
+        """Those pairs that stand in the same order on both sides."""
+        return {own: other for own, other in self.same.items() if self.how.get(other) != "moved" and other not in self.between}
+
+
+def by_name(s: Siblings) -> None:
+    """Those of the same name; a name that somebody gave goes before one that happens to be the same."""
+    paths = {part.path for part in s.other}
+    for part in sorted(s.own, key=lambda part: s.wanted[part.path].rpartition(".")[2] == part.name):
+        if not s.numbered and s.wanted[part.path] in paths and s.wanted[part.path] not in s.same.values():
+            s.same[part.path] = s.wanted[part.path]
+
+
+def by_order(s: Siblings) -> None:
+    """The best pairing that keeps both orders."""
+    own, other = s.left()
+    alike = [[similarity(a, b, s.wanted[a.path] == b.path, s.numbered) for b in other] for a in own]
+    for i, j, _, _ in best_moves(len(own), len(other), lambda i, j: [(alike[i][j], (1, 1))] if alike[i][j] > 0 else []):
+        s.same[own[i].path] = other[j].path
+
+
+def by_weights(s: Siblings) -> None:
+    """Those of one kind, with weights of one form, that stand in different places."""
+    for theirs in s.left()[1]:
+        found = [part for part in s.left()[0] if _alike(part, theirs, s.numbered)]
+        if len(found) == 1 or (found and s.numbered):
+            s.same[found[0].path] = theirs.path
+            s.how[theirs.path] = "moved" if s.numbered else "same"
+
+
+def by_neighbours(s: Siblings) -> None:
+    """Those that stand between the same neighbours, whatever they are: one replaces the other."""
+    for theirs in s.left()[1]:
+        gap = _before(theirs, s.other, {path: path for path in s.in_order().values()})
+        part = next((one for one in s.left()[0] if _before(one, s.own, s.in_order()) == gap), None)
+        if part is not None:
+            s.same[part.path] = theirs.path
+            s.how[theirs.path] = "replaced" if (theirs.parameters or part.parameters) and theirs.kind != part.kind else "same"
+            s.between.add(theirs.path)
+
+
+Pass = Callable[[Siblings], None]
+PASSES: tuple[Pass, ...] = (by_name, by_order, by_weights, by_neighbours)
+
+
+def paired(
+    own: Sequence[Part], other: Sequence[Part], wanted: Mapping[str, str], numbered: bool, passes: Iterable[Pass] = PASSES
+) -> Pairs:
+    """The children of two matched modules, in the reference's order; what only the port has stands where the port has it.
+
+    Args:
+        own, other, wanted, numbered: of ``Siblings``.
+        passes: that pair them, in order.
+    """
+    siblings = Siblings(own, other, wanted, numbered)
+    for one in passes:
+        one(siblings)
+    return _in_order(own, other, siblings.same, siblings.how, siblings.in_order())
+
+
+def best_moves(rows: int, columns: int, moves: Callable[[int, int], Iterable[Move]]) -> list[tuple[int, int, int, int]]:
+    """The best alignment of two sequences that keeps both orders: (row, column, rows taken, columns taken) of each move.
+
+    Args:
+        rows, columns: lengths of the sequences.
+        moves: gives the score of each move that can be made from a row and a column, with how many of both it takes.
+    """
+    score = np.zeros((rows + 1, columns + 1))
+    step: dict[tuple[int, int], tuple[int, int]] = {}
+    for i in range(rows - 1, -1, -1):
+        for j in range(columns - 1, -1, -1):
+            best, move = (score[i + 1, j], (1, 0)) if score[i + 1, j] > score[i, j + 1] else (score[i, j + 1], (0, 1))
+            for value, (a, b) in moves(i, j):
+                if value + score[i + a, j + b] >= best:
+                    best, move = value + score[i + a, j + b], (a, b)
+            score[i, j], step[i, j] = best, move
+    found, i, j = [], 0, 0
+    while i < rows and j < columns:
+        a, b = step[i, j]
+        if a and b:
+            found.append((i, j, a, b))
+        i, j = i + a, j + b
+    return found
 
 
 def _in_order(
@@ -125,28 +204,8 @@ def _alike(a: Part, b: Part, numbered: bool) -> bool:
     return (a.shapes == b.shapes and (bool(a.shapes) or numbered)) or (numbered and a.forms == b.forms)
 
 
-def _sequence(own: Sequence[Part], other: Sequence[Part], wanted: Mapping[str, str], numbered: bool) -> dict[str, str]:
-    """The best pairing in order: path in the port -> path in the reference."""
-    score = [[0.0] * (len(other) + 1) for _ in range(len(own) + 1)]
-    alike = [[_similarity(a, b, wanted[a.path] == b.path, numbered) for b in other] for a in own]
-    for i in range(len(own) - 1, -1, -1):
-        for j in range(len(other) - 1, -1, -1):
-            with_pair = alike[i][j] + score[i + 1][j + 1] if alike[i][j] > 0 else 0.0
-            score[i][j] = max(score[i + 1][j], score[i][j + 1], with_pair)
-    pairs: dict[str, str] = {}
-    i = j = 0
-    while i < len(own) and j < len(other):
-        if alike[i][j] > 0 and score[i][j] == alike[i][j] + score[i + 1][j + 1]:
-            pairs[own[i].path] = other[j].path
-            i, j = i + 1, j + 1
-        elif score[i][j] == score[i][j + 1]:
-            j += 1
-        else:
-            i += 1
-    return pairs
-
-
-def _similarity(a: Part, b: Part, same_name: bool, numbered: bool) -> float:
+def similarity(a: Part, b: Part, same_name: bool, numbered: bool) -> float:
+    """How well two modules fit; 0 where they do not."""
     if bool(a.shapes) != bool(b.shapes):
         return 0.0
     alike = 3.0 * _share(a.shapes, b.shapes) + 1.5 * _share(a.forms, b.forms) + (1.0 if a.kind == b.kind else 0.0)

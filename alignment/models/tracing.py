@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from alignment.frameworks.base import Call, CallChange, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
-from alignment.models.conventions import Convention
+from alignment.models.forms import Adapters, CallAdapter, told
 from alignment.models.weights import renamed
 from alignment.raised import place_of, words_of
 from mobilenetv3_common.weights import Entry, State
@@ -47,11 +47,6 @@ class Answer:
     oversized: bool = False
 
 
-def turn(arrays: Cotangents) -> list:
-    """Sequences that begin with the batch as such that do not, and the contrary."""
-    return [array.swapaxes(0, 1) if array is not None and array.ndim == 3 else array for array in arrays]
-
-
 class Network:
     """One side's model; everything in it goes by the reference's paths and canonical names.
 
@@ -63,8 +58,7 @@ class Network:
     Attributes:
         modules: by the reference's path, each once.
         start: the floating buffers as they are now, by name.
-        bare: modules that answer without the layers that they carry (``carried``).
-        conventions: by path, of the port's modules that are called otherwise than the reference's.
+        adapters: of the port's modules; a reference's own modules are called as they are.
     """
 
     def __init__(self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None) -> None:
@@ -81,8 +75,7 @@ class Network:
         self._buffers: dict[str, tuple[Entry, Tensor]] = {}
         self.buffers: dict[str, Tensor] = {}
         self.start: State = {}
-        self.bare: set[str] = set()
-        self.conventions: dict[str, Convention] = {}
+        self.adapters, self._is_port = Adapters(), paths is not None
         for entry, tensor in framework.described(model):
             name = renamed(entry, names)
             if entry.role == "parameter":
@@ -122,7 +115,7 @@ class Network:
     @contextlib.contextmanager
     def _alone(self, path: str) -> Iterator[None]:
         """Inside the block the layers that a bare module carries give their input back."""
-        layers = self.carried(path).values() if path in self.bare else ()
+        layers = self.carried(path).values() if self.adapters[path].bare else ()
         handles = give_back(self.framework, layers)
         try:
             yield
@@ -172,16 +165,13 @@ class Network:
             call.attended = self.framework.attended(self.modules[key.partition("#")[0]], call.args, call.kwargs)
         return calls
 
-    def given(self, path: str, call: Call) -> tuple[tuple, dict]:
-        """What a module is given for a call of the reference's: the same, or that in its own framework's convention."""
-        own = None if call.attended is None else self.framework.spoken(self.modules[path], call.attended)
-        if own is None and path in self.conventions:
-            return self.conventions[path].said(call.args, call.kwargs)
-        return (call.args, call.kwargs) if own is None else own
+    def adapter(self, path: str, call: Call) -> CallAdapter:
+        """What a call of a module is in the reference's terms."""
+        return told((self.framework, self.modules[path]), call) or (self.adapters[path] if self._is_port else CallAdapter())
 
-    def heard(self, path: str, call: Call, outputs: list[np.ndarray]) -> list[np.ndarray]:
-        """What a module gives for a call of the reference's, as the reference's module gives it."""
-        return self.conventions[path].heard(outputs) if call.attended is None and path in self.conventions else outputs
+    def given(self, path: str, call: Call) -> tuple[tuple, dict]:
+        """What a module is given for a call of the reference's."""
+        return self.adapter(path, call).given(call.args, call.kwargs)
 
     def takes(self, path: str, call: Call) -> bool:
         """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
@@ -198,11 +188,6 @@ class Network:
         except ValueError:  # one that cannot be inspected
             pass
         return True
-
-    def _turned(self, path: str, call: Call) -> bool:
-        """Whether the sequences of a module begin with the batch where those of the reference's do not, or the contrary."""
-        layer = None if call.attended is None else self.framework.attention(self.modules[path])
-        return layer is not None and call.attended is not None and layer.batch_first != call.attended.batch_first
 
     def called(self, path: str, call: Call, among: Iterable[str]) -> list[str]:
         """Which of some modules a call of one calls, in the order in which the calls end."""
@@ -279,27 +264,19 @@ class Network:
         trained = {name: (entry, tensor) for name, (entry, tensor) in own.items() if framework.trainable(tensor)}
         inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
         try:
+            adapter = self.adapter(path, call)
+            args, kwargs = adapter.given(call.args, call.kwargs)
             if cotangents is None:
                 with self._alone(path), self._limited(inside, limits or {}):
-                    made = framework.call(module, *self.given(path, call))
+                    made = framework.call(module, args, kwargs)
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
-                args, kwargs = self.given(path, call)
-                turned = turn(cotangents) if self._turned(path, call) else cotangents
-                if call.attended is None and path in self.conventions:
-                    turned = self.conventions[path].cotangents(cotangents)
                 with self._alone(path):
-                    made = framework.vjp(module, args, turned, wanted, kwargs)
-            if call.attended is not None:  # what a mask's gradient would be, and the weights of the attention, one side alone has
-                made.outputs, made.inputs = made.outputs[:1], made.inputs[: len(call.attended.inputs)]
-            if self._turned(path, call):
-                made.outputs, made.inputs = turn(made.outputs), turn(made.inputs)
-            if call.attended is None and path in self.conventions:
-                made.outputs = self.heard(path, call, made.outputs)
-                made.inputs = self.conventions[path].inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
+                    made = framework.vjp(module, args, adapter.cotangents(cotangents), wanted, kwargs)
+            inputs = adapter.inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
             held = {name: self._buffers[full] for name, full in self.below(path).items()}
             kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
-            answer = Answer(made.outputs, kept, made.inputs)
+            answer = Answer(adapter.outputs(made.outputs), kept, inputs)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
             return answer
@@ -356,8 +333,8 @@ class Network:
         if not framework.set_settings(module, changes):
             return Answer()
         try:
-            outputs = framework.call(module, *self.given(path, call)).outputs
-            return Answer(self.heard(path, call, outputs) if call.attended is None else outputs[:1])
+            adapter = self.adapter(path, call)
+            return Answer(adapter.outputs(framework.call(module, *adapter.given(call.args, call.kwargs)).outputs))
         except Exception as error:  # such a layer does not take this input
             return Answer(error=words_of(error))
 

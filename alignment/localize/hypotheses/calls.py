@@ -24,7 +24,7 @@ from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
-from alignment.models.conventions import Order, orders_of, turned
+from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
 from alignment.raised import shown, words_of
 
@@ -85,12 +85,12 @@ class _Search:
 
     def __init__(self, s: Subject) -> None:
         self.s = s
-        other_form = (
-            {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)} | s.pair.port.bare | s.pair.reference.bare
-        )
-        self.among = (set(s.pair.port.modules) & set(s.pair.reference.modules)) - other_form
+        adapters = s.pair.matching.adapters
+        other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
+        both = set(s.pair.port.modules) & set(s.pair.reference.modules)
+        self.among = {path for path in both - other_form if not adapters[path].bare}
         self.expected = s.blame.theirs.outputs
-        self.orders = orders_of(s.pair.port.conventions.get(s.path))
+        self.orders = adapters[s.path].orders
         try:
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
         except Exception as error:  # its arrays are too large to be kept
@@ -180,12 +180,13 @@ class _Search:
 
     def _right(self, trace: Trace) -> bool:
         """Whether a run of the port gives what the reference gives, far nearer than the port as it is."""
-        outputs = self.s.pair.port.heard(self.s.path, self.s.call, [trace.values[value] for value in trace.results])
+        adapter = self.s.pair.matching.adapters[self.s.path]
+        outputs = adapter.outputs([trace.values[value] for value in trace.results])
         if trace.error or len(outputs) != len(self.expected):
             return False
         before = self.s.blame.ours.outputs
         for number, (made, right) in enumerate(zip(outputs, self.expected, strict=True)):
-            if self.s.path in self.s.pair.turned and plain(made.shape) == plain(right.shape):
+            if adapter.fixed and plain(made.shape) == plain(right.shape):
                 made = made.reshape(right.shape)
             if made.shape != right.shape or made.dtype.kind != right.dtype.kind:
                 return False

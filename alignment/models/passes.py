@@ -1,0 +1,315 @@
+"""Which layers of two models are the same, whatever they lie in and are called: a list of named passes over one score.
+
+Each pass pairs some of what the passes before it have left over. Units are plain data (``alignment/models/units.py``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from alignment.models.links import Link, covered, is_stack, plain
+from alignment.models.pairing import best_moves
+from alignment.models.sequence import Sequenced, Sequencer, above, likeness, shared, side_by_side
+from alignment.models.units import Unit, Use, words_of_tensor
+from mobilenetv3_common.weights import Entry
+
+MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
+MOST = 0.75  # of a module's layers lie in one module of the other side: then the others are looked for there
+SAME_TENSORS = 4.0  # the least score of two units whose tensors have the same names and shapes
+
+
+def in_order(s: Sequencer) -> None:
+    """The best pairing that keeps both orders, of layers of the same tensors and packed ones."""
+    own, other = s.heavy
+    for i, j, a, b in best_moves(len(own), len(other), lambda i, j: _moves(s, own, other, i, j)):
+        s.take(own[i : i + a], other[j : j + b])
+
+
+def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> Iterable[tuple[float, tuple[int, int]]]:
+    if (value := s.score(own[i], other[j])) > 0:
+        yield value, (1, 1)
+    for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
+        for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
+            parts = units[start : start + count]
+            behind = sum(part.rows for part in parts) in (whole.rows, whole.columns) and s.packs(whole, parts, number)
+            if behind or side_by_side(whole, parts) is not None:
+                move = (count, 1) if number == 0 else (1, count)
+                yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + likeness(own[i], other[j]), move
+
+
+def in_homes(s: Sequencer) -> None:
+    """The same again where layers are left over: what has no counterpart may have shifted its neighbours into other modules.
+
+    What is used in another order has one, so where the rest lies says which modules are each other's homes.
+    """
+    if any(s.left()):
+        elsewhere(s)
+        s.homes = _homes_of(s.found.pairs)
+        s.found = Sequenced()
+        in_order(s)
+
+
+def _homes_of(pairs: Sequence[tuple[Unit, Unit]]) -> dict[str, str]:
+    """Modules of the port whose layers are, all but a few, those of one module of the reference, and of no larger one."""
+    counts: dict[str, Counter[str]] = {}
+    for mine, theirs in pairs:
+        for path in above(mine.path):
+            counts.setdefault(path, Counter()).update(above(theirs.path))
+    homes = {}
+    for path, found in counts.items():
+        total = sum(1 for mine, _ in pairs if mine.path.startswith(f"{path}."))
+        smallest = [other for other, count in found.items() if count >= MOST * total]
+        if total >= 3 and smallest:
+            homes[path] = max(smallest, key=lambda other: other.count("."))
+    return homes
+
+
+def elsewhere(s: Sequencer) -> None:
+    """Layers of the same tensors that are used in another order, the most alike first."""
+    own, other = s.left()
+    scored = [(s.score(a, b), -i, -j, a, b) for i, a in enumerate(own) for j, b in enumerate(other)]
+    scored = [one for one in scored if one[0] >= SAME_TENSORS]
+    while scored:
+        nearness = s.nearness()
+        best = max(scored, key=lambda one: (one[0] + nearness(one[3], one[4]), one[1], one[2]))
+        s.take([best[3]], [best[4]])
+        scored = [one for one in scored if one[3] is not best[3] and one[4] is not best[4]]
+
+
+def packed_apart(s: Sequencer) -> None:
+    """Layers that hold those of the other side which are given the same array, with others between them in the order of use."""
+    for number, side in ((0, s.other), (1, s.own)):
+        for whole in [unit for unit in side if unit.leaf and len(unit.tensors) <= 2 and unit.rows]:
+            left = s.left()
+            alike = [unit for unit in left[number] if unit.leaf and unit.part.kind == whole.part.kind]
+            groups = _given_the_same(s, alike, number) if whole in left[1 - number] else []
+            fitting = (g for g in groups if sum(part.rows for part in g) == whole.rows and s.packs(whole, g, number))
+            if parts := next(fitting, None):
+                s.take(*((parts, [whole]) if number == 0 else ([whole], parts)))
+
+
+def _given_the_same(s: Sequencer, units: Sequence[Unit], number: int) -> list[list[Unit]]:
+    """Two units or more each that are given one array; then those of them that are in one module."""
+    inputs, found = s.uses[number].inputs, list[list[Unit]]()
+    for unit in (one for one in units if one.path in inputs):
+        same = next((group for group in found if np.array_equal(inputs[group[0].path], inputs[unit.path])), None)
+        found.append([unit]) if same is None else same.append(unit)
+    inside: dict[tuple[int, str], list[Unit]] = {}
+    for number, group in enumerate(found):
+        for unit in group:
+            inside.setdefault((number, unit.path.rpartition(".")[0]), []).append(unit)
+    return [group for group in [*found, *inside.values()] if len(group) > 1]
+
+
+def joined_apart(s: Sequencer) -> None:
+    """Two layers whose matrices lie side by side in one of the other side, with others between them in the order of use."""
+    for number in (0, 1):
+        for whole in s.left()[1 - number]:
+            pairs = itertools.combinations(s.left()[number], 2)
+            fitting = (pair for pair in pairs if side_by_side(whole, pair) is not None)
+            if parts := next(fitting, None):
+                s.take(*(([*parts], [whole]) if number == 0 else ([whole], [*parts])))
+
+
+def namesakes(s: Sequencer) -> None:
+    """Layers of one kind at one path, of which a side lacks a tensor, or has others: it is there, and differs."""
+    left = [{unit.path: unit for unit in units if unit.leaf} for units in s.left()]
+    plain_ones = [{unit.path: unit for unit in units if unit.leaf and not unit.entries} for units in (s.own, s.other)]
+    for mine, theirs in ((left[0], left[1]), (plain_ones[0], left[1]), (left[0], plain_ones[1])):
+        both = [(unit, theirs[path]) for path, unit in mine.items() if path in theirs and not unit.part.name.isdigit()]
+        s.found.pairs += [(one, other) for one, other in both if one.part.kind == other.part.kind]
+
+
+def stacked(s: Sequencer) -> None:
+    """Tensors that one module holds as one with an axis more: the experts of a mixture, numbered layers of the other side."""
+    nearness = s.nearness()
+    scored: list[tuple[float, int, int, int, Entry, list[Entry], bool]] = []
+    for number in (0, 1):
+        left, named = s.left(), covered(s.found.links)
+        whole = [(unit, entry) for unit in left[1 - number] for entry in unit.entries if entry.canonical not in named[1 - number]]
+        numbered = _numbered([(e, unit) for unit in left[number] for e in unit.entries if e.canonical not in named[number]])
+        for (i, (unit, entry)), (j, parts) in itertools.product(enumerate(whole), enumerate(numbered)):
+            turned = _stacks(entry, [part for part, _ in parts])
+            if turned is not None:
+                pair = (parts[0][1], unit) if number == 0 else (unit, parts[0][1])
+                mark = nearness(*pair) + shared(_last_words(entry), _last_words(parts[0][0]))
+                scored.append((mark, -i, -j, number, entry, [part for part, _ in parts], turned))
+    used: set[tuple[int, str]] = set()
+    for _, _, _, number, entry, inside, lies_over in sorted(scored, key=lambda one: one[:3], reverse=True):
+        names = tuple(part.canonical for part in inside)
+        both = {(1 - number, entry.canonical), *((number, name) for name in names)}
+        if not used & both:
+            used |= both
+            port, reference = (names, (entry.canonical,)) if number == 0 else ((entry.canonical,), names)
+            s.found.links.append(Link(port, reference, transposed=lies_over))
+
+
+def loose(s: Sequencer) -> None:
+    """Tensors of modules with children, and what lies elsewhere, by shape, by what is paired around them, and by name."""
+    named = covered(s.found.links)
+    mine, theirs = (
+        [(entry, unit) for unit in units for entry in unit.entries if entry.canonical not in names]
+        for units, names in zip(s.left(), named, strict=True)
+    )
+    nearness = s.nearness()
+    scored = [
+        (nearness(one, another) + shared(words_of_tensor(a.canonical), words_of_tensor(b.canonical)), -i, -j, a, b, turned)
+        for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
+        if a.role == b.role for turned in _turns(a, one, b, another)
+    ]  # fmt: skip
+    used: set[tuple[int, str]] = set()
+    for _, _, _, a, b, turned in sorted(scored, key=lambda one: one[:3], reverse=True):
+        if not {(0, a.canonical), (1, b.canonical)} & used:
+            used |= {(0, a.canonical), (1, b.canonical)}
+            s.found.links.append(Link((a.canonical,), (b.canonical,), transposed=turned))
+
+
+def loose_parts(s: Sequencer) -> None:
+    """A tensor of a module's own that one module of the other side holds as several, one behind another."""
+    for number in (0, 1):
+        left, named = s.left(), covered(s.found.links)
+        free = [[(unit, [e for e in unit.entries if e.canonical not in named[side]]) for unit in left[side]] for side in (0, 1)]
+        for unit, entries in free[1 - number]:
+            for whole in entries:
+                fitting = ((other, _parts_of(whole, loose)) for other, loose in free[number])
+                found = [(likeness(other, unit), parts) for other, parts in fitting if parts]
+                if found:
+                    parts = max(found, key=lambda one: one[0])[1]
+                    names = tuple(part.canonical for part in parts), (whole.canonical,)
+                    s.found.links.append(Link(*(names if number == 0 else names[::-1])))
+                    taken = [*parts, whole]
+                    free = [[(u, [e for e in es if e not in taken]) for u, es in side] for side in free]
+
+
+def _parts_of(whole: Entry, loose: Sequence[Entry]) -> list[Entry]:
+    """Those of a module's tensors that make up a larger one; none where they do not."""
+    parts = [e for e in loose if e.role == whole.role and len(e.shape) > 1 and e.shape[1:] == whole.shape[1:]]
+    rows = sum(part.shape[0] for part in parts)
+    return parts if 2 <= len(parts) <= MOST_PARTS and whole.shape[:1] == (rows,) else []
+
+
+def other_width(s: Sequencer) -> None:
+    """Layers of one kind between the same neighbours: another width there is a finding, not a layer more and one less."""
+    own_left, other_left = s.left()
+    gaps = _gaps(s, *s.heavy)
+    for unit in own_left:
+        for other_unit in other_left:
+            whole = (unit.leaf and other_unit.leaf) or unit.tensors == other_unit.tensors  # a normalisation may hold its activation
+            if gaps[id(unit)] == gaps[id(other_unit)] and whole and unit.part.kind == other_unit.part.kind:
+                s.found.pairs.append((unit, other_unit))
+                other_left.remove(other_unit)
+                break
+    own_left, other_left = s.left()
+    for kind in dict.fromkeys(unit.part.kind for unit in other_left):
+        mine, theirs = ([u for u in side if u.part.kind == kind and u.leaf] for side in (own_left, other_left))
+        if len(mine) == len(theirs):
+            s.found.pairs += zip(mine, theirs, strict=True)
+
+
+def _gaps(s: Sequencer, own: Sequence[Unit], other: Sequence[Unit]) -> dict[int, int]:
+    """For every unit the number of the last pair or group before it, in its side's order."""
+    numbers: dict[int, int] = {}
+    joined = [([a], [b]) for a, b in s.found.pairs] + [(a, b) for a, b, _ in s.found.groups]
+    for number, sides in enumerate(joined, start=1):
+        numbers |= {id(unit): number for side in sides for unit in side}
+    gaps: dict[int, int] = {}
+    for units in (own, other):
+        last = 0
+        for unit in units:
+            last = numbers.get(id(unit), last)
+            gaps[id(unit)] = last
+    return gaps
+
+
+def light(s: Sequencer) -> None:
+    """Layers without weights: those between the same two layers with weights, in order, or by kind where numbers differ."""
+    gaps = _gaps(s, s.own, s.other)
+    taken = {id(unit) for pair in s.found.pairs for unit in pair}
+    between: list[dict[int, list[Unit]]] = [{}, {}]
+    for side, units in enumerate((s.own, s.other)):
+        for unit in units:
+            if not unit.entries and id(unit) not in taken:
+                between[side].setdefault(gaps[id(unit)], []).append(unit)
+    for gap in between[1]:
+        if len(between[0].get(gap, [])) != len(between[1][gap]):  # what gives its input back stands for nothing
+            for units_between in between:
+                units_between[gap] = [unit for unit in units_between.get(gap, []) if unit.part.kind != "identity"]
+    for gap, theirs in between[1].items():
+        mine = between[0].get(gap, [])
+        if len(mine) == len(theirs) and all(_family(a) == _family(b) for a, b in zip(mine, theirs, strict=True)):
+            s.found.pairs += zip(mine, theirs, strict=True)
+            continue
+        for unit in theirs:
+            match = next((one for one in mine if one.part.kind == unit.part.kind), None)
+            if match is not None:
+                mine = mine[mine.index(match) + 1 :]
+                s.found.pairs.append((match, unit))
+
+
+def _numbered(entries: Sequence[tuple[Entry, Unit]]) -> list[list[tuple[Entry, Unit]]]:
+    """Tensors whose names differ in one number alone, by that number; a name may be in two such rows."""
+    rows: dict[tuple[str, int, str], dict[int, tuple[Entry, Unit]]] = {}
+    for entry, unit in entries:
+        for found in re.finditer(r"\d+", entry.canonical):
+            start, stop = found.span()
+            rows.setdefault((entry.canonical[:start], start, entry.canonical[stop:]), {})[int(found.group())] = entry, unit
+    return [[row[number] for number in sorted(row)] for row in rows.values() if len(row) > 1]
+
+
+def _last_words(entry: Entry) -> frozenset[str]:
+    """Words of the last names of a tensor and of the layer that holds it, without those that are numbers alone."""
+    words = re.split(r"[._]", ".".join(entry.canonical.split(".")[-2:]).lower())
+    return frozenset(word for word in words if not word.isdigit())
+
+
+def _stacks(whole: Entry, parts: Sequence[Entry]) -> bool | None:
+    """Whether the matrices in a tensor with an axis more lie transposed; None where it does not hold the parts."""
+    shapes = {part.shape for part in parts}
+    if not is_stack([whole], parts) or len(shapes) != 1 or any(part.role != whole.role for part in parts):
+        return None
+    shape = shapes.pop()
+    if whole.shape[1:] == shape:
+        return False
+    return True if len(shape) == 2 and whole.shape[1:] == shape[::-1] else None
+
+
+def _turns(a: Entry, one: Unit, b: Entry, another: Unit) -> list[bool]:
+    """Whether a tensor can be another one as it is, or transposed: a matrix of a module's own in place of a linear layer's."""
+    layers = [unit for unit in (one, another) if unit.leaf and unit.part.kind in ("conv", "linear", "batch_norm")]
+    if any(unit.part.kind == "batch_norm" for unit in layers) or len(layers) == 2:
+        return []
+    if layers and any(unit.part.kind in ("conv", "linear", "batch_norm") for unit in (one, another) if unit not in layers):
+        return []
+    if plain(a.shape) == plain(b.shape):
+        return [False]
+    return [True] if (layers or one.own or another.own) and len(a.shape) == 2 and a.shape[::-1] == b.shape else []
+
+
+def _family(unit: Unit) -> str:
+    """What a layer without weights is for: an activation may be another one by mistake, a pooling is none."""
+    return next((name for name in ("pool", "dropout") if name in unit.part.kind), "")
+
+
+Pass = Callable[[Sequencer], None]
+PASSES: tuple[Pass, ...] = (
+    in_order, in_homes, elsewhere, packed_apart, joined_apart, namesakes, stacked, loose, loose_parts, other_width, light
+)  # fmt: skip
+
+
+def paired_layers(own: list[Unit], other: list[Unit], uses: tuple[Use, Use], passes: Iterable[Pass] = PASSES) -> Sequenced:
+    """Pair the units of the port and of the reference, both in the order of use.
+
+    Args:
+        own, other: units, without those that a person has paired.
+        uses: how the two models use their modules.
+        passes: that pair them, in order.
+    """
+    sequencer = Sequencer(own, other, uses)
+    for one in passes:
+        one(sequencer)
+    return sequencer.found

@@ -1,0 +1,183 @@
+"""The passes that pair modules and layers, on plain data: no framework is imported, and none can be taken out unseen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from alignment.models import pairing, passes
+from alignment.models.links import Link
+from alignment.models.pairing import Part, best_moves, paired
+from alignment.models.passes import paired_layers
+from alignment.models.units import Unit, Use, words_of_name
+from mobilenetv3_common.weights import Entry
+from tests.conftest import run_command
+
+Shape = tuple[int, ...]
+
+
+def part(path: str, kind: str, *shapes: Shape) -> Part:
+    of_it = tuple(sorted(tuple(sorted(shape)) for shape in shapes))
+    return Part(path, path.rpartition(".")[2], None, kind, kind.title(), of_it, sum(map(math.prod, shapes)), ((kind,),), of_it)
+
+
+def unit(path: str, kind: str = "", /, **tensors: Shape) -> Unit:
+    """A layer of a kind; without one, what a module with children holds itself."""
+    entries = tuple(Entry(f"{path}.{name}", f"{path}.{name}", shape, False, "parameter") for name, shape in tensors.items())
+    rows = sum(shape[0] for shape in tensors.values() if len(shape) > 1)
+    return Unit(part(path, kind or "block", *tensors.values()), entries, bool(kind), words_of_name(path), tensors, rows, False)
+
+
+def conv(path: str, outputs: int = 4) -> Unit:
+    return unit(path, "conv", weight=(outputs, 3, 3, 3))
+
+
+def linear(path: str, outputs: int, inputs: int = 4) -> Unit:
+    return unit(path, "linear", weight=(outputs, inputs))
+
+
+GIVEN = Use(inputs={path: np.ones(3) for path in ("q", "k", "v")})  # three layers that are given one array
+# By pass: units of the port, of the reference, the pairs by path, and the links that are expected.
+LAYERS = {
+    "in_order": (
+        [conv(f"{name}.{letter}") for name in ("encoder", "decoder") for letter in "abc"],
+        [conv(f"{name}.{letter}") for name in ("decoder_x", "encoder_x") for letter in "klm"],
+        {
+            f"{a}.{x}": f"{b}_x.{y}"
+            for a, b in (("encoder", "decoder"), ("decoder", "encoder"))
+            for x, y in zip("abc", "klm", strict=True)
+        },
+        [],
+    ),
+    "in_homes": (  # the second module would begin with the last layer of the first, which the port lacks
+        [conv(f"a.{letter}") for letter in "pqrs"] + [conv(f"b.{letter}") for letter in "tuvw"],
+        [conv(f"x.{letter}") for letter in "cdefg"] + [conv(f"y.{letter}") for letter in "hijk"],
+        {
+            **{f"a.{x}": f"x.{y}" for x, y in zip("pqrs", "cdef", strict=True)},
+            **{f"b.{x}": f"y.{y}" for x, y in zip("tuvw", "hijk", strict=True)},
+        },
+        [],
+    ),
+    "elsewhere": (
+        [conv("a", 5), conv("b", 6), conv("c", 7)],
+        [conv("x", 7), conv("y", 6), conv("z", 5)],
+        {"a": "z", "b": "y", "c": "x"},
+        [],
+    ),
+    "packed_apart": (
+        [linear("qkv", 12), conv("norm")],
+        [linear("q", 4), conv("norm"), linear("k", 4), linear("v", 4)],
+        {"norm": "norm"},
+        [Link(("qkv.weight",), ("q.weight", "k.weight", "v.weight"))],
+    ),
+    "joined_apart": (
+        [linear("both", 6, 8), conv("norm")],
+        [linear("one", 6, 5), conv("norm"), linear("other", 6, 3)],
+        {"norm": "norm"},
+        [Link(("both.weight",), ("one.weight", "other.weight"), columns=True)],
+    ),
+    "namesakes": (
+        [linear("a", 5), conv("norm"), linear("b", 6)],
+        [unit("b", "linear", weight=(6, 4), bias=(6,)), conv("norm"), unit("a", "linear", weight=(5, 4), bias=(5,))],
+        {"a": "a", "b": "b", "norm": "norm"},
+        [],
+    ),
+    "stacked": (
+        [unit("experts", kernels=(3, 5, 7))],
+        [unit(f"experts.{number}", w=(5, 7)) for number in range(3)],
+        {},
+        [Link(("experts.kernels",), ("experts.0.w", "experts.1.w", "experts.2.w"))],
+    ),
+    "loose": ([unit("net", position=(1, 5, 4))], [unit("embed", pos=(5, 4))], {}, [Link(("net.position",), ("embed.pos",))]),
+    "loose_parts": (
+        [unit("net", table=(6, 4))],
+        [unit("net", first=(2, 4), rest=(4, 4))],
+        {},
+        [Link(("net.table",), ("net.first", "net.rest"))],
+    ),
+    "other_width": ([conv("a"), conv("b", 8), conv("c")], [conv("x"), conv("y", 9), conv("z")], {"a": "x", "b": "y", "c": "z"}, []),
+    "light": ([conv("a"), unit("act", "relu")], [conv("x"), unit("gelu", "gelu")], {"a": "x", "act": "gelu"}, []),
+}
+
+
+def of_layers(name, among):
+    own, other, _, _ = LAYERS[name]
+    found = paired_layers(own, other, (GIVEN, GIVEN), among)
+    return {mine.path: theirs.path for mine, theirs in found.pairs}, found.links
+
+
+X, Y, Z = (4, 3), (5, 6), (7, 8)
+# By pass: children of the port and of the reference, whether their names are numbers, and (port, reference, how) in order.
+CHILDREN = {
+    "by_name": (
+        [part("b", "conv", X), part("a", "conv", X)],
+        [part("a", "conv", X), part("b", "conv", X)],
+        [("a", "a", "same"), ("b", "b", "same")],
+    ),
+    "by_order": (
+        [part("0", "conv", X), part("1", "conv", Z)],
+        [part("0", "conv", X), part("1", "conv", Y), part("2", "conv", Z)],
+        [("0", "0", "same"), (None, "1", "same"), ("1", "2", "same")],
+    ),
+    "by_weights": (
+        [part("p", "conv", Y), part("q", "lstm", X)],
+        [part("r", "lstm", X), part("s", "conv", Y)],
+        [("q", "r", "same"), ("p", "s", "same")],
+    ),
+    "by_neighbours": (
+        [part("a", "conv", X), part("mid", "relu")],
+        [part("a", "conv", X), part("middle", "linear", Z)],
+        [("a", "a", "same"), ("mid", "middle", "replaced")],
+    ),
+}
+
+
+def of_children(name, among):
+    own, other, _ = CHILDREN[name]
+    numbered = all(one.name.isdigit() for one in own)
+    found = paired(own, other, {one.path: one.path for one in own}, numbered, among)
+    return [(mine and mine.path, theirs and theirs.path, how) for mine, theirs, how in found]
+
+
+@pytest.mark.parametrize(("module", "cases"), [(passes, LAYERS), (pairing, CHILDREN)])
+def test_every_pass_has_a_name_a_sentence_and_a_case(module, cases):
+    assert [one.__name__ for one in module.PASSES] == list(cases)
+    assert all(one.__doc__ for one in module.PASSES)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_paired_and_the_pass_is_what_pairs_them(name):
+    expected = LAYERS[name][2:]
+    assert of_layers(name, passes.PASSES) == expected
+    assert of_layers(name, [one for one in passes.PASSES if one.__name__ != name]) != expected
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_children_are_paired_and_the_pass_is_what_pairs_them(name):
+    expected = CHILDREN[name][2]
+    assert of_children(name, pairing.PASSES) == expected
+    assert of_children(name, [one for one in pairing.PASSES if one.__name__ != name]) != expected
+
+
+def test_layers_whose_names_are_exchanged_are_no_renaming():
+    own, other = [conv("a"), conv("b")], [conv("b"), conv("a")]
+    found = paired_layers(own, other, (Use(), Use()))
+    assert {(mine.path, theirs.path) for mine, theirs in found.pairs} == {("a", "a"), ("b", "b")}
+
+
+def test_a_layer_that_one_side_alone_has_is_paired_with_none():
+    found = paired_layers([conv("a"), linear("b", 3)], [conv("x")], (Use(), Use()))
+    assert [(mine.path, theirs.path) for mine, theirs in found.pairs] == [("a", "x")] and not found.links
+
+
+def test_the_best_alignment_takes_several_at_once_where_that_scores_more():
+    moves = {(0, 0): [(1.0, (1, 1))], (1, 0): [(5.0, (2, 1))], (1, 1): [(1.0, (1, 1))]}
+    assert best_moves(3, 2, lambda i, j: moves.get((i, j), [])) == [(1, 0, 2, 1)]
+
+
+def test_pairing_needs_no_framework():
+    done = run_command("-c", "import sys, alignment.models.passes, alignment.models.forms; print(*sys.modules)")
+    known = set(done.stdout.split())
+    assert "alignment.models.forms.axes" in known and not known & {"torch", "paddle", "mindspore"}, done
