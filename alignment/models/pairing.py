@@ -133,12 +133,12 @@ def by_neighbours(s: Siblings) -> None:
             s.between.add(theirs.path)
 
 
-Pass = Callable[[Siblings], None]
-PASSES: tuple[Pass, ...] = (by_name, by_order, by_weights, by_neighbours)
+SiblingsPass = Callable[[Siblings], None]
+PASSES: tuple[SiblingsPass, ...] = (by_name, by_order, by_weights, by_neighbours)
 
 
 def paired(
-    own: Sequence[Part], other: Sequence[Part], wanted: Mapping[str, str], numbered: bool, passes: Iterable[Pass] = PASSES
+    own: Sequence[Part], other: Sequence[Part], wanted: Mapping[str, str], numbered: bool, passes: Iterable[SiblingsPass] = PASSES
 ) -> Pairs:
     """The children of two matched modules, in the reference's order; what only the port has stands where the port has it.
 

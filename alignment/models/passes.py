@@ -295,13 +295,13 @@ def _family(unit: Unit) -> str:
     return next((name for name in ("pool", "dropout") if name in unit.part.kind), "")
 
 
-Pass = Callable[[Sequencer], None]
-PASSES: tuple[Pass, ...] = (
+LayersPass = Callable[[Sequencer], None]
+PASSES: tuple[LayersPass, ...] = (
     in_order, in_homes, elsewhere, packed_apart, joined_apart, namesakes, stacked, loose, loose_parts, other_width, light
 )  # fmt: skip
 
 
-def paired_layers(own: list[Unit], other: list[Unit], uses: tuple[Use, Use], passes: Iterable[Pass] = PASSES) -> Sequenced:
+def paired_layers(own: list[Unit], other: list[Unit], uses: tuple[Use, Use], passes: Iterable[LayersPass] = PASSES) -> Sequenced:
     """Pair the units of the port and of the reference, both in the order of use.
 
     Args:

@@ -17,7 +17,7 @@ from alignment.frameworks.base import Call, Framework, Module
 
 Order = tuple[int, ...]  # of axes, as ``numpy.transpose`` takes it
 MaybeArrays = Sequence["np.ndarray | None"]
-Layer = tuple[Framework, Module]
+Owned = tuple[Framework, Module]  # a module and its framework
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class CallAdapter:
         return self
 
     @classmethod
-    def told(cls, layer: Layer, call: Call) -> CallAdapter | None:
+    def told(cls, layer: Owned, call: Call) -> CallAdapter | None:
         """The form in which a layer is given a call of the other side's, where the layers themselves tell; else None.
 
         Args:
@@ -85,7 +85,7 @@ class CallAdapter:
         return None
 
     @classmethod
-    def told_back(cls, layer: Layer, other: Layer, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
+    def told_back(cls, layer: Owned, other: Owned, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
         """Likewise the form in which the reference's layer answers a call of the port's layer, in whose place it is.
 
         Args:
@@ -111,12 +111,12 @@ def form(cls: AnyForm) -> AnyForm:
     return cls
 
 
-def told(layer: Layer, call: Call) -> CallAdapter | None:
+def told(layer: Owned, call: Call) -> CallAdapter | None:
     """The first form that tells itself."""
     return next((found for one in FORMS if (found := one.told(layer, call)) is not None), None)
 
 
-def told_back(layer: Layer, other: Layer, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
+def told_back(layer: Owned, other: Owned, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
     """The first form that tells itself, of the reference's layer in the place of the port's."""
     return next((found for one in FORMS if (found := one.told_back(layer, other, args, kwargs)) is not None), None)
 

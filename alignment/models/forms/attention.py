@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks.base import Attended, Call, leaves
-from alignment.models.forms.adapter import CallAdapter, Layer, MaybeArrays, form
+from alignment.models.forms.adapter import CallAdapter, MaybeArrays, Owned, form
 
 
 @form
@@ -31,7 +31,7 @@ class AttentionCall(CallAdapter):
     turned: bool
 
     @classmethod
-    def told(cls, layer: Layer, call: Call) -> CallAdapter | None:
+    def told(cls, layer: Owned, call: Call) -> CallAdapter | None:
         if call.attended is None:
             return None
         framework, module = layer
@@ -40,7 +40,7 @@ class AttentionCall(CallAdapter):
         return cls(call.attended, framework.spoken(module, call.attended), turned)
 
     @classmethod
-    def told_back(cls, layer: Layer, other: Layer, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
+    def told_back(cls, layer: Owned, other: Owned, args: tuple, kwargs: dict[str, Any]) -> CallAdapter | None:
         mine, its = layer[0].attention(layer[1]), other[0].attention(other[1])
         call = layer[0].attended(layer[1], args, kwargs)
         own = None if call is None else other[0].spoken(other[1], call)
