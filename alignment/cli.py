@@ -162,6 +162,7 @@ def _align(
         model=args.model or named,
         data_path=args.data_path,
         weights_from=args.weights,
+        take=args.checkpoint_weights,
         port_weights=args.port_weights,
         names=names.modules,
         links=names.links,
@@ -215,7 +216,7 @@ def weights(argv: Sequence[str]) -> int:
 
     if args.output.suffix not in FORMATS:
         raise UserError(f"--output {args.output}: unknown kind of weights file; use one of {', '.join(FORMATS)}")
-    context = Context(load_project(args.project), model=args.model, weights_from=args.weights)
+    context = Context(load_project(args.project), model=args.model, weights_from=args.weights, take=args.checkpoint_weights)
     check(context)
     framework, network = context.sides[args.side].framework, context.networks.build(args.side)
     ensure_writable_dir(args.output.parent)

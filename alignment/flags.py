@@ -9,12 +9,14 @@ from pathlib import Path
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
+from mobilenetv3_common.weights_file import TAKE
 
 RESULT = Path("result")
 PRECISIONS = ("bfloat16", "float16")
 # The benchmark has its own model, data and weights.
 NOT_BENCHED = (
-    "model", "data_path", "weights", "port_weights", "names", "device", "image_backend", "seed", "localize", "config", "precision",
+    "model", "data_path", "weights", "port_weights", "checkpoint_weights",
+    "names", "device", "image_backend", "seed", "localize", "config", "precision",
 )  # fmt: skip
 
 
@@ -40,6 +42,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         help="a .pth, .pdparams, .ckpt or .safetensors file; it also sets class count and width; or the name of weights that the "
         "project fetches, e.g. torchvision (default: calibrated weights, made once)",
     )
+    _add_take(p)
     p.add_argument(
         "--port-weights",
         metavar="FILE",
@@ -103,6 +106,7 @@ def weights_parser() -> Parser:
     p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
     p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
     p.add_argument("--weights", metavar="FILE|NAME", help="as for run (default: calibrated weights)")
+    _add_take(p)
     p.add_argument(
         "--side", choices=("port", "reference"), default="reference", help="whose names and layout it has (default: reference)"
     )
@@ -133,6 +137,7 @@ def audit_parser() -> Parser:
         "generator) that returns them (default: a shape that the reference accepts)",
     )
     p.add_argument("--weights", metavar="FILE", help="of either side, for both (default: random, calibrated on the input)")
+    _add_take(p)
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
     p.add_argument("--training", action="store_true", help="also compare training mode and fresh weights")
     p.add_argument(
@@ -172,6 +177,7 @@ def dump_parser() -> Parser:
     p.add_argument("--args", metavar="JSON", help="keyword arguments of the callable, e.g. '{\"num_classes\": 10}'")
     p.add_argument("--input", metavar="SHAPE|FILE.npz|MODULE:CALLABLE", help="of the reference, as for audit")
     p.add_argument("--weights", metavar="FILE", help="of the reference (default: random, calibrated on the input)")
+    _add_take(p)
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="of the port: lines 'port path: reference path'")
     p.add_argument("--training", action="store_true", help="also dump training mode")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
@@ -203,3 +209,10 @@ def shown(path: Path) -> str:
     """A path as short as it can be written from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
+
+
+def _add_take(p: Parser) -> None:
+    p.add_argument(
+        "--checkpoint-weights", choices=TAKE, default="auto",
+        help="of a training checkpoint: its moving average, or the weights themselves (default: averaged where it has them)",
+    )  # fmt: skip

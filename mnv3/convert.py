@@ -18,11 +18,14 @@ from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.architecture import Architecture, model_of
+from mobilenetv3_common.class_names import MAX_CLASSES
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.foreign_names import SOURCES
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights_file import TAKE
+
+WIDEST = 4  # width multiplier of weights whose network no file says
 
 
 @exit_on_user_error
@@ -113,6 +116,12 @@ def _architecture(args: argparse.Namespace, state: Mapping[str, Any], found: Arc
     if args.model and found and found.model != args.model:
         raise UserError(f"--model {args.model}: {args.input} holds {found.model}; leave --model out")
     given = {"model": args.model, "num_classes": args.num_classes, "width_mult": args.width_mult}
+    for name, most in (("num_classes", MAX_CLASSES), ("width_mult", WIDEST)):  # of a network that is made in memory
+        flag, value, known = f"--{name.replace('_', '-')}", given[name], getattr(found, name, None)
+        if value is not None and known is not None and abs(value - known) > 0.05 * known:
+            raise UserError(f"{flag} {value}: {args.input} has {known:g}; leave {flag} out")
+        if value is not None and value > most:
+            raise UserError(f"{flag} must be at most {most:,}, found {value}")
     changes = {name: value for name, value in given.items() if value is not None} | (
         {"reduced_tail": True} if args.reduced_tail else {}
     )

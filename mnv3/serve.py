@@ -12,12 +12,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.streams import keep_open, leave, tell
-from mobilenetv3_paddle.deploy.engines import cpu_threads, create_engine
+from mobilenetv3_paddle.deploy.engines import Engine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, positive, rules_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -74,48 +75,46 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
-    place, cores = Place.mine(), max(1, cpu_threads() // args.workers)
-    decoders = args.decoders or max(2, cores)
-    hosts = tuple(name.lower() for name in args.allowed_hosts)
-    access = Access(token(args.token_file), hosts, args.max_per_client, tuple(args.trusted_proxies), log(args))
-    bundle = read_bundle(args.model_dir)
-    threads, beside_decoders = args.threads or cores, max(1, cores // 2)
-    engine = create_engine(bundle, args.engine, args.precision, threads, args.device)
-    predictor = Predictor(engine, bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
-    limits = Limits(
-        int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
-        args.max_batch,
+    access = Access(
+        token(args.token_file), tuple(name.lower() for name in args.allowed_hosts), args.max_per_client,
+        tuple(args.trusted_proxies), log(args),
     )  # fmt: skip
-    identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
-    sock = place.sock if place else listening(args.host, args.port)
-    if place is None and args.host not in LOOPBACK and not access.token:
+    bundle = read_bundle(args.model_dir)
+    cores = max(1, cpu_threads() // args.workers)
+    decoders, threads, sparing = args.decoders or max(2, cores), args.threads or cores, max(1, cores // 2)
+
+    def engine(threads: int) -> Engine:
+        return create_engine(bundle, args.engine, args.precision, threads, args.device)
+
+    def work(place: Place | None) -> NoReturn:
+        """Serve in this process, as a worker among others if it has a place among them."""
+        predictor = Predictor(engine(threads), bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
+        limits = Limits(
+            int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
+            args.max_batch,
+        )  # fmt: skip
+        identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
+        beside_decoders = engine(sparing) if threads > sparing and args.device == "cpu" else None
+        app, service = create_app(predictor, identity, limits, decoders, access, place, beside_decoders)
+        connections = connection_limit(args.max_connections, decoders)
+
+        def started() -> None:
+            where = f"{bundle.model} on {predictor.engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
+            place.parent.send(where) if place else tell(where, error=False)
+
+        def stopping() -> None:
+            service.stopping = True
+
+        serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
+
+    sock = listening(args.host, args.port)
+    if args.host not in LOOPBACK and not access.token:
         tell(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file")
-    where = f"{bundle.model} on {engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
-    if args.workers > 1 and place is None:
-        line = f"{where} with {args.workers} workers"
-        supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: tell(line, error=False))
-        leave()
-    sparing = None
-    if threads > beside_decoders and args.device == "cpu":
-        sparing = create_engine(bundle, args.engine, args.precision, beside_decoders)
-    app, state = create_app(predictor, identity, limits, decoders, access, place, sparing)
-    connections = connection_limit(args.max_connections, decoders)
-
-    def started() -> None:
-        if place:
-            place.answers()
-        else:
-            tell(where, error=False)
-
-    def stopping() -> None:
-        state.stopping = True
-
-    serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
-
-
-def worker_command(argv: list[str] | None) -> list[str]:
-    """What each worker runs: the same command, which finds its place in its environment."""
-    return [sys.executable, __file__, *(sys.argv[1:] if argv is None else argv)]
+    if args.workers == 1:
+        work(None)
+    worker = exit_on_user_error(work)  # type: ignore[arg-type]
+    supervise(worker, args.workers, args.shutdown, lambda where: tell(f"{where} with {args.workers} workers", error=False))
+    leave()
 
 
 def token(path: Path | None) -> str:

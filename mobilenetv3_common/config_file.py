@@ -69,6 +69,7 @@ class Parser(argparse.ArgumentParser):
         if options.get("description"):
             options["description"] = as_called(options["description"])
         super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
+        self.register("type", int, whole)
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)
@@ -96,6 +97,17 @@ def recipe_file(path: str | Path) -> Path:
         if (own := folder / given.with_suffix(".yaml").name).is_file():
             return own
     return given
+
+
+MOST = 10**18
+
+
+def whole(value: str | int) -> int:
+    """A flag's type, and what a recipe's numbers are held to: a whole number that fits 64 bits."""
+    number = int(value)
+    if not -MOST <= number <= MOST:
+        raise argparse.ArgumentTypeError(f"a whole number of more than 18 digits is too large: at most {MOST:,} is taken")
+    return number
 
 
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:
@@ -224,7 +236,7 @@ def _reader(of_type: type, optional: bool) -> Any:
     def read(text: str) -> Any:
         if optional and text.lower() == "none":
             return None
-        return of_type(text)
+        return (whole if of_type is int else of_type)(text)
 
     read.__name__ = of_type.__name__  # argparse: "invalid int value: 'x'"
     return read
@@ -238,6 +250,11 @@ def _typed(value: Any, of_type: type, optional: bool, where: str) -> Any:
             return float(value)
         except ValueError:
             pass
+    if of_type in (int, float) and isinstance(value, int):
+        try:
+            whole(value)
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"{where}: {error}") from error
     if of_type is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, of_type) or (of_type is int and isinstance(value, bool)):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from mobilenetv3_common.called import as_called
 from mobilenetv3_common.interrupts import raise_at_ctrl_c
-from mobilenetv3_common.terminal import escaped_output, printable
+from mobilenetv3_common.terminal import OUTPUT, escaped_output, printable
 
 
 class UserError(Exception):
@@ -106,7 +106,7 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             status = 1
         except KeyboardInterrupt:
             _tell("stopped by Ctrl-C")
@@ -115,8 +115,7 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             # Whatever the system refuses that nobody foresaw: a path too long, a disk that is gone.
             if error.filename is None:
                 raise
-            _tell(f"error: {printable(str(error.filename))}: {error.strerror}")
-            status = 2
+            status = _refused(error)
         finally:
             in_command = False
         if _one_of_several():
@@ -127,6 +126,18 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
         return status
 
     return wrapped
+
+
+def _refused(error: OSError) -> int:
+    _tell(f"error: {printable(str(error.filename))}: {error.strerror}")
+    if error.filename == OUTPUT:
+        _drop_output()
+    return 2
+
+
+def _drop_output() -> None:
+    """Nobody takes what is printed: Python need not try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(text: str) -> None:

@@ -52,6 +52,12 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
             f"note: the checkpoint is of {run.ranks_then} ranks in mid-epoch: each of the {run.ranks.world_size} here goes on with "
             "the mean of their BatchNorm statistics"
         )
+    if run.iteration % config.print_every:
+        first, last = run.iteration + 1, min((run.iteration // config.print_every + 1) * config.print_every, run.updates_per_epoch)
+        said.append(
+            f"note: the run goes on in mid-interval: the means of its first log line are of updates {first} to {last} of the epoch "
+            "alone"
+        )
     steps = config.epochs * run.updates_per_epoch // config.ema_every
     if (left := config.first_weights_left(config.epochs * run.updates_per_epoch)) > STALE_AVERAGE:
         said.append(

@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+OUTPUT = "standard output"  # its name in an error
 WIDEST = 100  # columns of a line that is broken for a terminal
 _CODES = {"green": "32", "red": "31", "bold": "1"}
 _OF_VERDICTS = {"passed": "green", "PASSED": "green", "FAILED": "red"}
@@ -63,16 +64,34 @@ class Escaped:
 
     Args:
         stream: what is written to; where it is a terminal, colour and the way back to the beginning of the line are let through.
+        name: of the stream, for the error where it cannot be written, as on a full disk; messages, which have no name, are then
+            lost, and the command goes on.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO, name: str = "") -> None:
+        self.stream, self.name = stream, name
         self._terminal = stream.isatty()
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        self.stream.write(text if _PLAIN.fullmatch(text) else self._as_text(text))
+        with self._named():
+            self.stream.write(text if _PLAIN.fullmatch(text) else self._as_text(text))
         return len(text)
+
+    def flush(self) -> None:
+        with self._named():
+            self.stream.flush()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self.name:
+                error.filename = self.name
+                raise
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -99,16 +118,16 @@ def escaped_output() -> Iterator[None]:
     """Inside the block, standard output and standard error write text alone."""
     before = sys.stdout, sys.stderr
     try:
-        sys.stdout, sys.stderr = (_as_escaped(stream) for stream in before)
+        sys.stdout, sys.stderr = _as_escaped(before[0], OUTPUT), _as_escaped(before[1], "")
         yield
     finally:
         sys.stdout, sys.stderr = before
 
 
-def _as_escaped(stream: Any) -> Any:
+def _as_escaped(stream: Any, name: str) -> Any:
     if stream is None or isinstance(stream, Escaped) or getattr(stream, "closed", False):  # of a process without a terminal
         return stream
-    return Escaped(stream)
+    return Escaped(stream, name)
 
 
 def for_terminal(text: str) -> str:

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+sys.path.insert(0, str(ROOT))
 
-import serve  # noqa: E402
+from mnv3 import serve  # noqa: E402
 
 
 class Moody:
@@ -37,5 +37,4 @@ if __name__ == "__main__":
     folder, control, *flags = sys.argv[1:]
     make = serve.create_engine
     serve.create_engine = lambda *args, **options: Moody(make(*args, **options), Path(control))
-    serve.worker_command = lambda argv: [sys.executable, *sys.argv]
     sys.exit(serve.main(["--model-dir", folder, "--port", "0", *flags]))

@@ -205,3 +205,36 @@ def test_opencv_fills_a_cut_off_jpeg(tmp_path):
     assert cv2.imread(str(tmp_path / "cut.jpg")) is not None
     with pytest.raises(OSError, match="truncated"):
         Image.open(tmp_path / "cut.jpg").load()
+
+
+GRAPHS = """
+import gc, sys, paddle
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4 / 1024
+
+def once(read):
+    x = paddle.rand([1024, 1024, 2])
+    x.stop_gradient = False
+    loss = (x * 2).exp().sum()
+    if read:
+        loss.grad_fn
+    if read == "and goes back":
+        loss.backward()
+
+for read in ("", "reads", "and goes back"):
+    for _ in range(3):
+        once("")
+    gc.collect()
+    before = resident()
+    for _ in range(8):
+        once(read)
+    gc.collect()
+    print(round(resident() - before))
+"""
+
+
+def test_reading_grad_fn_keeps_the_graph_for_ever():
+    """Of eight graphs of 8 MiB or more each, all eight are kept."""
+    nothing, read, back = map(int, run_command("-W", "ignore", "-c", GRAPHS).stdout.split())
+    assert abs(nothing) < 8 and read >= 56 and back < 16

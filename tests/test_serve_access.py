@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mobilenetv3_paddle.deploy.serving.gate import Access, Gate
+from mobilenetv3_paddle.deploy.serving.metrics import Metrics
 from tests.conftest import ROOT
 from tests.test_serve import detail
 
@@ -83,7 +84,7 @@ def test_the_client_is_the_last_whom_no_trusted_proxy_names(lines, client):
         pass
 
     said = []
-    gate = Gate(well, Access(proxies=("127.0.0.1", "10.0.0.1"), log=said.append), lambda: False)
+    gate = Gate(well, Access(proxies=("127.0.0.1", "10.0.0.1"), log=said.append), 9, Metrics(), lambda: False)
     headers = [(b"x-forwarded-for", line.encode()) for line in lines]
     peer = client if client in ("127.0.0.1", "10.0.0.1") else "10.0.0.1"
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": headers, "client": (peer, 1)}

@@ -194,8 +194,8 @@ def test_an_exception_is_an_answer_that_is_logged(exported):
     async def run():
         bundle = read_bundle(exported)
         predictor = Predictor(create_engine(bundle, threads=1), bundle.preset, bundle.classes)
-        app, _ = create_app(predictor, {"model": "m", "weights_sha256": ""}, access=Access(log=lines.append))
-        app.app.state.service.predictions = None  # calling it raises
+        app, service = create_app(predictor, {"model": "m", "weights_sha256": ""}, access=Access(log=lines.append))
+        service.predictions = None  # calling it raises
         scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "headers": []}
         with pytest.raises(TypeError):
             await app(scope, receive, send)

@@ -121,10 +121,12 @@ def test_an_average_with_warm_up_forgets_the_first_weights():
     assert TrainConfig(ema_decay=0.9, ema_warmup=True).average_decay(10**6) == 0.9
 
 
-def begun(index, updates, **settings):
-    """What is said when a run of so many updates an epoch begins."""
+def begun(index, updates, done=0, **settings):
+    """What is said when a run of so many updates an epoch begins, or goes on after some of them."""
     config = TrainConfig(**settings)
-    run = SimpleNamespace(config=config, train_index=index, val_index=index, updates_per_epoch=updates, ranks_then=0)
+    run = SimpleNamespace(
+        config=config, train_index=index, val_index=index, updates_per_epoch=updates, ranks_then=0, iteration=done
+    )
     return beginning(run, config, None)
 
 
@@ -136,6 +138,14 @@ def test_an_average_that_keeps_the_first_weights_is_warned_of_and_others_are_not
         assert begun(index, 4, epochs=10, **settings) == []
     assert begun(index, 1000, epochs=10, ema_decay=0.999) == [], "a long run forgets them"
     assert "37% of the moving average" in begun(index, 1000, epochs=10, ema_decay=0.9999)[0]
+
+
+def test_a_run_that_goes_on_between_two_log_lines_says_what_its_next_line_covers(lite_folders):
+    index = index_dataset(lite_folders, "train")
+    (said,) = begun(index, 25, done=3, print_every=10)
+    assert "first log line are of updates 4 to 10 of the epoch alone" in said
+    assert "updates 24 to 25 of" in begun(index, 25, done=23, print_every=10)[0]
+    assert begun(index, 25, done=20, print_every=10) == begun(index, 25, print_every=10) == []
 
 
 # --- evaluation as trained ---

@@ -48,6 +48,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     context = Context(
         pair.project,
         weights_from=args.weights,
+        take=args.checkpoint_weights,
         names=names.modules,
         links=names.links,
         seed=args.seed,

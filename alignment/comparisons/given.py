@@ -40,6 +40,7 @@ class Given:
         project: what is aligned.
         model: name of one of its models; the first where empty.
         data_path: pictures; the project's own by default.
+        take: which weights of a training checkpoint are meant, one of ``mobilenetv3_common.weights_file.TAKE``.
         weights_from: None for calibrated weights, the name of published ones, or a file.
         given_state: a canonical state to use instead.
         port_weights: a file that holds the same weights converted for the port, which the port then takes as it is.
@@ -70,6 +71,7 @@ class Given:
     model: str = ""
     data_path: Path | None = None
     weights_from: str | None = None
+    take: str = "auto"
     given_state: State | None = None
     port_weights: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)

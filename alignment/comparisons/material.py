@@ -78,7 +78,7 @@ class SharedMaterial:
         reference = self.paired.named("reference", self.paired.made("reference", options))
         sides = (self.given.reference.framework, reference), (self.given.port.framework, port)
         name = path.name if self.given.weights_from in self.given.spec.published else self.given.weights_from
-        return Weights(load_file(path, sides), name, options, False)
+        return Weights(load_file(path, sides, self.given.take), name, options, False)
 
     def regrouped(self, state: State, options: Mapping[str, Any], whole: bool = False) -> State:
         """The reference's state in the pieces by which the engine knows its tensors, from whole tensors; or the other way round."""
@@ -113,7 +113,9 @@ class SharedMaterial:
         """Class count, width and the like, read off the tensors of a file, which may go by the port's own paths."""
         if self.given.spec.options_of is None:
             return {}
-        return self.given.spec.options_of({translated(name, shown): array for name, array in read_state(path).items()})
+        return self.given.spec.options_of(
+            {translated(name, shown): array for name, array in read_state(path, self.given.take).items()}
+        )
 
     def _calibrated(self, options: Mapping[str, Any]) -> State:
         def make() -> State:

@@ -64,7 +64,9 @@ class Networks:
     @once
     def _converted(self) -> State:
         assert self.given.port_weights is not None
-        return self.given.port.framework.canonical(self.fresh("port"), read_state(self.given.port_weights), self.given.port_weights)
+        return self.given.port.framework.canonical(
+            self.fresh("port"), read_state(self.given.port_weights, self.given.take), self.given.port_weights
+        )
 
     def exact(self, role: str, network: Module) -> Module:
         """A model of one side in exact mode, in place, with the roundings of eps under which the two sides can agree."""

@@ -54,7 +54,9 @@ def dump(args: argparse.Namespace) -> int:
     reader = None if args.reference_dump is None else read("--reference-dump", args.reference_dump, "reference")
     if reader is None:
         inputs = chosen_inputs(args.input, framework, network)
-        writer, content = make.reference(subject, inputs, weights_from=args.weights, seed=args.seed, device=args.device)
+        writer, content = make.reference(
+            subject, inputs, weights_from=args.weights, take=args.checkpoint_weights, seed=args.seed, device=args.device
+        )
     else:
         if args.training and not reader.content["training"]:
             raise UserError(f"--training: --reference-dump {args.reference_dump} was made without --training")

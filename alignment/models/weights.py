@@ -59,7 +59,7 @@ def copy_to_paddle(module: Module, layer: Module, names: Mapping[str, str] | Non
     copy_weights(module, layer, names)
 
 
-def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module | None]]) -> State:
+def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module | None]], take: str = "auto") -> State:
     """Read a weights file that is in the own form of one of two models, as a canonical state that fits the first.
 
     Whose form it is follows from the file's suffix, or else from its names of statistics; where neither tells, the first side
@@ -68,11 +68,12 @@ def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module |
     Args:
         path: of any kind that ``mobilenetv3_common.weights.read_state`` reads.
         sides: framework and model of the reference, then of the port, whose model is None where it cannot be built.
+        take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
         UserError: the file cannot be read, is of a framework that neither side has, or does not fit.
     """
-    state = read_state(path)
+    state = read_state(path, take)
     for framework, model in sides:
         if model is not None:
             known = {entry.own for entry in framework.entries(model)}

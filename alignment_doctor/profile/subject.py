@@ -127,6 +127,7 @@ def measure(
 
     config = replace(config, resume=None, epochs=max(config.epochs, 10_000), warmup_epochs=0)
     run = build_run(backend, config, ranks, builder)
+    config = run.config  # its batch is fitted to the pictures
     profile = Profile(config, processors=joblib.cpu_count())
     clock = _Clock(run.model)
     run.observer = clock

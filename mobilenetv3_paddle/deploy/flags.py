@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from mobilenetv3_common.config_file import whole
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_format import PREDICTION, Rules
@@ -42,7 +43,7 @@ def positive(kind: type) -> Callable[[str], Any]:
     """A flag's type: a number above 0 that is neither infinite nor none (``nan``)."""
 
     def read(text: str) -> Any:
-        value = kind(text)
+        value = whole(text) if kind is int else kind(text)
         if not 0 < value < math.inf:
             raise argparse.ArgumentTypeError(f"must be above 0 and finite, found {text}")
         return value

@@ -14,16 +14,20 @@ import yaml
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from mobilenetv3_common import __version__
+from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
-from mobilenetv3_paddle.deploy.serving.gate import Access, Gate, problem
+from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.gate import BROKEN_OFF, Access, Gate, refused
 from mobilenetv3_paddle.deploy.serving.infer import protocol
-from mobilenetv3_paddle.deploy.serving.service import Limits, Service, State
+from mobilenetv3_paddle.deploy.serving.service import Limits, Service
+from mobilenetv3_paddle.deploy.serving.tensors import Refused
 from mobilenetv3_paddle.deploy.serving.workers import Place
 
 FOLDER = Path(__file__).parent
@@ -35,11 +39,11 @@ WRONG_TOPK = {"type": "int_parsing", "loc": ["query", "topk"], "msg": "Input sho
 def create_app(
     predictor: Predictor, identity: dict[str, str], limits: Limits | None = None, decoders: int = 2, access: Access | None = None,
     place: Place | None = None, engine_beside_decoders: Engine | None = None,
-) -> tuple[Gate, State]:  # fmt: skip
+) -> tuple[Gate, Service]:  # fmt: skip
     """Build the application; the arguments are those of ``Service``, who may ask, and the place of a worker among others.
 
     Returns:
-        The ASGI application, and the state by which it is told that the service is ending.
+        The ASGI application, and its service, whose ``stopping`` is set when it is to end.
     """
     service, access = Service(predictor, identity, limits or Limits(), decoders, engine_beside_decoders), access or Access()
 
@@ -51,15 +55,30 @@ def create_app(
         yield
         await service.stop()
 
+    async def failed(request: Request, error: Exception) -> Response:
+        path = request.url.path
+        if isinstance(error, HTTPException):
+            return refused(path, error.status_code, error.detail, error.headers)
+        status, words, headers = _told(error)
+        return refused(path, status, words or f"not answered within {service.limits.timeout:g} s: try again later", headers)
+
     routes = [*_predict(service), *protocol(service), *_health(service, place), *_pages(service, bool(access.token))]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _refused})  # type: ignore[dict-item]
+    handlers = dict.fromkeys((HTTPException, UserError, TooLate, EngineDown, ClientDisconnect), failed)
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
     app.router.redirect_slashes = False  # the address to go to would be made of the Host header, which a client writes
-    app.state.service = service
-    return Gate(app, access, lambda: service.state.stopping), service.state
+    return Gate(app, access, service.limits.queue, service.metrics, lambda: service.stopping), service
 
 
-async def _refused(request: Request, error: HTTPException) -> Response:
-    return JSONResponse(problem(request.url.path, error.detail), error.status_code, error.headers)
+def _told(error: Exception) -> tuple[int, str, dict[str, str]]:
+    """Status, words and headers for what went wrong with a request."""
+    if isinstance(error, EngineDown):
+        return 503, str(error), {"Retry-After": "5"}
+    if isinstance(error, NotAPicture):
+        return 415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)", {}
+    if isinstance(error, UserError):
+        damaged = 422 if error.line.startswith("the picture") else 500  # or an output that is not finite
+        return 413 if isinstance(error, TooLarge) else 400 if isinstance(error, Refused) else damaged, error.line, {}
+    return (504, "", {}) if isinstance(error, TooLate) else (BROKEN_OFF, "the client has gone", {})
 
 
 def _predict(service: Service) -> list[Route]:
@@ -69,7 +88,7 @@ def _predict(service: Service) -> list[Route]:
             raise HTTPException(422, [{**WRONG_TOPK, "input": given[:40]}])  # type: ignore[arg-type]
         return JSONResponse(await service.predictions(request, int(given)))
 
-    return [Route("/predict", service.counted(predict), methods=["POST"])]
+    return [Route("/predict", predict, methods=["POST"])]
 
 
 def _health(service: Service, place: Place | None) -> list[Route]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,19 +22,52 @@ class EngineDown(RuntimeError):
     """The engine failed, or does not come back from a run."""
 
 
-@dataclass(eq=False)
-class _Waiting:
-    picture: Any
+@dataclass(eq=False, repr=False)
+class Waiting:
+    """What waits for its turn until a deadline in ``time.monotonic``'s seconds, and whether it is in hand."""
+
+    what: Any
     deadline: float
-    result: asyncio.Future = field(repr=False)
+    result: asyncio.Future = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    in_hand: Any = None
 
     def settle(self, answer: Any) -> None:
         """Set the answer, or the exception, unless nobody waits for it any more."""
         if not self.result.done():
             (self.result.set_exception if isinstance(answer, Exception) else self.result.set_result)(answer)
 
+    def late(self) -> None:
+        """Give it up: its deadline has come."""
+        self.settle(TooLate())
 
-class Batcher:
+
+class Line:
+    """What waits, first come first served; ``changed`` is set when something has come."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Any] = deque()
+        self.changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self.waiting)
+
+    async def answer(self, one: Waiting) -> Any:
+        """What comes of it; ``TooLate`` at its deadline."""
+        timer = asyncio.get_running_loop().call_later(max(0.0, one.deadline - time.monotonic()), one.late)
+        self.waiting.append(one)
+        self.changed.set()
+        try:
+            return await one.result
+        finally:
+            if one in self.waiting:  # nobody waits for it any more: it is not kept until its turn
+                self.waiting.remove(one)
+            if one.in_hand is None:  # or it is given up at its deadline, whoever waits
+                timer.cancel()
+            del one, timer  # an exception that is raised here would keep it until the garbage collector comes
+
+
+class Batcher(Line):
     """Collects pictures into batches and runs the engine on one batch after the other, in a thread of its own.
 
     While a batch runs, pictures gather; so batches grow with the load by themselves, and a lone picture waits for nobody.
@@ -47,11 +81,10 @@ class Batcher:
         self, engine: Callable[[list[Any]], Sequence[Any]], max_batch: int, timeout: float,
         on_batch: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.engine, self.max_batch, self.timeout, self.on_batch = engine, max_batch, timeout, on_batch
         self._given_up = math.inf  # when the engine counts as hung, in a run
         self._running, self._failures = False, 0
-        self._waiting: list[_Waiting] = []
-        self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "engine")
         self._task: asyncio.Task | None = None
 
@@ -61,7 +94,7 @@ class Batcher:
 
     async def stop(self) -> None:
         """Serve all that waits, and what the engine has in hand, then end; a hung engine is not waited for."""
-        while (self._waiting or self._running) and not self.hung:
+        while (self.waiting or self._running) and not self.hung:
             await asyncio.sleep(0.01)
         if self._task is not None:
             self._task.cancel()
@@ -83,10 +116,6 @@ class Batcher:
         """Whether the engine also answers: its last three runs did not all fail."""
         return self.alive and self._failures < MOST_FAILURES
 
-    def __len__(self) -> int:
-        """Pictures that wait."""
-        return len(self._waiting)
-
     async def __call__(self, picture: Any, deadline: float = math.inf) -> Any:
         """The engine's answer to one picture, before a deadline in ``time.monotonic``'s seconds.
 
@@ -96,25 +125,14 @@ class Batcher:
         """
         if self.hung:
             raise EngineDown("the engine does not come back from a run")
-        now, loop = time.monotonic(), asyncio.get_running_loop()
-        waiting = _Waiting(picture, min(deadline, now + self.timeout), loop.create_future())
-        timer = loop.call_later(max(0.0, waiting.deadline - now), lambda one: one.settle(TooLate()), waiting)
-        self._waiting.append(waiting)
-        self._arrived.set()
-        try:
-            return await waiting.result
-        finally:
-            timer.cancel()
-            if waiting in self._waiting:  # nobody waits for it any more: its picture is not kept until its turn
-                self._waiting.remove(waiting)
-            del waiting, timer  # an exception that is raised here would keep it, and its picture, until the garbage collector comes
+        return await self.answer(Waiting(picture, min(deadline, time.monotonic() + self.timeout)))
 
     async def _serve(self) -> None:
         while True:
-            await self._arrived.wait()
-            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
-            if not self._waiting:
-                self._arrived.clear()
+            await self.changed.wait()
+            batch = [self.waiting.popleft() for _ in range(min(len(self), self.max_batch))]
+            if not self.waiting:
+                self.changed.clear()
             batch = [w for w in batch if not w.result.done()]  # its client has gone, or it is too late
             if batch:
                 self._running = True
@@ -123,10 +141,10 @@ class Batcher:
                     w.settle(answer)
                 self._running, self._given_up = False, math.inf
 
-    async def _answers(self, batch: list[_Waiting]) -> Sequence[Any]:
+    async def _answers(self, batch: list[Waiting]) -> Sequence[Any]:
         start = time.perf_counter()
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self.engine, [w.picture for w in batch])
+            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self.engine, [w.what for w in batch])
             if len(answers) != len(batch):
                 raise ValueError(f"{len(answers)} answers to {len(batch)} pictures")
         except Exception as error:  # the requests of this batch fail; the service goes on

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, pixel_work, quick_size
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.streams import tell
-from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, Line, TooLate, Waiting
 from mobilenetv3_paddle.deploy.serving.decoder import HEAD, JSON, NOT_A_PICTURE, PICTURE, PIXELS, REFUSED, TENSORS, TOO_LARGE
 from mobilenetv3_paddle.deploy.serving.tensors import Asked, Refused, Signature
 
@@ -38,24 +37,22 @@ _ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
 
 @dataclass(eq=False, repr=False)
-class _Job:
-    """What is to be decoded: its kind, its bytes, whether it holds up what is decoded after it, what came of it, which process has
-    it in hand, and whether a process has ended on it already."""
+class _Job(Waiting):
+    """What is to be decoded; its kind, whether it holds up what is decoded after it, and whether a process has ended on it already.
+    It is in the hand of a process, which is killed at the deadline."""
 
-    kind: int
-    data: bytes
-    large: bool
-    result: asyncio.Future
-    process: Process | None = None
+    kind: int = PICTURE
+    large: bool = False
     again: bool = False
 
-    def settle(self, result: Any) -> None:
-        """Set the result, or the exception, unless nobody waits for it any more."""
-        if not self.result.done():
-            (self.result.set_exception if isinstance(result, Exception) else self.result.set_result)(result)
+    def late(self) -> None:
+        super().late()
+        if self.in_hand is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.in_hand.kill()
 
 
-class Decoders:
+class Decoders(Line):
     """A picture's bytes to uint8 (3, crop, crop), and a request with tensors as JSON to arrays, in so many processes of their own:
     with one alone a large picture delays the small ones behind it. ``on_killed`` is told of each that was killed or died, and
     ``at_work`` is how many have something in hand."""
@@ -64,13 +61,12 @@ class Decoders:
         self, count: int, preset: EvalPreset, backend: str, rules: Rules, signature: Signature,
         on_killed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self.count, self.rules, self.shape, self.on_killed = count, rules, signature.picture, on_killed
         made = {"resize": preset.resize_size, "crop": preset.crop_size, "backend": backend, **dataclasses.asdict(rules)}
         made |= dataclasses.asdict(signature)
         self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", json.dumps(made)]
         self._most = signature.most_bytes  # of an answer
-        self._jobs: deque[_Job] = deque()
-        self._changed = asyncio.Event()  # a job has come, another may be taken, or a process has ended
         self._large = self.at_work = 0
         self._tasks: list[asyncio.Task] = []
         self._processes: set[Process] = set()
@@ -92,10 +88,6 @@ class Decoders:
         """Whether there is a process that decodes."""
         return bool(self._processes)
 
-    def __len__(self) -> int:
-        """Pictures that wait."""
-        return len(self._jobs)
-
     async def __call__(self, data: bytes, deadline: float) -> np.ndarray:
         """Decode, resize and crop a picture's file before a deadline in ``time.monotonic``'s seconds; then it is given up, and the
         process that decodes it killed.
@@ -106,34 +98,16 @@ class Decoders:
             EngineDown: two processes ended on it.
         """
         format_of(data, "the picture", self.rules)
-        return await self._done(PICTURE, data, _work(data) > LARGE, deadline)
+        return await self._done(data, deadline, PICTURE, _work(data) > LARGE)
 
     async def parse(self, data: bytes, deadline: float) -> Asked:
         """Read a request with tensors as JSON; ``Refused`` where it cannot be answered, and as for a picture."""
-        return await self._done(JSON, data, len(data) > LARGE_JSON, deadline)
+        return await self._done(data, deadline, JSON, len(data) > LARGE_JSON)
 
-    async def _done(self, kind: int, data: bytes, large: bool, deadline: float) -> Any:
+    async def _done(self, data: bytes, deadline: float, kind: int, large: bool) -> Any:
         if deadline - time.monotonic() < LEAST_TIME:
             raise TooLate()
-        loop = asyncio.get_running_loop()
-        job = _Job(kind, data, large, loop.create_future())
-        timer = loop.call_later(deadline - time.monotonic(), self._late, job)
-        self._jobs.append(job)
-        self._changed.set()
-        try:
-            return await job.result
-        finally:
-            if job in self._jobs:  # nobody waits for it any more; one in hand is decoded to its end, or its deadline
-                self._jobs.remove(job)
-            if job.process is None:
-                timer.cancel()
-            del job, timer  # an exception that is raised here would keep them, and the data, until the garbage collector comes
-
-    def _late(self, job: _Job) -> None:
-        job.settle(TooLate())
-        if job.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                job.process.kill()
+        return await self.answer(_Job(data, deadline, kind=kind, large=large))
 
     async def _keep(self, ready: asyncio.Future) -> None:
         """Keep one process at work: start it, and another when it has ended."""
@@ -141,7 +115,7 @@ class Decoders:
             try:
                 process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, cwd=ROOT, limit=2**20)
                 ended = asyncio.create_task(process.wait())
-                ended.add_done_callback(lambda _: self._changed.set())  # one that is idle is replaced
+                ended.add_done_callback(lambda _: self.changed.set())  # one that is idle is replaced
                 try:
                     await asyncio.wait_for(self._answer(process), START)  # it has imported all it needs
                     self._processes.add(process)
@@ -166,10 +140,10 @@ class Decoders:
         job = await self._next(process)
         self._large += job.large
         self.at_work += 1
-        job.process = process
+        job.in_hand = process
         try:
             assert process.stdin is not None
-            process.stdin.write(bytes([job.kind]) + len(job.data).to_bytes(8, "big") + job.data)
+            process.stdin.write(bytes([job.kind]) + len(job.what).to_bytes(8, "big") + job.what)
             answer = await self._answer(process)
             try:
                 status, content = answer
@@ -187,23 +161,23 @@ class Decoders:
                 job.settle(EngineDown("two decoders ended on this request"))
             elif not job.result.done():
                 job.again = True
-                self._jobs.appendleft(job)
+                self.waiting.appendleft(job)
             raise
         finally:
-            job.process = None
+            job.in_hand = None
             self._large -= job.large
             self.at_work -= 1
-            self._changed.set()
+            self.changed.set()
 
     async def _next(self, process: Process) -> _Job:
         """The earliest job that a process may take: of the large ones only one is in hand at a time."""
         while not _gone(process):
-            for job in self._jobs:
+            for job in self.waiting:
                 if not (job.large and self._large):
-                    self._jobs.remove(job)
+                    self.waiting.remove(job)
                     return job
-            self._changed.clear()
-            await self._changed.wait()
+            self.changed.clear()
+            await self.changed.wait()
         raise EOFError
 
     async def _answer(self, process: Process) -> tuple[int, bytes]:

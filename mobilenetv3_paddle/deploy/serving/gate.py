@@ -1,4 +1,4 @@
-"""What every request passes: hosts, token, codings, requests of one client, its number, and the access log."""
+"""What every request passes: hosts, token, codings, how many are under way, its number, metrics, and the access log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -17,10 +17,13 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
+from mobilenetv3_paddle.deploy.serving.metrics import Metrics
+
 # Without a token: pages that hold no data of anybody, and what tells whether the service is well.
 OPEN = re.compile(r"/|/docs|/openapi\.json|/health|(/v2)?/health/(live|ready)|/v2/models/[^/]+(/versions/[^/]+)?/ready")
 COUNTED = re.compile(r"/predict|/v2/models/.*/infer")  # requests that take work
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+BROKEN_OFF = 499  # nginx's status of a client that went away: nobody sees it but the log
 Message = MutableMapping[str, Any]
 
 
@@ -36,11 +39,13 @@ class Access:
 
 
 class Gate:
-    """An ASGI application behind its checks: what answers, who may ask, and whether connections are to be closed."""
+    """An ASGI application behind its checks: what answers, who may ask, how many requests that take work may be under way, where
+    they are counted, and whether connections are to be closed."""
 
-    def __init__(self, app: Any, access: Access, stopping: Callable[[], bool]) -> None:
-        self.app, self.access, self.stopping = app, access, stopping
+    def __init__(self, app: Any, access: Access, most: int, metrics: Metrics, stopping: Callable[[], bool]) -> None:
+        self.app, self.access, self.most, self.metrics, self.stopping = app, access, most, metrics, stopping
         self._clients: Counter[str] = Counter()
+        metrics.active.set_function(self._clients.total)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -61,34 +66,40 @@ class Gate:
             seen["bytes"] += len(message.get("body", b""))
             await send(message)
 
-        counted = bool(COUNTED.fullmatch(scope["path"]))
+        counted = bool(COUNTED.fullmatch(scope["path"])) and scope["method"] == "POST"
+        refusal = self._refusal(scope["path"], headers, client, counted)
+        working = counted and refusal is None
+        self._clients[client] += working
         try:
-            answer = self._refusal(scope["path"], headers, client, counted) or self.app
-            self._clients[client] += counted
-            await answer(scope, receive, sending)
+            await (refusal or self.app)(scope, receive, sending)
         except asyncio.CancelledError:  # the end has come, and this request did not
             if seen["status"]:
                 raise
-            await _refused(scope["path"], 503, "the service is ending: try again", {"Retry-After": "1"})(scope, receive, sending)
+            await refused(scope["path"], 503, "the service is ending: try again", {"Retry-After": "1"})(scope, receive, sending)
         finally:
-            self._clients[client] -= counted
+            self._clients[client] -= working
             if not self._clients[client]:
                 del self._clients[client]
+            status, seconds = seen["status"] or BROKEN_OFF, time.perf_counter() - start
+            if counted:
+                self.metrics.on_answer(status, seconds)
             if self.access.log is not None:
-                self.access.log(_line(scope, client, number, seen, time.perf_counter() - start))
+                self.access.log(_line(scope, client, number, status, seen["bytes"], seconds))
 
     def _refusal(self, path: str, headers: Headers, client: str, counted: bool) -> Response | None:
         access, host, coding = self.access, headers.get("host", ""), ", ".join(headers.getlist("content-encoding"))
         name = (host[: host.find("]") + 1] if host.startswith("[") else host.split(":")[0]).lower()
         if access.hosts and name not in access.hosts:
-            return _refused(path, 400, "this service is not called by that name (Host)")
+            return refused(path, 400, "this service is not called by that name (Host)")
         right = f"Bearer {access.token}".encode()
         if access.token and not OPEN.fullmatch(path) and not hmac.compare_digest(headers.get("authorization", "").encode(), right):
-            return _refused(path, 401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+            return refused(path, 401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         if any(one.strip() not in ("", "identity") for one in coding.lower().split(",")):
-            return _refused(path, 415, f"Content-Encoding {coding[:40]!r} is not taken: send the request as it is")
+            return refused(path, 415, f"Content-Encoding {coding[:40]!r} is not taken: send the request as it is")
         if counted and self._clients[client] >= access.per_client:
-            return _refused(path, 429, "too many of your requests are under way: wait for their answers", {"Retry-After": "1"})
+            return refused(path, 429, "too many of your requests are under way: wait for their answers", {"Retry-After": "1"})
+        if counted and self._clients.total() >= self.most:
+            return refused(path, 503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
         return None
 
     def _client(self, scope: MutableMapping[str, Any], headers: Headers) -> str:
@@ -104,16 +115,12 @@ class Gate:
         return address
 
 
-def problem(path: str, detail: Any) -> dict[str, Any]:
-    """What is wrong, in the form of the protocol that a path belongs to."""
-    return {"error" if path.startswith("/v2") else "detail": detail}
+def refused(path: str, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that says what is wrong, in the form of the protocol that a path belongs to."""
+    return JSONResponse({"error" if path.startswith("/v2") else "detail": detail}, status, headers)
 
 
-def _refused(path: str, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(problem(path, detail), status, headers)
-
-
-def _line(scope: MutableMapping[str, Any], client: str, number: str, seen: dict[str, int], seconds: float) -> str:
+def _line(scope: MutableMapping[str, Any], client: str, number: str, status: int, sent: int, seconds: float) -> str:
     row: dict[str, Any] = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "id": number, "client": client}
-    row |= {"method": scope["method"], "path": scope["path"][:200], "status": seen["status"] or 499}  # it broke off
-    return json.dumps(row | {"ms": round(1e3 * seconds, 1), "bytes": seen["bytes"]})
+    row |= {"method": scope["method"], "path": scope["path"][:200], "status": status, "ms": round(1e3 * seconds, 1), "bytes": sent}
+    return json.dumps(row)

@@ -40,7 +40,7 @@ def protocol(service: Service) -> list[Route]:
     routes = [Route("/v2", server), Route("/v2/", server)]
     for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
         routes += [Route(base, metadata), Route(base + "/ready", ready)]
-        routes += [Route(base + "/infer", service.counted(infer), methods=["POST"])]
+        routes += [Route(base + "/infer", infer, methods=["POST"])]
     return routes
 
 

@@ -27,3 +27,8 @@ class Metrics:
         """Note a run of the engine."""
         self.batch.observe(size)
         self.engine.inc(seconds)
+
+    def on_answer(self, status: int, seconds: float) -> None:
+        """Note an answer to a request with a picture or tensors."""
+        self.requests.labels(str(status)).inc()
+        self.seconds.observe(seconds)

@@ -216,7 +216,7 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def at_the_end(handle: Callable[[int, FrameType | None], Any]) -> None:
+def at_the_end(handle: Callable[[int, FrameType | None], Any] | signal.Handlers) -> None:
     """What to call when this process is told to end; a hangup that is ignored (nohup) stays ignored."""
     for number in ENDS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

@@ -11,24 +11,20 @@ from typing import Any
 
 import anyio
 import numpy as np
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_common.preprocess import normalize_planes
 from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
-from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
 from mobilenetv3_paddle.deploy.serving.metrics import Metrics
 from mobilenetv3_paddle.deploy.serving.upload import Uploads
 
 NOT_FINITE = "the model's output is not finite: its weights are damaged or its training diverged"
-BROKEN_OFF = 499  # nginx's status of a client that went away: nobody sees it but the log
 
 
 @dataclass(frozen=True)
@@ -52,13 +48,6 @@ class Wanted:
     topk: int = 0
 
 
-@dataclass
-class State:
-    """Whether the service is ending: then it is unready, and connections are closed after their answer."""
-
-    stopping: bool = False
-
-
 class Service:
     """The parts that answer a picture, or tensors: an engine with its preprocessing and class names, what every answer says of the
     model (``model`` and ``weights_sha256``), limits, how many processes decode, and the engine that runs while they do, with
@@ -69,7 +58,7 @@ class Service:
         engine_beside_decoders: Engine | None = None,
     ) -> None:  # fmt: skip
         self.engine_beside_decoders = engine_beside_decoders or predictor.engine
-        self.predictor, self.limits, self.state = predictor, limits, State()
+        self.predictor, self.limits, self.stopping = predictor, limits, False
         self.identity = {**identity, "version": __version__}
         self.signature = tensors.Signature(predictor.preset.crop_size, limits.batch, len(predictor.classes))
         self.metrics = metrics = Metrics()
@@ -78,10 +67,8 @@ class Service:
         self.decoders = Decoders(decoders, *made, metrics.killed.inc)
         self.batcher = Batcher(self.answers, limits.batch, limits.timeout, metrics.on_batch)
         self.uploads = Uploads(max(limits.upload, limits.uploads, self.signature.most_bytes))
-        self.under_way = 0
         metrics.waiting.set_function(lambda: len(self.batcher))
         metrics.decoding.set_function(lambda: len(self.decoders))
-        metrics.active.set_function(lambda: self.under_way)
 
     def run(self, pictures: list[np.ndarray]) -> np.ndarray:
         """Pictures, each uint8 (3, crop, crop) or ready for the network, to logits (N, classes); in the engine's thread."""
@@ -110,7 +97,7 @@ class Service:
     @property
     def ready(self) -> bool:
         """Whether a picture would be answered now."""
-        return self.batcher.ready and self.decoders.alive and not self.state.stopping
+        return self.batcher.ready and self.decoders.alive and not self.stopping
 
     async def start(self) -> None:
         """Start the decoders, and run the engine for the first time, which is slow."""
@@ -128,34 +115,6 @@ class Service:
         await self.batcher.stop()
         await self.decoders.stop()
 
-    def counted(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """A route that answers within the limit of requests under way, and notes in the metrics what came of each."""
-
-        async def counting(request: Request) -> Response:
-            start, status = time.perf_counter(), 500
-            self.under_way += 1
-            try:
-                if self.under_way > self.limits.queue:
-                    raise HTTPException(503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
-                response = await answer(request)
-                status = response.status_code
-                return response
-            except HTTPException as error:
-                status = error.status_code
-                raise
-            except ClientDisconnect:
-                status = BROKEN_OFF
-                return Response(status_code=BROKEN_OFF)
-            except UserError as error:
-                status = _status(error)
-                raise HTTPException(status, error.line) from error
-            finally:
-                self.under_way -= 1
-                self.metrics.requests.labels(str(status)).inc()
-                self.metrics.seconds.observe(time.perf_counter() - start)
-
-        return counting
-
     async def predictions(self, request: Request, topk: int) -> dict[str, Any]:
         """Receive a picture, decode it, and name its classes; as ``received``."""
 
@@ -171,30 +130,20 @@ class Service:
 
         Raises:
             HTTPException: with the status for what went wrong.
-            UserError: the picture is damaged, or the output is not finite.
+            TooLate, EngineDown, UserError: as of the decoders and the engine; or the output is not finite.
             ClientDisconnect: the client broke off; what was not begun is not computed.
         """
         if self.batcher.hung:
-            raise HTTPException(503, "the engine does not answer: try again later", {"Retry-After": "5"})
+            raise EngineDown("the engine does not answer: try again later")
         deadline = time.monotonic() + self.limits.timeout
-        late = f"the {what} was not answered within {self.limits.timeout:g} s: try again later"
-        try:
-            async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
-                with anyio.CancelScope() as scope:
-                    leaving = asyncio.ensure_future(request.receive())  # it comes back where the client goes
-                    leaving.add_done_callback(lambda _: scope.cancel())
-                    try:
-                        return await compute(data, deadline)
-                    finally:
-                        leaving.cancel()
-        except TooLate as error:
-            raise HTTPException(504, late) from error
-        except NotAPicture as error:
-            raise HTTPException(415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)") from error
-        except TooLarge as error:
-            raise HTTPException(413, error.line) from error
-        except EngineDown as error:
-            raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+        async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
+            with anyio.CancelScope() as scope:
+                leaving = asyncio.ensure_future(request.receive())  # it comes back where the client goes
+                leaving.add_done_callback(lambda _: scope.cancel())
+                try:
+                    return await compute(data, deadline)
+                finally:
+                    leaving.cancel()
         raise ClientDisconnect()
 
     async def logits(self, images: np.ndarray, deadline: float) -> np.ndarray:
@@ -205,8 +154,3 @@ class Service:
         finally:
             for one in waiting:
                 one.cancel()
-
-
-def _status(error: UserError) -> int:
-    damaged = 422 if error.line.startswith("the picture") else 500  # or an output that is not finite
-    return 400 if isinstance(error, tensors.Refused) else damaged
