@@ -54,7 +54,7 @@ def read_converted(context: Context, expected: Sequence[Entry]) -> State:
     if Path(path).suffix not in (*framework.suffixes, ANY_FRAMEWORK):
         kinds = " or ".join((*framework.suffixes, ANY_FRAMEWORK))
         raise UserError(f"--port-weights {path}: a converted file for {framework.title} is {kinds}")
-    state = read_state(path)
+    state = read_state(path, context.take)
     wanted = {entry.own for entry in expected}
     known = len(wanted & state.keys())
     if known < FOREIGN * len(wanted):
