@@ -23,7 +23,6 @@ from alignment.comparisons.data import (
     explain_outside as data_outside,
 )
 from alignment.comparisons.model import explain as models
-from alignment.comparisons.model import explain_converted as converted
 from alignment.comparisons.precision import explain as precision
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import explain_runs as runs
@@ -50,7 +49,7 @@ MODEL: tuple[Look, ...] = (
     precision.in_low_precision,
 )
 STAGES: dict[int, tuple[Look, ...]] = {
-    0: (models.built, converted.finding),
+    0: (models.structure, what_was_measured, models.built),
     1: (*MODEL, models.padding, models.on_other_inputs, models.with_other_options, models.fresh_weights),
     2: (
         data.decoding,

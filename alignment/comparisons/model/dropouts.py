@@ -25,14 +25,24 @@ def dropout_profile(context: Context, networks: Mapping[str, Module] | None = No
     Returns:
         One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
     """
-    built = {role: networks[role] if networks else context.networks.build(role) for role in context.sides}
+    return rows_of(context, profiles_of(context, networks), networks)
+
+
+def profiles_of(context: Context, networks: Mapping[str, Module] | None = None) -> dict[str, Profile]:
+    """The dropout layers of both roles, without what is mended."""
     profiles: dict[str, Profile] = {}
+    mended = tuple(f"{path}." for path in context.mended)
     for role, side in context.sides.items():
-        made = dropout_profile_of(side.framework, built[role])
-        mended = tuple(f"{path}." for path in context.mended)
+        made = dropout_profile_of(side.framework, networks[role] if networks else context.networks.build(role))
         profiles[role] = {name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)}
+    return profiles
+
+
+def rows_of(context: Context, profiles: Mapping[str, Profile], networks: Mapping[str, Module] | None = None) -> list[Quantity]:
+    """The verdict on the dropout layers of both roles: see ``dropout_profile``."""
     calls = {}
     if len({frozenset(profile) for profile in profiles.values()}) > 1:  # one layer may be called in several places
+        built = {role: networks[role] if networks else context.networks.build(role) for role in context.sides}
         calls = {role: _calls(context, role, network, profiles[role]) for role, network in built.items()}
     return judge_profiles(profiles, context.drops_by_function, calls)
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import numpy as np
 
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import embeddings, initialisation, variants
-from alignment.comparisons.model import explain_converted as converted
-from alignment.comparisons.model.dropouts import dropout_profile
+from alignment.comparisons.model.dropouts import profiles_of, rows_of
 from alignment.finding import Finding, LayerRow
 from alignment.kinds import Kind
 from alignment.localize import Pair, compare_states
 from alignment.localize.search import random_cotangents, search, table
 from alignment.localize.structure import structure_finding
 from alignment.models.matching import order_of_use
-from alignment.models.observe import dropout_probe
 from alignment.models.tracing import Network
 from alignment.raised import place_of, words_of
 
@@ -24,8 +23,8 @@ SAMPLES = 4
 PICTURE_SIZE = 96
 
 
-def built(context: Context) -> Finding | None:
-    """The structure of the port, and the weights that it holds after loading."""
+def structure(context: Context) -> Finding | None:
+    """The first module or tensor that one side alone has."""
     try:
         port, matching = context.networks.fresh("port"), context.paired.matched.matching
     except Exception as error:  # whatever the port raises
@@ -35,15 +34,18 @@ def built(context: Context) -> Finding | None:
     def used() -> list[str]:
         return order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))
 
-    if finding := structure_finding(port, reference, matching, context.frameworks, used, context.spec.last_layer):
+    return structure_finding(port, reference, matching, context.frameworks, used, context.spec.last_layer)
+
+
+def built(context: Context) -> Finding | None:
+    """The structure of the port, and the weights that it holds after loading."""
+    if finding := structure(context):
         return finding
     try:
         loaded = context.networks.build("port")
     except Exception as error:
-        if finding := converted.finding(context):
-            return finding
         return Finding("weights", place_of(error) or "load", Kind.RAISES, "the weights do not load", words_of(error))
-    return compare_states(loaded, reference, matching, context.frameworks)
+    return compare_states(loaded, context.networks.build("reference"), context.paired.matched.matching, context.frameworks)
 
 
 def pair(context: Context, training: bool, bits: str = "64") -> Pair:
@@ -97,27 +99,31 @@ def dropout(context: Context) -> Finding | None:
 
 def dropouts(context: Context) -> Iterator[Finding]:
     """The port's own dropout layers that are wrong, without shared masks."""
-    for row in dropout_profile(context):
+    profiles = profiles_of(context)
+    for row in rows_of(context, profiles):
         if row.passed:
             continue
         path = row.name.removeprefix("dropout.").removesuffix(".share")
-        profiles = [_dropout_profile(context, role, path) for role in context.sides]
-        ours, theirs = profiles
-        kind, words = Kind.UNKNOWN, ""
-        if ours is None and theirs is not None:
-            kind, words = Kind.DROPOUT_MISSING, "dropout is missing"
-        elif theirs is None:
-            kind, words = Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
-        elif ours is not None and ours.p != theirs.p:
-            kind, words = Kind.DROPOUT_RATE, f"dropout rate {ours.p:g}, expected {theirs.p:g}"
-        elif ours is not None and abs(ours.share - ours.p) > 0.03 >= abs(theirs.share - theirs.p):
-            kind, words = Kind.DROPOUT_RATE, f"dropout drops {ours.share:.0%} of the values, expected {theirs.p:.0%}"
-        elif ours is not None and ours.kept == 1 != theirs.kept and abs(ours.mean - (1 - ours.p)) < 1e-6:
-            kind, words = Kind.DROPOUT_SCALE, "dropout scales in evaluation mode instead of in training"
-        elif ours is not None and ours.kept != theirs.kept:
-            words = f"dropout multiplies what it keeps by {ours.kept:.4g} in training, expected {theirs.kept:.4g}"
-            kind = Kind.DROPOUT_SCALE
+        kind, words = _wrong_dropout(*(profiles[role].get(path) for role in context.sides))
         yield Finding("forward", path, kind, words, row.reason)
+
+
+def _wrong_dropout(ours: np.ndarray | None, theirs: np.ndarray | None) -> tuple[Kind, str]:
+    """What is wrong with a layer of the port, by the profiles of both sides (``alignment.comparisons.model.dropouts``)."""
+    if theirs is None:
+        return Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
+    if ours is None:
+        return Kind.DROPOUT_MISSING, "dropout is missing"
+    (p, kept, mean, share), (right, right_kept, _, right_share) = ours.tolist(), theirs.tolist()
+    if p != right:
+        return Kind.DROPOUT_RATE, f"dropout rate {p:g}, expected {right:g}"
+    if abs(share - p) > 0.03 >= abs(right_share - right):
+        return Kind.DROPOUT_RATE, f"dropout drops {share:.0%} of the values, expected {right:.0%}"
+    if kept == 1 != right_kept and abs(mean - (1 - p)) < 1e-6:
+        return Kind.DROPOUT_SCALE, "dropout scales in evaluation mode instead of in training"
+    if kept != right_kept:
+        return Kind.DROPOUT_SCALE, f"dropout multiplies what it keeps by {kept:.4g} in training, expected {right_kept:.4g}"
+    return Kind.UNKNOWN, ""
 
 
 def padding(context: Context) -> Finding | None:
@@ -194,29 +200,6 @@ def fresh_mistakes(context: Context) -> Iterator[Finding]:
     for kind, verdict in every:
         if verdict.words:
             yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured)
-
-
-class _Dropout(NamedTuple):
-    """What a dropout layer does to ones: its p, the share that it drops and what it makes of a kept one in training, and the
-    mean in evaluation mode."""
-
-    p: float
-    share: float
-    kept: float
-    mean: float
-
-
-def _dropout_profile(context: Context, role: str, path: str) -> _Dropout | None:
-    framework = context.sides[role].framework
-    module = framework.modules(context.networks.build(role)).get(path)
-    layer = None if module is None else framework.layer(module)
-    if layer is None or layer.kind != "dropout":
-        return None
-    made = []
-    for training in (True, False):
-        framework.set_training(module, training)
-        made.append(framework.call(module, (dropout_probe(layer.settings),)).outputs[0])
-    return _Dropout(float(layer.settings["p"]), float((made[0] == 0).mean()), float(made[0].max()), float(made[1].mean()))
 
 
 def layers(context: Context, training: bool = False) -> list[LayerRow]:
