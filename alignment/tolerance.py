@@ -91,6 +91,8 @@ RANKS_AVERAGE_RTOL = 1e-5
 
 # A hypothesis about ranks explains a tensor where it comes as close as this, relative L2.
 RANKS_EXPLAINED = 1e-5
+# What rounding leaves of a tensor, relative to the largest tensor, where hypotheses about ranks are concerned.
+RANKS_NOISE = 1e-13
 
 # The reproduction guide's absolute thresholds, reported beside the verdict.
 GUIDE_THRESHOLDS = {"forward": 1e-5, "data": 0.0, "metric": 0.0, "loss": 1e-5, "backward": 1e-5, "train": 0.0015}

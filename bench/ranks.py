@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.ranks.ranks import NUMBER, RanksTrial, lacks_ranks
 from alignment.faults import fault_named, faults_of
@@ -40,8 +41,9 @@ def faults(project: Project, file: Path, ranks: int, name: str | None, result_di
     trial = _trial(project, ranks)
     outcomes = []
     for fault, (_, result) in zip(known, trial.run(file, [fault.name for fault in known]), strict=True):
-        outcomes.append(Outcome(fault, NUMBER if result.failed else None, result.place, result.seconds))
-        found = result.place.line() if result.place else "not detected"
+        place = explained(result) or result.raised
+        outcomes.append(Outcome(fault, NUMBER if result.failed else None, place, result.seconds))
+        found = place.line() if place else "not detected"
         print(f"{len(outcomes):3}/{len(known)} {fault.name}: {found}", flush=True)
     write(result_dir / "faults_ranks.json", outcomes)
     print("\n" + "\n".join(_table(outcomes)))

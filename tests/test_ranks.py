@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from alignment import cli
+from alignment.comparisons.comparison import compare, explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
-from alignment.comparisons.ranks import hints
-from alignment.comparisons.ranks.expected import RightUpdate, summed
-from alignment.comparisons.ranks.judge import differences, of_tensors, on_ranks
-from alignment.comparisons.ranks.plan import RankCase
+from alignment.comparisons.ranks import judge
+from alignment.comparisons.ranks.judge import OnRanks, differences, of_tensors, on_ranks
+from alignment.comparisons.ranks.plan import RankCase, by_rank, metric_counts, sizes, summed, write_record
 from alignment.comparisons.ranks.ranks import RanksTrial, lacks_ranks
+from alignment.comparisons.result import StepResult
 from alignment.kinds import Kind
 from mobilenetv3_common.train_config import TrainConfig
 from projects.mobilenetv3.faults import FAULTS
@@ -45,7 +46,7 @@ def test_two_ranks_of_the_sound_port_are_one_process_and_mistakes_are_found(tria
     results = dict(trial.run(FILE, (None, *QUICK)))
     sound = results.pop(None)
     assert sound.passed, [f"{q.name}: {q.reason}" for q in sound.quantities if not q.passed] + sound.problems
-    assert sound.place is None and sound.not_run == ""
+    assert explained(sound) is None and sound.raised is None and sound.not_run == ""
     assert {"ranks", "2 ranks", "accumulation", "gradient clipping", "moving average", "evaluation loop"} <= {*sound.covers}
     assert "synchronised BatchNorm" in sound.covers
     names = {q.name.split(".")[2] for q in sound.quantities}
@@ -68,8 +69,8 @@ def test_a_rank_that_raises_or_gives_no_answer_is_a_finding(trial):
     results = dict(trial.run(FILE, (*BROKEN, None), patience=8.0))
     for name in BROKEN:
         check(FAULTS[name], results[name])
-    assert results["rank_1_raises"].place.measured.startswith("ValueError: rank 1 has had enough, at local.seed0, update 0")
-    assert results["rank_1_hangs"].place.hint == "rank 1 did not answer"
+    assert results["rank_1_raises"].raised.measured.startswith("ValueError: rank 1 has had enough, at local.seed0, update 0")
+    assert results["rank_1_hangs"].raised.hint == "rank 1 did not answer"
     assert results[None].passed, "what is run after them is sound"
 
 
@@ -171,45 +172,146 @@ def test_a_project_without_ranks_says_why():
     assert lacks(framework=Unlaunched()) == "the engine knows no launcher of Paddle"
 
 
-# --- hypotheses on numbers --------------------------------------------------------------------------------------------------
+# --- records on numbers, without a launch -----------------------------------------------------------------------------------
+
+RANKS = 2
 
 
-def gradients(clip_norm=None):
-    """An update of two ranks and two micro-batches with random shares."""
-    rng = np.random.default_rng(0)
-    shares = [[{"a": rng.normal(size=(5, 6)), "b": rng.normal(size=40)} for _ in range(2)] for _ in range(2)]
-    return RankCase("local", TrainConfig(clip_norm=clip_norm), 1), RightUpdate(shares=shares)
+def recorded(expected):
+    """What two sound ranks would write of a case."""
+    evaluated = np.array_split(np.arange(sizes(RANKS)[1]), RANKS)
+    total = np.sum([metric_counts(rank) for rank in range(RANKS)], axis=0)
+    records = {number: [{**record} for record in of_ranks] for number, of_ranks in by_rank(expected, RANKS).items()}
+    records["pictures"] = [{"pictures": {"labels": labels}} for labels in evaluated]
+    for number in ("0", "evaluation"):
+        for record in records[number]:
+            record["state"] = {**record.get("state", {}), **record["statistics"]}
+            record["figures"] = {name: array for name, array in record["figures"].items() if name != "epoch"}
+    for record in records["evaluation"]:
+        record["figures"]["counts"] = total
+    return records
 
 
-def test_weights_of_micro_batches_are_told_where_no_hypothesis_fits():
-    case, update = gradients()
-    (a, b), (c, d) = update.shares
-    found = [summed([summed([a], 3.0), b, c, summed([d], 0.5)])] * 2
-    kind, words = hints.gradient_hint(case, update, found, {0: ["a", "b"]})
-    assert kind is Kind.RANKS_WEIGHTED and words == (
-        "on rank 0 the micro-batches count rank 0's 3 and 1, rank 1's 1 and 0.5 times, expected 1 each"
-    )
-    noise = [{name: array + 0.1 for name, array in found[0].items()}] * 2
-    assert hints.gradient_hint(case, update, noise, {0: ["a", "b"]}) == (Kind.UNKNOWN, "")
+def made_up():
+    """One update of two ranks on made-up numbers, as the reference would have it."""
+    rng, flat = np.random.default_rng(0), {}
+    state = lambda: {"a.weight": rng.normal(size=(5, 6)), "b.weight": rng.normal(size=40)}  # noqa: E731
+    statistics = [{"n.running_mean": rng.normal(size=4)} for _ in range(RANKS)]
+    start, weights, shares = state(), state(), [state() for _ in range(RANKS)]
+    classes = sizes(RANKS)[0]
+    confusion = np.diag((np.arange(classes) < sizes(RANKS)[1]).astype(np.int64))
+    figures = {"samples": np.array(sizes(RANKS)[1]), "loss": np.array(0.5), "confusion": confusion}
+    records = {
+        "start": [{"state": start}] * RANKS,
+        "0": [
+            {
+                "pixels": {"0": rng.normal(size=(2, 3, 4, 4))},
+                "labels": {"0": np.array([2 * rank, 2 * rank + 1])},
+                "figures": {"epoch": np.array(0), "loss": np.array(1.0 + rank), "rate": np.array(0.1)},
+                "gradients": summed(shares),
+                "share0": shares[rank],
+                "state": weights,
+                "statistics": statistics[rank],
+            }
+            for rank in range(RANKS)
+        ],
+        "evaluation": [{"statistics": summed(statistics, 0.5), "figures": figures}] * RANKS,
+    }
+    for number, of_ranks in records.items():
+        for rank, record in enumerate(of_ranks):
+            flat |= {f"{number}/{rank}/{part}/{name}": a for part, of_part in record.items() for name, a in of_part.items()}
+    return flat
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_hypothesis_must_explain_every_wrong_tensor(rank):
-    case, update = gradients()
-    own = summed([of_ranks[rank] for of_ranks in update.shares], 2)
-    assert hints.gradient_hint(case, update, [own, own], {rank: ["a", "b"]})[0] is Kind.GRADIENT_NOT_REDUCED
-    other = {**own, "b": own["b"] * 1.001}
-    assert hints.gradient_hint(case, update, [other, other], {rank: ["a", "b"]})[0] is not Kind.GRADIENT_NOT_REDUCED
+@pytest.fixture
+def ranks_of(tmp_path):
+    """Write what ranks have, changed, and compare; gives the result and how to break what the ranks wrote."""
+
+    def run(change=lambda records: None, lost=()):
+        case, expected = RankCase("local", TrainConfig(batch_size=2), 1, evaluates=True), made_up()
+        records = recorded(expected)
+        change(records)
+        for number, of_ranks in records.items():
+            for rank, record in enumerate(of_ranks):
+                if (number, rank) not in lost:
+                    write_record(tmp_path / f"{case.name}.{number}.rank{rank}.safetensors", record)
+        result = StepResult(7, "ranks")
+        one = OnRanks(Context(PROJECT), case, RANKS, expected, tmp_path)
+        return result, one, compare(one.context, result, one)
+
+    return run
 
 
-def test_what_is_evaluated_twice_or_never_is_told():
-    assert hints.evaluated_hint([np.arange(4), np.arange(4, 7)], 7) == ([], (Kind.UNKNOWN, ""))
-    assert hints.evaluated_hint([np.arange(4), np.arange(3, 7)], 7)[1][0] is Kind.PADDING_COUNTED
-    assert hints.evaluated_hint([np.arange(4), np.arange(4)], 4)[1][0] is Kind.NOT_SHARDED
-    assert hints.evaluated_hint([np.arange(4), np.arange(4, 6)], 7) == (
-        [0, 1],
-        (Kind.BATCH_DROPPED, "1 of 7 pictures are left out"),
-    )
+def test_records_of_sound_ranks_pass(ranks_of):
+    result, one, made = ranks_of()
+    assert one.complete(made.port) and explained(result) is None
+    assert result.passed and len(result.quantities) > 20, [q for q in result.quantities if not q.passed]
+
+
+def local_gradients(records):
+    for rank, record in enumerate(records["0"]):
+        record["gradients"] = summed([record["share0"]], RANKS)
+        record["state"] = {**record["state"], "a.weight": record["state"]["a.weight"] + 1e-3 * (rank + 1)}
+
+
+def moved(records):
+    records["start"][1] = {"state": {name: array + 1 for name, array in records["start"][1]["state"].items()}}
+
+
+def set_figure(name, value, number="0"):
+    return lambda records: records[number][1]["figures"].update({name: np.array(value)})
+
+
+def overlapping(records):
+    records["0"][1]["labels"] = records["0"][0]["labels"]
+
+
+def evaluated_twice(records):
+    records["pictures"][1] = records["pictures"][0]
+
+
+def own_statistics(records):
+    for rank, record in enumerate(records["evaluation"]):
+        record["state"] = {**records["0"][rank]["statistics"]}
+
+
+BROKEN_RECORDS = {
+    "gradients": (local_gradients, Kind.GRADIENT_NOT_REDUCED, "gradient of every tensor on every rank"),
+    "start": (moved, Kind.NOT_BROADCAST, "starting weights of every tensor on rank 1"),
+    "rate": (set_figure("rate", 0.2), Kind.LR_SCALED, "learning rate on rank 1"),
+    "pictures": (overlapping, Kind.NOT_SHARDED, "pictures on rank 1"),
+    "evaluated": (evaluated_twice, Kind.NOT_SHARDED, "evaluated pictures on rank 1"),
+    "statistics": (own_statistics, Kind.STATISTICS_OF_ONE_RANK, "evaluated statistics of n.running_mean on every rank"),
+    "counts": (set_figure("counts", metric_counts(1), "evaluation"), Kind.RANKS_NOT_MERGED, "TopKAccuracy.all_reduce on rank 1"),
+    "samples": (set_figure("samples", 3, "evaluation"), Kind.UNKNOWN, "evaluation on rank 1"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_RECORDS)
+def test_what_the_ranks_wrote_is_read_once_and_explains_itself(ranks_of, case, monkeypatch):
+    change, kind, location = BROKEN_RECORDS[case]
+    result, _, _ = ranks_of(change)
+    assert result.failed
+    monkeypatch.setattr(judge, "read_records", lambda *_: pytest.fail("the ranks are measured once"))
+    first = explained(result)
+    assert (first.stage, first.location, first.kind) == ("ranks", location, kind), first.line()
+
+
+def test_ranks_that_ended_early_are_judged_as_far_as_they_came(ranks_of):
+    result, one, made = ranks_of(local_gradients, lost=[("evaluation", 0)])
+    assert not one.complete(made.port) and explained(result).kind is Kind.GRADIENT_NOT_REDUCED
+    assert not any("evaluation.statistics" in row.name for row in result.quantities)
+
+
+def test_a_refusal_is_a_measurement(tmp_path):
+    result = StepResult(7, "ranks")
+    for kind, found in (("sync", False), ("local", True)):
+        case = RankCase(kind, TrainConfig(), 1)
+        (tmp_path / f"{case.name}.refused").write_text("no such device")
+        compare(Context(PROJECT), result, OnRanks(Context(PROJECT), case, RANKS, {}, tmp_path))
+        first = explained(result)
+        assert (first is not None) is found
+    assert first.hint == "local.seed0: the port refuses to train: no such device"
 
 
 def test_places_and_differences():

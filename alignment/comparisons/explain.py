@@ -92,6 +92,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         runs.fresh,
         runs.options,
     ),
+    7: (what_was_measured,),
 }
 
 

@@ -8,52 +8,82 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from alignment.compare import norm
 from alignment.comparisons.context import Context
-from alignment.comparisons.ranks.plan import RankCase, begin, evaluation_batches, in_float64
+from alignment.comparisons.ranks.plan import FIGURES, RankCase, Record, begin, evaluation_batches, in_float64, norm_of, summed
 from alignment.comparisons.run.train import engine, next_epoch
+from mobilenetv3_common.dataset_index import index_dataset
+from mobilenetv3_common.image import decode_image
+from mobilenetv3_common.sampling import SampleKey, sample_params
 from mobilenetv3_common.weights import State
 
 
-@dataclass
-class RightUpdate:
-    """One update as it should be; lists of lists are by micro-batch, then by rank.
+def shares_of(records: Sequence[Record]) -> list[list[State]]:
+    """What each micro-batch of each rank adds to an update's gradients; empty where the ranks' batches are one."""
+    parts = sum(part.startswith("share") for part in records[0])
+    return [[record[f"share{part}"] for record in records] for part in range(parts)]
+
+
+def mean_gradient(records: Sequence[Record]) -> State:
+    """The mean of an update's gradients over ranks and micro-batches, before it is clipped."""
+    shares = shares_of(records)
+    return summed([share for of_ranks in shares for share in of_ranks]) if shares else records[0]["gradients"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What the gradients of one update are made of.
 
     Attributes:
-        epoch: in which it is made.
-        pixels, labels: of the pictures.
-        losses: by rank.
-        rate: the learning rate.
-        shares: what each micro-batch of each rank adds to the gradients; empty with synchronised BatchNorm.
-        gradients: as the optimizer gets them.
-        weights: parameters after the update.
-        statistics, averages: running statistics and the moving average after it, by rank.
+        ranks: how many.
+        mean: over ranks and micro-batches, before it is clipped.
+        shares: what each micro-batch of each rank adds to it; empty where the ranks' batches are one.
+        clip_norm: to which it is clipped; None for not at all.
     """
 
-    epoch: int = 0
-    pixels: list[list[np.ndarray]] = field(default_factory=list)
-    labels: list[list[np.ndarray]] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    rate: float = 0.0
-    shares: list[list[State]] = field(default_factory=list)
-    gradients: State = field(default_factory=dict)
-    weights: State = field(default_factory=dict)
-    statistics: list[State] = field(default_factory=list)
-    averages: list[State] = field(default_factory=list)
+    ranks: int
+    mean: State
+    shares: Sequence[Sequence[State]]
+    clip_norm: float | None
 
-    def mean_gradient(self) -> State:
-        """The mean over ranks and micro-batches, before it is clipped."""
-        return summed([share for of_ranks in self.shares for share in of_ranks])
+    @functools.cached_property
+    def own(self) -> list[State]:
+        """By rank: the gradients of its own pictures."""
+        return [summed([part[rank] for part in self.shares], self.ranks) for rank in range(self.ranks if self.shares else 0)]
+
+    def clipped(self, state: State, size: float | None = None) -> State:
+        """A state clipped by its own norm, or by another."""
+        if self.clip_norm is None:
+            return state
+        return summed([state], min(1.0, self.clip_norm / ((norm_of(state) if size is None else size) + 1e-6)))
+
+    def scaled(self, factor: float) -> State:
+        """The mean times a factor, then clipped."""
+        return self.clipped(summed([self.mean], factor))
+
+    def clipped_by_rank(self) -> State | None:
+        """The mean of what each rank has clipped."""
+        local = [self.clipped(state) for state in self.own]
+        return summed(local, 1 / self.ranks) if self.clip_norm is not None and local else None
+
+    def of_part(self, place: int) -> State | None:
+        """One micro-batch's, averaged over the ranks."""
+        return self.clipped(summed(list(self.shares[place]))) if len(self.shares) > 1 else None
+
+    def part_reduced(self, place: int, rank: int) -> State | None:
+        """Those of one micro-batch are averaged, of the others each rank has its own."""
+        parts = [[summed(list(part)), summed([part[rank]], self.ranks)] for part in self.shares]
+        place %= max(len(parts), 1)
+        return self.clipped(summed([one[number != place] for number, one in enumerate(parts)])) if len(parts) > 1 else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Spread:
     """What a BatchNorm layer was given in the first update: mean and biased variance of each rank's part, and of all.
 
@@ -62,6 +92,7 @@ class Spread:
         mean, variance: (channels,).
         count: values of a channel over all ranks.
         momentum: share of the new batch in the running statistics.
+        start: running statistics before it, by last name.
     """
 
     means: np.ndarray
@@ -70,36 +101,37 @@ class Spread:
     variance: np.ndarray
     count: int
     momentum: float
-
-
-@dataclass
-class Expected:
-    """A whole case.
-
-    Attributes:
-        start: the weights and statistics from which it starts.
-        updates: in order.
-        statistics, average: the means over the ranks with which the evaluation runs.
-        figures: of the evaluation: samples, top1, top5, loss, confusion.
-        spreads: of the first update with synchronised BatchNorm, by layer in the order of computation.
-    """
-
     start: State
-    updates: list[RightUpdate] = field(default_factory=list)
-    statistics: State = field(default_factory=dict)
-    average: State = field(default_factory=dict)
-    figures: State = field(default_factory=dict)
-    spreads: dict[str, Spread] = field(default_factory=dict)
+
+    @property
+    def here(self) -> int:
+        """Values of a channel on one rank."""
+        return self.count // len(self.means)
+
+    def running(self, mean: np.ndarray, variance: np.ndarray, count: int) -> State:
+        """The running statistics after a batch."""
+        taken = {"running_mean": mean, "running_var": variance * (count / (count - 1))}
+        keep = 1 - self.momentum
+        return {name: self.start[name].astype(np.float64) * keep + taken[name] * self.momentum for name in taken}
+
+    def about_the_mean(self, rank: int) -> np.ndarray:
+        """The variance of a rank's batch about the mean of all."""
+        return self.variances[rank] + self.means[rank] ** 2 - 2 * self.means[rank] * self.mean + self.mean**2
 
 
-def summed(states: list[State], factor: float = 1.0) -> State:
-    """The sum of several states, tensor by tensor, times a factor."""
-    return {name: factor * np.sum([state[name] for state in states], axis=0) for name in states[0]}
+def drawn_as(context: Context, case: RankCase, own: Record, other: Record) -> np.ndarray:
+    """The pictures of one rank, augmented with the random numbers of another rank's: (micro-batches, N, 3, H, W)."""
+    config, data, epoch = case.config, context.reference.data, int(own["figures"]["epoch"])
+    assert data is not None
+    index = index_dataset(config.data_path, "train", config.num_classes)
 
+    def pixels(sample: int, drawn_for: int) -> np.ndarray:
+        image = decode_image(index.path(sample), config.image_backend)
+        params = sample_params(config.train_preset, config.seed, SampleKey(epoch, drawn_for, 0), image.height, image.width)
+        return np.asarray(data.train_transform(image, config.train_preset, params))
 
-def norm_of(state: State) -> float:
-    """L2 norm of all tensors together."""
-    return sum(norm(array) ** 2 for array in state.values()) ** 0.5
+    pairs = [zip(labels.tolist(), other["labels"][part].tolist(), strict=True) for part, labels in own["labels"].items()]
+    return np.stack([np.stack([pixels(*pair) for pair in of_part]) for of_part in pairs])
 
 
 class Simulation:
@@ -117,6 +149,7 @@ class Simulation:
         self, context: Context, case: RankCase, ranks: int, start: State, dropout_of: Callable[[int], int] = lambda rank: rank
     ) -> None:
         self.context, self.case, self.ranks, self.dropout_of = context, case, ranks, dropout_of
+        self.made: State = {}
         self.framework, self.train = context.reference.framework, engine(context, "reference")
         config = case.config
         self.together = config.sync_bn  # whether the batches of all ranks are one
@@ -125,9 +158,10 @@ class Simulation:
             config = replace(config, batch_size=self.batch * ranks, sync_bn=False)
         else:
             config = replace(config, accumulate=config.accumulate * ranks)
+        self._note("start", [{"state": start}] * ranks)
         self.run = run = begin(context, "reference", config, self.train.Ranks())
         context.networks.load("reference", run.model, start)
-        self.expected, self.now = Expected(start), RightUpdate()
+        self.now: list[Record] = []  # of the update that is being made, by rank
         described = self.framework.described(run.model)
         self.buffers = {entry.canonical: tensor for entry, tensor in described if entry.role == "buffer"}
         sets = range(1 if self.together else ranks)
@@ -139,22 +173,33 @@ class Simulation:
         self.step = run.optimizer.step
         run.optimizer.step = functools.wraps(self.step)(lambda *args, **kwargs: self._step(*args, **kwargs))
 
-    def __call__(self, updates: int | None = None) -> Expected:
-        """The whole case, or its first updates alone."""
+    def __call__(self, updates: int | None = None) -> State:
+        """The whole case, or its first updates alone, as ranks would write it (``alignment.comparisons.ranks.plan.read_records``).
+
+        Besides, an update says of each rank what its micro-batches add to the gradients (``"share0"``), and with synchronised
+        BatchNorm, in the first update, what its layers are given (``"spread"``), in the order of computation.
+        """
         batches = self.train.micro_batches(self.run)
-        for _ in range(updates or self.case.updates):
-            self.now = RightUpdate(self.run.epoch)
+        for number in range(updates or self.case.updates):
+            epoch = np.array(self.run.epoch)
+            self.now = [{"pixels": {}, "labels": {}, "spread": {}, "figures": {"epoch": epoch}} for _ in range(self.ranks)]
             gathered = [next(batches) for _ in range(self.run.config.accumulate)]
             self._note_pictures([batch for batch, _ in gathered])
             given = [((in_float64(self.context, "reference", images), labels), count) for (images, labels), count in gathered]
             with self.framework.precision("float64"):
                 self.train.update(self.run, given)
             self.run.meter = type(self.run.meter)()
-            self._note_update()
+            self._finish_update()
+            self._note(str(number), self.now)
             next_epoch(self.run)
         if updates is None and self.case.evaluates:
-            self._evaluate()
-        return self.expected
+            self._note("evaluation", [self._evaluated()] * self.ranks)
+        return self.made
+
+    def _note(self, number: str, records: Sequence[Record]) -> None:
+        for rank, record in enumerate(records):
+            for part, state in record.items():
+                self.made |= {f"{number}/{rank}/{part}/{name}": array for name, array in state.items()}
 
     # --- one update --------------------------------------------------------------------------------------------------------
 
@@ -163,8 +208,9 @@ class Simulation:
         size = 1 if self.together else self.ranks
         for at in range(0, len(arrays), size):
             images, labels = (np.concatenate(parts) for parts in zip(*arrays[at : at + size], strict=True))
-            self.now.pixels.append(np.split(images, self.ranks))
-            self.now.labels.append(np.split(labels, self.ranks))
+            for part, whole in (("pixels", images), ("labels", labels)):
+                for record, own in zip(self.now, np.split(whole, self.ranks), strict=True):
+                    record[part][str(at // size)] = own
 
     def _accumulate(
         self,
@@ -199,15 +245,15 @@ class Simulation:
             losses[rank].append(float(criterion(logits, labels)))
             self.statistics[rank] = self._buffers()
             after = self.framework.gradients(model)
-            if rank == 0:
-                self.now.shares.append([])
-            self.now.shares[-1].append({name: array - before.get(name, 0.0) for name, array in after.items()})
+            share = {name: array - before.get(name, 0.0) for name, array in after.items()}
+            self.now[rank][f"share{number // self.ranks}"] = share
 
         with self._spreads_noted():
             loss = self.accumulate(model, criterion, batches, precision, begun, watched)
         if self.together:
             self.statistics = [self._buffers()]
-        self.now.losses = [float(np.mean(of_rank)) for of_rank in losses]
+        for record, of_rank in zip(self.now, losses, strict=True):
+            record["figures"]["loss"] = np.array(np.mean(of_rank))
         return loss
 
     def _share_dropout(self, number: int) -> None:
@@ -217,7 +263,9 @@ class Simulation:
             self.run.dropout.at(self.run.epoch, place * self.batch)
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:
-        self.now.gradients = self.framework.gradients(self.run.model)
+        gradients = self.framework.gradients(self.run.model)
+        for record in self.now:
+            record["gradients"] = gradients
         return self.step(*args, **kwargs)
 
     def _update_averages(self) -> None:
@@ -225,15 +273,14 @@ class Simulation:
             self._put(statistics)
             average.update()
 
-    def _note_update(self) -> None:
-        times = self.ranks if self.together else 1  # with one set of statistics each rank has the same
-        now = self.now
-        now.rate = self.run.rate
+    def _finish_update(self) -> None:
         state = self.framework.state(self.run.model)
-        now.weights = {name: array for name, array in state.items() if name not in self.buffers}
-        now.statistics = self.statistics * times
-        now.averages = [self._canonical(average.arrays()) for average in self.averages] * times
-        self.expected.updates.append(now)
+        weights = {name: array for name, array in state.items() if name not in self.buffers}
+        averages = [self._canonical(average.arrays()) for average in self.averages]
+        for rank, record in enumerate(self.now):
+            own = 0 if self.together else rank  # with one set of statistics each rank has the same
+            record["figures"]["rate"] = np.array(self.run.rate)
+            record |= {"state": weights, "statistics": self.statistics[own], "average": averages[own]}
 
     def _canonical(self, arrays: State) -> State:
         return self.framework.canonical(self.run.model, arrays, "the moving average") if arrays else {}
@@ -248,7 +295,7 @@ class Simulation:
     @contextlib.contextmanager
     def _spreads_noted(self) -> Iterator[None]:
         """Note what each BatchNorm is given, in the first update with synchronised BatchNorm."""
-        if not self.together or self.expected.updates:
+        if not self.together or any(key.startswith("0/") for key in self.made):
             yield
             return
         framework, layers = self.framework, self.framework.modules(self.run.model)
@@ -258,15 +305,12 @@ class Simulation:
             def note(module: Any, args: tuple) -> None:
                 given = framework.array(args[0])
                 axes = (0, *range(2, given.ndim))
-                parts = np.split(given, self.ranks)
-                self.expected.spreads[name] = Spread(
-                    means=np.stack([part.mean(axes) for part in parts]),
-                    variances=np.stack([part.var(axes) for part in parts]),
-                    mean=given.mean(axes),
-                    variance=given.var(axes),
-                    count=given.size // given.shape[1],
-                    momentum=float(framework.layer(module).settings["momentum"]),
-                )
+                momentum = float(framework.layer(module).settings["momentum"])
+                whole = {"mean": given.mean(axes), "variance": given.var(axes), "momentum": np.array(momentum)}
+                whole["count"] = np.array(given.size // given.shape[1])
+                for record, part in zip(self.now, np.split(given, self.ranks), strict=True):
+                    made = whole | {"means": part.mean(axes), "variances": part.var(axes)}
+                    record["spread"] |= {f"{name}.{key}": array for key, array in made.items()}
 
             return note
 
@@ -277,17 +321,15 @@ class Simulation:
 
     # --- the evaluation ----------------------------------------------------------------------------------------------------
 
-    def _evaluate(self) -> None:
+    def _evaluated(self) -> Record:
         """With the statistics, and the moving average, that are the means of the ranks'."""
-        run, expected = self.run, self.expected
-        expected.statistics = summed(self.statistics, 1 / len(self.statistics))
-        self._put(expected.statistics)
+        run, record = self.run, {"statistics": summed(self.statistics, 1 / len(self.statistics))}
+        self._put(record["statistics"])
         arrays = [average.arrays() for average in self.averages]
         run.average = self.averages[0]
         if arrays[0]:
             run.average.load({name: array.astype(np.float32) for name, array in summed(arrays, 1 / len(arrays)).items()})
-            expected.average = self._canonical(run.average.arrays())
+            record["average"] = self._canonical(run.average.arrays())
         with self.framework.precision("float64"):
             result = self.train.evaluate_run(run, evaluation_batches(self.context, "reference", run))
-        names = ("samples", "top1", "top5", "loss", "confusion")
-        expected.figures = {name: np.array(getattr(result, name)) for name in names}
+        return record | {"figures": {name: np.array(getattr(result, name)) for name in FIGURES}}

@@ -1,25 +1,28 @@
-"""What the ranks recorded against what they should have: rows by rank and tensor, and the first mistake."""
+"""What the ranks have against what the reference has of the same batches: rows by rank and tensor, and the first mistake."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Quantity, distance, norm, relative
+from alignment.comparisons.comparison import Measurement
 from alignment.comparisons.context import Context
-from alignment.comparisons.ranks import hints
-from alignment.comparisons.ranks.expected import Expected, RightUpdate, Simulation
-from alignment.comparisons.ranks.plan import RankCase, metric_counts, read_records, sizes
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.ranks import mistakes
+from alignment.comparisons.ranks.expected import Reduction, Simulation, Spread, drawn_as, mean_gradient, shares_of
+from alignment.comparisons.ranks.mistakes import WrongTensors
+from alignment.comparisons.ranks.plan import RankCase, Record, by_rank, metric_counts, read_records, sizes
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
-from mobilenetv3_common.dataset_index import index_dataset
+from alignment.localize.hypotheses.hypothesis import Family
 from mobilenetv3_common.weights import State
 
-Record = dict[str, State]
+REFUSED = "refused"
 SHOWN = 5  # tensors of a rank that get a row of their own where they are wrong
 
 
@@ -53,65 +56,89 @@ def of_tensors(wrong: Mapping[int, Sequence[str]], expected: State) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-class Judge:
-    """Compares one case.
+@dataclass
+class RowsOfRanks:
+    """Rows that are judged together, a row a rank.
+
+    Attributes:
+        rows: of all ranks.
+        explain: place and cause; asked only where one of the rows has failed.
+    """
+
+    rows: list[Quantity]
+    explain: Callable[[], Finding]
+
+    @property
+    def failed(self) -> bool:
+        return not all(row.passed for row in self.rows)
+
+
+class OnRanks:
+    """One case as the port's ranks run it, against the reference in one process.
 
     Args:
         context: the two sides.
-        result: gets the rows.
-        case: what was run.
-        expected: what should come of it.
-        folder: where the ranks wrote.
+        case: what is run.
         ranks: how many.
-
-    Attributes:
-        first: the first mistake; None where there is none.
-        complete: whether every rank has recorded everything.
+        expected: what the reference was measured to give, once for all launches.
+        folder: where the ranks wrote.
     """
 
-    def __init__(self, context: Context, result: StepResult, case: RankCase, expected: Expected, folder: Path, ranks: int) -> None:
-        self.context, self.result, self.case, self.expected = context, result, case, expected
-        self.folder, self.ranks = folder, ranks
+    def __init__(self, context: Context, case: RankCase, ranks: int, expected: State, folder: Path) -> None:
+        self.context, self.case, self.ranks, self.expected, self.folder = context, case, ranks, expected, folder
         self.rtol = tolerance.RANKS_SYNC_RTOL if case.config.sync_bn else tolerance.RANKS_RTOL
-        self.first: Finding | None = None
-        self.complete = False
+        self.order = ["start", *map(str, range(case.updates)), *(("pictures", "evaluation") if case.evaluates else ())]
 
-    def __call__(self) -> Judge:
-        """Compare what there is."""
-        records = self._read("start")
-        if records is None:
-            return self
-        states = [record["state"] for record in records]
-        first = {name: states[0][name] for name in self.expected.start if name in states[0]}
-        self._states("start.weights", "starting weights", states, [first] * self.ranks, 0.0, self._not_broadcast)
-        for number, update in enumerate(self.expected.updates):
-            records = self._read(number)
-            if records is None:
-                return self
-            self._update(number, update, records)
-        if self.case.evaluates:
-            pictures, records = self._read("pictures"), self._read("evaluation")
-            if pictures is not None:
-                self._evaluated([record["pictures"]["labels"] for record in pictures])
-            if pictures is None or records is None:
-                return self
-            self._evaluation(records, [record["pictures"]["labels"] for record in pictures])
-        self.complete = True
-        return self
+    def measure(self, context: Context, role: str) -> Measurement:
+        """What the ranks recorded, or the words by which the port refuses the case."""
+        if role == "reference":
+            return self.expected
+        refused = self.folder / f"{self.case.name}.{REFUSED}"
+        return {REFUSED: refused.read_text()} if refused.exists() else read_records(self.folder, self.case, self.ranks)
 
-    def _read(self, number: int | str) -> list[Record] | None:
-        return read_records(self.folder, self.case, number, range(self.ranks))
+    def complete(self, port: Measurement) -> bool:
+        """Whether every rank has recorded everything."""
+        return REFUSED not in port and set(self.order) <= set(by_rank(port, self.ranks))
 
-    # --- rows and the first finding ----------------------------------------------------------------------------------------
+    def losses(self, port: Measurement) -> dict[str, list[np.ndarray]]:
+        """For the records: the losses of both sides, by rank, of each update whose pictures are right."""
+        sides = [by_rank({} if REFUSED in side else side, self.ranks) for side in (port, self.expected)]
+        numbers = [number for number in self.order[1:] if number.isdigit() and number in sides[0]]
+        right = [n for n in numbers if not self._pictures(int(n), sides[0][n], sides[1]).failed]
+        losses = lambda side, n: np.array([float(record["figures"]["loss"]) for record in side[n]])  # noqa: E731
+        return {f"{self.case.name}.update{n}.losses": [losses(side, n) for side in sides] for n in right}
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        return [] if REFUSED in port else [row for one in self._compared(port, reference) for row in one.rows]
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        if REFUSED in port:
+            if self.case.optional:
+                return None
+            words = f"{self.case.name}: the port refuses to train: {port[REFUSED]}"
+            return Finding("ranks", on_ranks(range(self.ranks), self.ranks), Kind.RAISES, words, str(port[REFUSED]))
+        return next((one.explain() for one in self._compared(port, reference) if one.failed), None)
+
+    def _compared(self, port: Measurement, reference: Measurement) -> Iterator[RowsOfRanks]:
+        """All rows in the order of computation, as far as every rank has recorded."""
+        ours, theirs = by_rank(port, self.ranks), by_rank(reference, self.ranks)
+        there = next((place for place, number in enumerate(self.order) if number not in ours), len(self.order))
+        for number in self.order[:there]:
+            records, right = ours[number], theirs.get(number, [])
+            if number == "start":
+                yield self._start(records, right)
+            elif number == "pictures":
+                yield self._evaluated(_labels_evaluated(records))
+            elif number == "evaluation":
+                yield from self._evaluation(records, right, theirs[str(self.case.updates - 1)], _labels_evaluated(ours["pictures"]))
+            else:
+                yield from self._update(int(number), records, theirs)
 
     def _row(self, name: str, rank: int, shape: Sequence[int] = ()) -> Quantity:
-        row = Quantity(f"{self.case.name}.{name}.rank{rank}", list(shape))
-        self.result.quantities.append(row)
-        return row
+        return Quantity(f"{self.case.name}.{name}.rank{rank}", list(shape))
 
-    def _blame(self, location: str, hint: Hint, measured: str) -> None:
-        if self.first is None:
-            self.first = Finding("ranks", location, hint[0], hint[1], measured)
+    def _found(self, what: str, wrong: Sequence[int], hint: Hint, measured: str) -> Finding:
+        return Finding("ranks", f"{what} on {on_ranks(wrong, self.ranks)}", *hint, measured)
 
     def _states(
         self,
@@ -119,256 +146,272 @@ class Judge:
         what: str,
         found: Sequence[State],
         expected: Sequence[State],
-        rtol: float,
-        hint: Callable[[hints.Misses], tuple[str, Hint]],
+        hint: Callable[[WrongTensors], tuple[str, Hint]],
+        rtol: float | None = None,
         scale: State | None = None,
         forgiven: bool = False,
-    ) -> None:
-        """Rows of every rank's tensors; the first mistake is blamed on the tensors and ranks that are wrong.
+    ) -> RowsOfRanks:
+        """Rows of every rank's tensors; the mistake is blamed on the tensors and ranks that are wrong.
 
         Args:
             name, what: of the rows, and of the place.
             found, expected: by rank.
-            rtol: relative L2.
             hint: place (``""`` for the usual one) and hint for what is wrong.
+            rtol: relative L2; that of the case where None.
             scale: what differences are relative to; the expected tensors where None.
             forgiven: note a difference without failing.
         """
+        bound = self.rtol if rtol is None else rtol
         wrong: dict[int, list[str]] = {}
-        worst = 0.0, ""
+        worst, rows = (0.0, ""), []
         for rank, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
             by_name = differences(ours, theirs, scale or theirs)
             largest = max(by_name, key=lambda n: by_name[n])
-            row = self._row(name, rank, [len(by_name)])
-            if rtol == tolerance.RANKS_AVERAGE_RTOL:
-                row.max_abs_diff = by_name[largest]  # in float32
-            else:
-                row.float64_diff = by_name[largest]
-            bad = [tensor for tensor, difference in by_name.items() if not difference <= rtol]
+            rows.append(row := self._row(name, rank, [len(by_name)]))
+            in_float32 = bound == tolerance.RANKS_AVERAGE_RTOL
+            setattr(row, "max_abs_diff" if in_float32 else "float64_diff", by_name[largest])
+            bad = [tensor for tensor, difference in by_name.items() if not difference <= bound]
             if bad and forgiven:
                 row.note("another scale, which the weights after the update do not show").float64_diff = None
             elif bad:
                 wrong[rank] = bad
-                row.fail(f"{len(bad)} of {len(by_name)} tensors differ, first {bad[0]} by {by_name[bad[0]]:.1e} (bound {rtol:.0e})")
+                first = f"first {bad[0]} by {by_name[bad[0]]:.1e} (bound {bound:.0e})"
+                row.fail(f"{len(bad)} of {len(by_name)} tensors differ, {first}")
                 worst = max(worst, (by_name[largest], f"{largest} on rank {rank}"))
                 for tensor in bad[:SHOWN]:
-                    own = self._row(f"{name}.{tensor}", rank, theirs[tensor].shape)
+                    rows.append(own := self._row(f"{name}.{tensor}", rank, theirs[tensor].shape))
                     own.float64_diff = by_name[tensor]
-                    own.fail(f"differs by {by_name[tensor]:.1e} (bound {rtol:.0e})")
-        if wrong and self.first is None:
-            place, told = hint(wrong)
-            place = place or of_tensors(wrong, expected[next(iter(wrong))])
-            measured = f"{self.case.kind} {name}: {worst[1]} differs by {worst[0]:.1e} (bound {rtol:.0e})"
-            self._blame(f"{what} of {place} on {on_ranks(list(wrong), self.ranks)}", told, measured)
+                    own.fail(f"differs by {by_name[tensor]:.1e} (bound {bound:.0e})")
 
-    def _not_broadcast(self, wrong: hints.Misses) -> tuple[str, Hint]:
-        return "", (Kind.NOT_BROADCAST, "these ranks begin from other weights than rank 0")
+        def explain() -> Finding:
+            place, told = hint(WrongTensors(found, expected, wrong))
+            place = place or of_tensors(wrong, expected[next(iter(wrong))])
+            measured = f"{self.case.kind} {name}: {worst[1]} differs by {worst[0]:.1e} (bound {bound:.0e})"
+            return self._found(f"{what} of {place}", [*wrong], told, measured)
+
+        return RowsOfRanks(rows, explain)
+
+    def _start(self, records: Sequence[Record], right: Sequence[Record]) -> RowsOfRanks:
+        states = [record["state"] for record in records]
+        first = {name: states[0][name] for name in right[0]["state"] if name in states[0]}
+        hint = "", (Kind.NOT_BROADCAST, "these ranks begin from other weights than rank 0")
+        return self._states("start.weights", "starting weights", states, [first] * self.ranks, lambda wrong: hint, 0.0)
 
     # --- one update --------------------------------------------------------------------------------------------------------
 
-    def _update(self, number: int, update: RightUpdate, records: list[Record]) -> None:
-        name = f"update{number}"
-        if not self._pictures(number, update, records):
+    def _update(self, number: int, records: Sequence[Record], theirs: Mapping[str, Sequence[Record]]) -> Iterator[RowsOfRanks]:
+        name, right = f"update{number}", theirs[str(number)]
+        before = theirs[str(number - 1)] if number else []
+        pictures = self._pictures(number, records, theirs)
+        yield pictures
+        if pictures.failed:
             return
-        found = [{n: record["state"][n] for n in update.statistics[0] if n in record["state"]} for record in records]
-        if update.statistics[0]:
-            self._states(
-                f"{name}.statistics",
-                "statistics",
-                found,
-                update.statistics,
-                self.rtol,
-                lambda wrong: self._statistics_hint(number, update, found, wrong),
-            )
-        self._losses(number, update, [float(record["figures"]["loss"]) for record in records])
-        before = self.expected.updates[number - 1].weights if number else self.expected.start
-        moved = {n: array - before[n] for n, array in update.weights.items()}
-        weights = [record["state"] for record in records]
-        right = all(
-            max(differences(state, update.weights, moved).values()) <= 10 * self.rtol for state in weights
-        )  # rounding of the weights, relative to the little that they move
-        gradients = [record.get("gradients", {}) for record in records]
-        if all(gradients):
-            self._states(
-                f"{name}.gradients",
-                "gradient",
-                gradients,
-                [update.gradients] * self.ranks,
-                self.rtol,
-                lambda wrong: ("", hints.gradient_hint(self.case, update, gradients, wrong)),
-                forgiven=right,
-            )
-        self._rates(number, update, [float(record["figures"]["rate"]) for record in records])
-        self._states(
-            f"{name}.weights", "weights", weights, [update.weights] * self.ranks, 10 * self.rtol, lambda wrong: ("", NO_HINT), moved
-        )
-        if update.averages[0]:
-            averages = [record.get("average", {}) for record in records]
-            self._states(
-                f"{name}.average",
-                "moving average",
-                averages,
-                update.averages,
-                tolerance.RANKS_AVERAGE_RTOL,
-                lambda wrong: ("", hints.average_hint(self.expected, number, averages, wrong)),
-            )
+        if right[0].get("statistics"):
+            of_case = _among([r["state"] for r in records], right[0]["statistics"]), [r["statistics"] for r in right]
+            hint = lambda wrong: self._statistics_hint(number, wrong, theirs)  # noqa: E731
+            yield self._states(f"{name}.statistics", "statistics", *of_case, hint)
+        yield self._losses(number, records, right)
+        weights = right[0]["state"]
+        since = before[0]["state"] if number else theirs["start"][0]["state"]
+        moved = {n: array - since[n] for n, array in weights.items()}
+        states = [record["state"] for record in records]
+        # Rounding of the weights, relative to the little that they move.
+        settled = all(max(differences(state, weights, moved).values()) <= 10 * self.rtol for state in states)
+        if all(record.get("gradients") for record in records):
+            of_case = [r["gradients"] for r in records], [r["gradients"] for r in right]
+            hint = _named(mistakes.GRADIENTS, lambda: self._reduction(right))
+            yield self._states(f"{name}.gradients", "gradient", *of_case, hint, forgiven=settled)
+        yield self._rates(number, records, right)
+        of_case = states, [weights] * self.ranks
+        yield self._states(f"{name}.weights", "weights", *of_case, lambda wrong: ("", NO_HINT), 10 * self.rtol, moved)
+        if right[0].get("average"):
+            known = [{**r["state"], **r.get("statistics", {})} for r in right], [r.get("average", {}) for r in before]
+            of_case = [r.get("average", {}) for r in records], [r["average"] for r in right]
+            hint = _named(mistakes.AVERAGE_OF_RANKS, lambda: known)
+            yield self._states(f"{name}.average", "moving average", *of_case, hint, tolerance.RANKS_AVERAGE_RTOL)
 
-    def _statistics_hint(self, number: int, update: RightUpdate, found: Sequence[State], wrong: hints.Misses) -> tuple[str, Hint]:
+    def _reduction(self, right: Sequence[Record]) -> Reduction:
+        return Reduction(self.ranks, mean_gradient(right), shares_of(right), self.case.config.clip_norm)
+
+    def _statistics_hint(self, number: int, wrong: WrongTensors, theirs: Mapping[str, Sequence[Record]]) -> tuple[str, Hint]:
+        """With synchronised BatchNorm also the first layer, in the order of computation, whose statistics are wrong."""
         if not self.case.config.sync_bn:
-            return "", hints.statistics_hint(update.statistics, found, wrong)
-        return hints.synchronised_hint(self.expected, found, wrong) if number == 0 else ("", NO_HINT)
+            return "", mistakes.STATISTICS_OF_RANKS.hint(wrong)
+        bad = {name.rpartition(".")[0] for names in wrong.wrong.values() for name in names}
+        given = [record.get("spread", {}) for record in theirs[str(number)]]
+        layer = next((path for key in given[0] if (path := key.rpartition(".")[0]) in bad), "")
+        if not layer:
+            return "", NO_HINT
+        parts = {n: np.stack([record[f"{layer}.{n}"] for record in given]) for n in ("means", "variances")}
+        mean, variance, momentum, count = (given[0][f"{layer}.{n}"] for n in ("mean", "variance", "momentum", "count"))
+        start = _of_layer(layer, theirs["start"][0]["state"])
+        spread = Spread(parts["means"], parts["variances"], mean, variance, int(count), float(momentum), start)
+        found, right = ([_of_layer(layer, state) for state in states] for states in (wrong.found, wrong.right))
+        names = {rank: [*_of_layer(layer, dict.fromkeys(of_rank))] for rank, of_rank in wrong.wrong.items()}  # type: ignore[arg-type]
+        own = WrongTensors(found, right, {rank: of_rank for rank, of_rank in names.items() if of_rank}, spread)
+        return layer, mistakes.SYNCHRONISED.hint(own)
 
-    def _pictures(self, number: int, update: RightUpdate, records: list[Record]) -> bool:
-        """Which pictures each rank saw, and with which pixels; whether they are right."""
-        parts = [str(part) for part in range(len(update.labels))]
-        labels = [np.stack([record["labels"][part] for part in parts]) for record in records]
-        wrong, unlike = [], []
+    def _pictures(self, number: int, records: Sequence[Record], theirs: Mapping[str, Sequence[Record]]) -> RowsOfRanks:
+        """Which pictures each rank saw, and with which pixels."""
+        right = theirs[str(number)]
+        parts = [*right[0]["labels"]]
+        ours, labels = ([np.stack([r["labels"][part] for part in parts]) for r in side] for side in (records, right))
+        rows, wrong, unlike = [], [], []
         for rank in range(self.ranks):
-            row = self._row(f"update{number}.pictures", rank, labels[rank].shape)
-            right = np.stack([of_ranks[rank] for of_ranks in update.labels])
-            if not np.array_equal(labels[rank], right):
+            rows.append(row := self._row(f"update{number}.pictures", rank, ours[rank].shape))
+            if not np.array_equal(ours[rank], labels[rank]):
                 wrong.append(rank)
-                row.fail(f"pictures {labels[rank].ravel().tolist()}, expected {right.ravel().tolist()}")
+                row.fail(f"pictures {ours[rank].ravel().tolist()}, expected {labels[rank].ravel().tolist()}")
                 continue
-            row = self._row(f"update{number}.pixels", rank, [len(parts), *update.pixels[0][rank].shape])
-            if not all(np.array_equal(records[rank]["pixels"][p], update.pixels[int(p)][rank]) for p in parts):
+            rows.append(row := self._row(f"update{number}.pixels", rank, [len(parts), *right[rank]["pixels"]["0"].shape]))
+            if not all(np.array_equal(records[rank]["pixels"][p], right[rank]["pixels"][p]) for p in parts):
                 unlike.append(rank)
                 row.fail("the right pictures, other pixels")
-        if wrong and self.first is None:
-            hint = hints.pictures_hint(self.expected, number, labels, wrong)
-            measured = f"update {number}: {labels[wrong[0]].ravel().tolist()[:8]} on rank {wrong[0]}"
-            self._blame(f"pictures on {on_ranks(wrong, self.ranks)}", hint, measured)
-        elif unlike and self.first is None:
-            data, config = self.context.reference.data, self.case.config
-            assert data is not None
-            index = index_dataset(config.data_path, "train", config.num_classes)
-            found = [[record["pixels"][part] for part in parts] for record in records]
-            hint = hints.pixels_hint(data, self.case, index, update, found, unlike)
-            what = "augmentation" if hint[0] is Kind.SAME_SEED else "pixels"
-            self._blame(f"{what} on {on_ranks(unlike, self.ranks)}", hint, f"update {number}: the pixels differ")
-        return not (wrong or unlike)
 
-    def _losses(self, number: int, update: RightUpdate, found: Sequence[float]) -> None:
-        self.result.record(f"{self.case.name}.update{number}.losses", np.array(found), np.array(update.losses))
-        wrong = []
-        for rank, (ours, theirs) in enumerate(zip(found, update.losses, strict=True)):
-            row = self._row(f"update{number}.loss", rank)
+        def explain() -> Finding:
+            if wrong:
+                first = [np.stack([r["labels"][part] for part in parts]) for r in theirs["0"]] if number else []
+                measured = f"update {number}: {ours[wrong[0]].ravel().tolist()[:8]} on rank {wrong[0]}"
+                return self._found("pictures", wrong, mistakes.PICTURES.hint(ours, labels, wrong, first), measured)
+            found, made = ([np.stack([r["pixels"][part] for part in parts]) for r in side] for side in (records, right))
+            drawn = lambda rank, source: drawn_as(self.context, self.case, right[rank], right[source])  # noqa: E731
+            hint = mistakes.AUGMENTED.hint(found, made, unlike, drawn)
+            what = "augmentation" if hint[0] is Kind.SAME_SEED else "pixels"
+            return self._found(what, unlike, hint, f"update {number}: the pixels differ")
+
+        return RowsOfRanks(rows, explain)
+
+    def _losses(self, number: int, records: Sequence[Record], right: Sequence[Record]) -> RowsOfRanks:
+        found, losses = ([float(record["figures"]["loss"]) for record in side] for side in (records, right))
+        rows = [self._row(f"update{number}.loss", rank) for rank in range(self.ranks)]
+        for row, ours, theirs in zip(rows, found, losses, strict=True):
             row.float64_diff = relative(abs(ours - theirs), abs(theirs))
             if not row.float64_diff <= self.rtol:
-                wrong.append(rank)
                 row.fail(f"loss {ours:.9g}, expected {theirs:.9g}")
-        if not wrong or self.first is not None:
-            return
-        hint = self._dropout_hint(found, wrong) if number == 0 and not self.case.config.sync_bn else NO_HINT
-        what = "dropout" if hint[0] is Kind.SAME_SEED else "loss"
-        measured = f"update {number}: loss {found[wrong[0]]:.9g} on rank {wrong[0]}, expected {update.losses[wrong[0]]:.9g}"
-        self._blame(f"{what} on {on_ranks(wrong, self.ranks)}", hint, measured)
+        wrong = [rank for rank, row in enumerate(rows) if not row.passed]
 
-    def _dropout_hint(self, found: Sequence[float], wrong: Sequence[int]) -> Hint:
-        for source in range(self.ranks):
-            if source in wrong:
-                continue
-            simulated = Simulation(self.context, self.case, self.ranks, self.expected.start, lambda rank, q=source: q)(1)  # type: ignore[misc]
-            losses = simulated.updates[0].losses
-            if all(abs(found[rank] - losses[rank]) <= self.rtol * abs(losses[rank]) for rank in wrong):
-                return Kind.SAME_SEED, f"the dropout masks are those of rank {source}"
-        return NO_HINT
+        def explain() -> Finding:
+            hint = NO_HINT
+            if number == 0 and not self.case.config.sync_bn:
+                hint = mistakes.DROPPED.hint(*(np.array(side) for side in (found, losses)), wrong, self._losses_with_masks_of)
+            measured = f"update {number}: loss {found[wrong[0]]:.9g} on rank {wrong[0]}, expected {losses[wrong[0]]:.9g}"
+            return self._found("dropout" if hint[0] is Kind.SAME_SEED else "loss", wrong, hint, measured)
 
-    def _rates(self, number: int, update: RightUpdate, found: Sequence[float]) -> None:
-        wrong = []
-        for rank, rate in enumerate(found):
-            row = self._row(f"update{number}.rate", rank)
-            row.float64_diff = relative(abs(rate - update.rate), update.rate)
+        return RowsOfRanks(rows, explain)
+
+    def _losses_with_masks_of(self, source: int) -> list[float]:
+        """The losses of the first update, by rank, where every rank has the dropout masks of one: the reference computes them."""
+        start = by_rank(self.expected, self.ranks)["start"][0]["state"]
+        made = Simulation(self.context, self.case, self.ranks, start, lambda rank: source)(1)
+        return [float(record["figures"]["loss"]) for record in by_rank(made, self.ranks)["0"]]
+
+    def _rates(self, number: int, records: Sequence[Record], right: Sequence[Record]) -> RowsOfRanks:
+        expected, found = float(right[0]["figures"]["rate"]), [float(record["figures"]["rate"]) for record in records]
+        rows = [self._row(f"update{number}.rate", rank) for rank in range(self.ranks)]
+        for row, rate in zip(rows, found, strict=True):
+            row.float64_diff = relative(abs(rate - expected), expected)
             if not row.float64_diff <= tolerance.EXACT_RTOL:
-                wrong.append(rank)
-                row.fail(f"learning rate {rate:.9g}, expected {update.rate:.9g}")
-        if wrong:
-            factors = {found[rank] / update.rate for rank in wrong}
-            hint = (Kind.LR_SCALED, f"{factors.pop():.6g} x the learning rate") if len(factors) == 1 else NO_HINT
-            measured = f"update {number}: {found[wrong[0]]:.9g}, expected {update.rate:.9g}"
-            self._blame(f"learning rate on {on_ranks(wrong, self.ranks)}", hint, measured)
+                row.fail(f"learning rate {rate:.9g}, expected {expected:.9g}")
+        wrong = [rank for rank, row in enumerate(rows) if not row.passed]
+
+        def explain() -> Finding:
+            hint = mistakes.RATES.hint(np.array(found), np.full(self.ranks, expected), wrong)
+            return self._found("learning rate", wrong, hint, f"update {number}: {found[wrong[0]]:.9g}, expected {expected:.9g}")
+
+        return RowsOfRanks(rows, explain)
 
     # --- the evaluation ----------------------------------------------------------------------------------------------------
 
-    def _evaluated(self, found: Sequence[np.ndarray]) -> None:
+    def _evaluated(self, found: Sequence[np.ndarray]) -> RowsOfRanks:
         size = sizes(self.ranks)[1]
-        wrong, hint = hints.evaluated_hint(found, size)
-        for rank, labels in enumerate(found):
-            row = self._row("evaluation.pictures", rank, labels.shape)
-            if rank in wrong:
-                row.fail(f"pictures {labels.tolist()}: each of 0 to {size - 1} once, over all ranks")
-        if wrong:
-            self._blame(
-                f"evaluated pictures on {on_ranks(wrong, self.ranks)}", hint, f"rank {wrong[0]}: {found[wrong[0]].tolist()}"
-            )
+        one = next(mistakes.EVALUATED.confirmed(found, size), None)
+        wrong = [] if one is None else one.about
+        rows = [self._row("evaluation.pictures", rank, labels.shape) for rank, labels in enumerate(found)]
+        for rank in wrong:
+            rows[rank].fail(f"pictures {found[rank].tolist()}: each of 0 to {size - 1} once, over all ranks")
 
-    def _evaluation(self, records: list[Record], labels: Sequence[np.ndarray]) -> None:
-        last, expected = self.expected.updates[-1], self.expected
-        if expected.statistics:
-            found = [{n: record["state"][n] for n in expected.statistics if n in record["state"]} for record in records]
-            self._states(
-                "evaluation.statistics",
-                "evaluated statistics",
-                found,
-                [expected.statistics] * self.ranks,
-                self.rtol,
-                lambda wrong: ("", hints.merged_hint(last.statistics, found, wrong, "statistics")),
-            )
-        if expected.average:
-            averages = [record.get("average", {}) for record in records]
-            self._states(
-                "evaluation.average",
-                "evaluated moving average",
-                averages,
-                [expected.average] * self.ranks,
-                tolerance.RANKS_AVERAGE_RTOL,
-                lambda wrong: (
-                    "the statistics" if all({*names} <= {*expected.statistics} for names in wrong.values()) else "",
-                    hints.merged_hint(last.averages, averages, wrong, "averages"),
-                ),
-            )
-        figures = [record["figures"] for record in records]
-        self._figures(figures, labels)
-        self._counts(figures)
+        def explain() -> Finding:
+            assert one is not None
+            return self._found("evaluated pictures", wrong, one.hint, f"rank {wrong[0]}: {found[wrong[0]].tolist()}")
 
-    def _counts(self, found: Sequence[State]) -> None:
-        """The metric's own counts, added up over the ranks; a metric that cannot add them up has none."""
-        right = np.sum([metric_counts(rank) for rank in range(self.ranks)], axis=0)
-        wrong = []
-        for rank, figures in enumerate(found):
-            counts = figures.get("counts")
-            if counts is None:
+        return RowsOfRanks(rows, explain)
+
+    def _evaluation(
+        self, records: Sequence[Record], right: Sequence[Record], last: Sequence[Record], labels: Sequence[np.ndarray]
+    ) -> Iterator[RowsOfRanks]:
+        for part, family in (("statistics", mistakes.MERGED_STATISTICS), ("average", mistakes.MERGED_AVERAGES)):
+            expected, own = right[0].get(part, {}), [record.get(part, {}) for record in last]
+            if not expected:
                 continue
-            row = self._row("evaluation.counts", rank, right.shape)
-            if not np.array_equal(counts, right):
-                row.fail(f"counts {counts.tolist()}, expected {right.tolist()}")
-                wrong.append((rank, counts.tolist()))
-        if wrong:
-            own = all(counts == metric_counts(rank) for rank, counts in wrong)
-            hint = (Kind.RANKS_NOT_MERGED, "each rank keeps its own counts: they are not added up") if own else NO_HINT
-            where = f"TopKAccuracy.all_reduce on {on_ranks([rank for rank, _ in wrong], self.ranks)}"
-            self._blame(where, hint, f"rank {wrong[0][0]}: {wrong[0][1]}, expected {right.tolist()}")
+            averages = part == "average"
+            found = [r.get(part, {}) for r in records] if averages else _among([r["state"] for r in records], expected)
 
-    def _figures(self, found: Sequence[State], labels: Sequence[np.ndarray]) -> None:
-        expected, wrong = self.expected.figures, []
+            def hint(wrong: WrongTensors, own: list[State] = own, family: Family = family) -> tuple[str, Hint]:
+                alone = family is mistakes.MERGED_AVERAGES
+                alone = alone and all({*names} <= {*right[0].get("statistics", {})} for names in wrong.wrong.values())
+                return "the statistics" if alone else "", family.hint(replace(wrong, known=own))
+
+            place = f"evaluated {'moving average' if averages else part}"
+            rtol = tolerance.RANKS_AVERAGE_RTOL if averages else None
+            yield self._states(f"evaluation.{part}", place, found, [expected] * self.ranks, hint, rtol)
+        figures = [record["figures"] for record in records]
+        yield self._figures(figures, right[0]["figures"], labels)
+        yield self._counts(figures)
+
+    def _counts(self, found: Sequence[State]) -> RowsOfRanks:
+        """The metric's own counts, added up over the ranks; a metric that cannot add them up has none."""
+        counts = {rank: figures["counts"] for rank, figures in enumerate(found) if "counts" in figures}
+        own = [np.array(metric_counts(rank)) for rank in range(self.ranks)]
+        right = np.sum(own, axis=0)
+        rows = [self._row("evaluation.counts", rank, right.shape) for rank in counts]
+        wrong = []
+        for row, (rank, ours) in zip(rows, counts.items(), strict=True):
+            if not np.array_equal(ours, right):
+                row.fail(f"counts {ours.tolist()}, expected {right.tolist()}")
+                wrong.append(rank)
+
+        def explain() -> Finding:
+            hint = mistakes.COUNTS.hint(counts, [right] * self.ranks, wrong, own)
+            measured = f"rank {wrong[0]}: {counts[wrong[0]].tolist()}, expected {right.tolist()}"
+            return self._found("TopKAccuracy.all_reduce", wrong, hint, measured)
+
+        return RowsOfRanks(rows, explain)
+
+    def _figures(self, found: Sequence[State], expected: State, labels: Sequence[np.ndarray]) -> RowsOfRanks:
+        rows, wrong = [], []
         for rank, figures in enumerate(found):
             for name, right in expected.items():
-                row = self._row(f"evaluation.{name}", rank, right.shape)
+                rows.append(row := self._row(f"evaluation.{name}", rank, right.shape))
                 row.max_abs_diff = float(np.abs(figures[name].astype(np.float64) - right).max())
                 bound = tolerance.RANKS_AVERAGE_RTOL * abs(float(right)) if name == "loss" else 0.0
                 if not row.max_abs_diff <= bound:
-                    row.fail(
-                        f"{name} {figures[name].tolist()}, expected {right.tolist()}" if right.ndim == 0 else f"{name} differs"
-                    )
-                    if rank not in wrong:
-                        wrong.append(rank)
-        if not wrong:
-            return
-        alone = all(
-            np.array_equal(found[rank]["confusion"].sum(1), np.bincount(labels[rank], minlength=len(found[rank]["confusion"])))
-            for rank in wrong
-        )
-        hint = (Kind.RANKS_NOT_MERGED, "each rank counts its own pictures only: the counts are not added up") if alone else NO_HINT
-        shown = {rank: int(found[rank]["samples"]) for rank in wrong}
-        measured = f"pictures counted by rank: {shown}, expected {int(expected['samples'])}"
-        self._blame(f"evaluation on {on_ranks(wrong, self.ranks)}", hint, measured)
+                    words = f"{name} {figures[name].tolist()}, expected {right.tolist()}"
+                    row.fail(words if right.ndim == 0 else f"{name} differs")
+                    wrong += [] if rank in wrong else [rank]
+
+        def explain() -> Finding:
+            classes = [figures["confusion"].sum(1) for figures in found]
+            own = [np.bincount(of_rank, minlength=len(expected["confusion"])) for of_rank in labels]
+            hint = mistakes.FIGURES_OF_RANKS.hint(classes, [expected["confusion"].sum(1)] * self.ranks, wrong, own)
+            shown = {rank: int(found[rank]["samples"]) for rank in wrong}
+            measured = f"pictures counted by rank: {shown}, expected {int(expected['samples'])}"
+            return self._found("evaluation", wrong, hint, measured)
+
+        return RowsOfRanks(rows, explain)
+
+
+def _named(family: Family, known: Callable[[], Any]) -> Callable[[WrongTensors], tuple[str, Hint]]:
+    return lambda wrong: ("", family.hint(replace(wrong, known=known())))
+
+
+def _labels_evaluated(records: Sequence[Record]) -> list[np.ndarray]:
+    return [record["pictures"]["labels"] for record in records]
+
+
+def _among(states: Sequence[State], names: Mapping[str, Any]) -> list[State]:
+    return [{name: state[name] for name in names if name in state} for state in states]
+
+
+def _of_layer(layer: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a layer itself holds, by last name."""
+    return {last: array for name, array in state.items() for path, _, last in [name.rpartition(".")] if path == layer}

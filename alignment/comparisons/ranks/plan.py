@@ -6,7 +6,7 @@ Each training picture has a label of its own, so that a batch's labels say which
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from alignment.compare import norm
 from alignment.comparisons.context import Context
 from alignment.comparisons.run.train import engine, recipe
 from mobilenetv3_common.digits import write_digits
@@ -24,6 +25,8 @@ BATCH = 4  # pictures of a rank in a forward pass
 ACCUMULATE = 2
 DIGITS = 10
 METRIC_KS = (1, 5)
+FIGURES = ("samples", "top1", "top5", "loss", "confusion")  # of an evaluation
+Record = dict[str, State]  # what one rank has at one time, in groups
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,16 @@ def evaluation_batches(context: Context, role: str, run: Any) -> list[tuple[Any,
     return [(in_float64(context, role, images), labels, numbers) for images, labels, numbers in loader]
 
 
+def summed(states: list[State], factor: float = 1.0) -> State:
+    """The sum of several states, tensor by tensor, times a factor."""
+    return {name: factor * np.sum([state[name] for state in states], axis=0) for name in states[0]}
+
+
+def norm_of(state: State) -> float:
+    """L2 norm of all tensors together."""
+    return sum(norm(array) ** 2 for array in state.values()) ** 0.5
+
+
 # --- files -----------------------------------------------------------------------------------------------------------------
 
 
@@ -170,9 +183,8 @@ def start_file(folder: Path, case: RankCase) -> Path:
 
 def read_start(folder: Path, case: RankCase) -> State:
     """The canonical weights from which a case starts."""
-    found = read_record(start_file(folder, case))
-    assert found is not None
-    return found["state"]
+    found = safetensors.numpy.load_file(start_file(folder, case))
+    return {name.removeprefix("state/"): array for name, array in found.items()}
 
 
 def record_file(folder: Path, case: RankCase, number: int | str, rank: int) -> Path:
@@ -188,18 +200,21 @@ def write_record(file: Path, parts: dict[str, State]) -> None:
     unfinished.rename(file)
 
 
-def read_record(file: Path) -> dict[str, State] | None:
-    """The groups of a file; None where the rank has not written it."""
-    if not file.is_file():
-        return None
-    parts: dict[str, State] = {}
-    for key, array in safetensors.numpy.load_file(file).items():
-        part, _, name = key.partition("/")
-        parts.setdefault(part, {})[name] = array
-    return parts
+def read_records(folder: Path, case: RankCase, ranks: int) -> State:
+    """What all ranks have written of a case: ``"0/1/state/conv.weight"`` is a tensor of rank 1 after the first update."""
+    found: State = {}
+    for number in ("start", *map(str, range(case.updates)), "pictures", "evaluation"):
+        for rank in range(ranks):
+            file = record_file(folder, case, number, rank)
+            arrays = safetensors.numpy.load_file(file) if file.is_file() else {}
+            found |= {f"{number}/{rank}/{name}": array for name, array in arrays.items()}
+    return found
 
 
-def read_records(folder: Path, case: RankCase, number: int | str, ranks: Sequence[int]) -> list[dict[str, State]] | None:
-    """The same of every rank; None where one of them has not written it."""
-    found = [read_record(record_file(folder, case, number, rank)) for rank in ranks]
-    return None if None in found else [record for record in found if record is not None]
+def by_rank(measured: Mapping[str, Any], ranks: int) -> dict[str, list[Record]]:
+    """The same by update (or ``"start"``, ``"pictures"``, ``"evaluation"``), rank, and group; of what every rank has alone."""
+    found: dict[str, dict[int, Record]] = {}
+    for key, array in measured.items():
+        number, rank, part, name = key.split("/", 3)
+        found.setdefault(number, {}).setdefault(int(rank), {}).setdefault(part, {})[name] = array
+    return {number: [of[rank] for rank in range(ranks)] for number, of in found.items() if len(of) == ranks}

@@ -13,11 +13,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from alignment.compare import distance, norm, relative
+from alignment.comparisons.comparison import compare
 from alignment.comparisons.context import Context
-from alignment.comparisons.ranks.expected import Expected, Simulation, norm_of
-from alignment.comparisons.ranks.judge import Judge, on_ranks
+from alignment.comparisons.ranks.expected import Simulation, mean_gradient
+from alignment.comparisons.ranks.judge import REFUSED, OnRanks, on_ranks
 from alignment.comparisons.ranks.launch import PATIENCE, Failure, launch
-from alignment.comparisons.ranks.plan import RankCase, RankPlan, further_cases, local_case, start_file, write_pictures, write_record
+from alignment.comparisons.ranks.plan import (
+    RankCase,
+    RankPlan,
+    Record,
+    by_rank,
+    further_cases,
+    local_case,
+    norm_of,
+    start_file,
+    write_pictures,
+    write_record,
+)
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.train import fresh_weights
 from alignment.faults import fault_named
@@ -25,6 +37,7 @@ from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.project import Project
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.weights import State
 
 NUMBER, NAME = 7, "ranks"
 COUNTS = range(2, 9)
@@ -65,7 +78,7 @@ class RanksTrial:
     def __init__(self, context: Context, ranks: int, seeds: Sequence[int] = (0,)) -> None:
         self.context, self.ranks = context, ranks
         self.folder = tempfile.TemporaryDirectory()
-        self.expected: list[tuple[RankCase, Expected]] = []
+        self.expected: list[tuple[RankCase, State]] = []
         pictures = write_pictures(Path(self.folder.name, "pictures"), ranks)
         with context.reference.framework.threads(1):
             for seed in seeds:
@@ -73,7 +86,7 @@ class RanksTrial:
                 start = fresh_weights(context, local.config)
                 expected = Simulation(context, local, ranks, start)()
                 self.expected.append((local, expected))
-                for case in further_cases(local, norm_of(expected.updates[0].mean_gradient())):
+                for case in further_cases(local, norm_of(mean_gradient(by_rank(expected, ranks)["0"]))):
                     self.expected.append((case, Simulation(context, case, ranks, start)()))
 
     def run(
@@ -97,7 +110,7 @@ class RanksTrial:
             folder.mkdir()
             RankPlan(str(project.resolve()), self.context.model, tuple(waiting), tuple(c for c, _ in self.expected)).write(folder)
             for case, expected in self.expected:
-                write_record(start_file(folder, case), {"state": expected.start})
+                write_record(start_file(folder, case), by_rank(expected, self.ranks)["start"][0])
             failure = launch(self.context.port.framework, folder, self.ranks, patience)
             judged: list[StepResult] = []
             for place in range(len(waiting)):
@@ -115,25 +128,20 @@ class RanksTrial:
         """The result of what the ranks wrote to a folder, and whether they wrote all of it."""
         result, complete = StepResult(NUMBER, NAME), True
         for case, expected in self.expected:
-            refused = folder / f"{case.name}.refused"
-            if refused.exists() and case.optional:
-                result.not_run = f"{case.kind}: the port refuses it: {refused.read_text()}"
-                continue
-            if refused.exists():  # what every port of a trained model can do: the refusal is the mistake
-                _note_refusal(result, case, refused.read_text(), self.ranks)
-                continue
-            judge = Judge(self.context, result, case, expected, folder, self.ranks)()
-            result.place = result.place or judge.first
-            complete = complete and judge.complete
-            if judge.complete:
-                _note(result, case, expected, self.ranks)
+            one = OnRanks(self.context, case, self.ranks, expected, folder)
+            made = compare(self.context, result, one)
+            for name, losses in one.losses(made.port).items():
+                result.record(name, *losses)
+            if line := made.port.get(REFUSED):
+                if case.optional:
+                    result.not_run = f"{case.kind}: the port refuses it: {line}"
+                else:  # what every port of a trained model can do: the refusal is the mistake
+                    result.problems.append(f"{case.name}: the port refuses to train on {self.ranks} ranks: {line}")
+            elif one.complete(made.port):
+                _note(result, case, by_rank(expected, self.ranks))
+            else:
+                complete = False
         return result, complete
-
-
-def _note_refusal(result: StepResult, case: RankCase, line: str, ranks: int) -> None:
-    who = on_ranks(tuple(range(ranks)), ranks)
-    result.problems.append(f"{case.name}: the port refuses to train on {ranks} ranks: {line}")
-    result.place = result.place or Finding("ranks", who, Kind.RAISES, f"{case.name}: the port refuses to train: {line}", line)
 
 
 def _note_failure(result: StepResult, failure: Failure | None, ranks: int) -> None:
@@ -144,29 +152,31 @@ def _note_failure(result: StepResult, failure: Failure | None, ranks: int) -> No
     words = f"{who} did not answer" if not failure.answered else f"{who} did not get to the end"
     result.problems.append(f"{words}: {failure.words}")
     kind = Kind.RAISES if failure.answered else Kind.NO_ANSWER
-    result.place = result.place or Finding("ranks", who, kind, words, failure.words)
+    result.raised = Finding("ranks", who, kind, words, failure.words)
 
 
-def _note(result: StepResult, case: RankCase, expected: Expected, ranks: int) -> None:
+def _note(result: StepResult, case: RankCase, right: dict[str, list[Record]]) -> None:
     """Evidence that a case had something to compare, and what it covers."""
-    first, name = expected.updates[0], case.name
-    if first.shares:
-        own = [first.shares[0][rank] for rank in range(2)]
+    first, name, numbers = right["0"], case.name, [str(number) for number in range(case.updates)]
+    if "share0" in first[0]:
+        own = [record["share0"] for record in first[:2]]
         apart = sum(distance(own[0][n], own[1][n]) ** 2 for n in own[0]) ** 0.5 / norm_of(own[0])
         result.require(f"{name}.gradients_of_two_ranks_differ_by", float(f"{apart:.2g}"), apart > 0.1, "above 0.1 of their norm")
-    moved = norm_of({n: a - expected.start[n] for n, a in expected.updates[-1].weights.items()})
-    share = relative(moved, norm_of(expected.updates[-1].weights))
+    weights = right[numbers[-1]][0]["state"]
+    moved = norm_of({n: a - right["start"][0]["state"][n] for n, a in weights.items()})
+    share = relative(moved, norm_of(weights))
     result.require(f"{name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
     if case.config.clip_norm is not None:
-        size = norm_of(first.mean_gradient())
+        size = norm_of(mean_gradient(first))
         limit = case.config.clip_norm
         result.require(f"{name}.gradient_norm", float(f"{size:.4g}"), size > limit, f"above the clip of {limit:g}")
         result.cover("gradient clipping")
     if case.kind == "local":
-        batches = [tuple(part[0].tolist()) for update in expected.updates for part in update.labels]
+        batches = [tuple(labels.tolist()) for number in numbers for labels in right[number][0]["labels"].values()]
         result.require(f"{name}.different_batches", len(set(batches)), len(set(batches)) == len(batches), "all of them")
-        result.cover("ranks", f"{ranks} ranks", "accumulation", "moving average", "evaluation loop")
-    if case.kind == "sync" and any(norm(spread.means[0] - spread.means[1]) > 0 for spread in expected.spreads.values()):
+        result.cover("ranks", f"{len(first)} ranks", "accumulation", "moving average", "evaluation loop")
+    means = [{n: array for n, array in record.get("spread", {}).items() if n.endswith(".means")} for record in first]
+    if case.kind == "sync" and any(norm(array - means[1][n]) > 0 for n, array in means[0].items()):
         result.cover("synchronised BatchNorm")
 
 

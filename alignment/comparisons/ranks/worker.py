@@ -18,6 +18,7 @@ import numpy as np
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.ranks.plan import (
+    FIGURES,
     METRIC_KS,
     RankCase,
     RankPlan,
@@ -126,7 +127,7 @@ class Rank:
         self.write(case, "pictures", pictures={"labels": np.concatenate(seen)})
         with self.framework.precision("float64"):
             result = self.train.evaluate_run(run, batches)
-        figures = {name: np.array(getattr(result, name)) for name in ("samples", "top1", "top5", "loss", "confusion")}
+        figures = {name: np.array(getattr(result, name)) for name in FIGURES}
         figures |= self._counted()
         state = self.framework.state(run.model)
         self.write(case, "evaluation", figures=figures, state=state, average=self._average(run))
