@@ -36,6 +36,15 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     """
     port = ModelMaker("--port", args.port, arguments("--port-args", args.port_args))
     reference = ModelMaker("--reference", args.reference, arguments("--reference-args", args.reference_args))
+    return audited(args, flags, port, reference).status
+
+
+def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, reference: ModelMaker) -> Aligned:
+    """Align what two callables make, and write the report.
+
+    Raises:
+        UserError: as ``audit``.
+    """
     if args.seed < 0:
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     if not 0 <= args.updates <= MOST_UPDATES:
@@ -71,7 +80,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         print(f"{written}: to paste into a pull request")
     if args.json:
         print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
-    return aligned.status
+    return aligned
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:

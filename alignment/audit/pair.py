@@ -84,6 +84,21 @@ class ModelMaker:
             raise UserError(f"{self.title} cannot be built: {words_of(error)}{f' ({where})' if where else ''}") from error
 
 
+@dataclass(frozen=True)
+class GivenMaker(ModelMaker):
+    """A callable that makes a model, given by a program; ``text`` names it for people.
+
+    Attributes:
+        made: the callable.
+    """
+
+    made: Callable[..., Module] = dict
+
+    @functools.cached_property
+    def function(self) -> Callable[..., Module]:
+        return _PartialBuilder(self.made, **self.arguments)
+
+
 def arguments(flag: str, text: str | None) -> Mapping[str, Any]:
     """Keyword arguments from a JSON object.
 

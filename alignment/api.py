@@ -1,0 +1,222 @@
+"""The audit from Python: ``from alignment import audit, assert_aligned``. What it does is ``alignment.audit.command``'s."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import html
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DIFFERENCES = ("biased_variance", "initialisation")  # kinds in which the frameworks differ, whoever ports
+
+
+@dataclass(frozen=True)
+class Place:
+    """A mistake, or a difference that is known.
+
+    Attributes:
+        place: module path in the reference's names; ``""`` for the whole model.
+        also: further places of the same.
+        kind: as ``--accept`` takes it, e.g. ``"padding"``.
+        words: what it is, with what was measured.
+        measured: the size of the difference.
+        source: the line of the port to change, ``file.py:31``; ``""`` where it is not known.
+        confirmed: whether the same mistake, put into the reference, gives what the port gives.
+    """
+
+    place: str
+    kind: str
+    words: str
+    measured: str
+    source: str = ""
+    also: tuple[str, ...] = ()
+    confirmed: bool = False
+
+    def card(self) -> str:
+        """A few lines for a person: kind, place, source, words and figure."""
+        more = f" and {len(self.also)} more" if self.also else ""
+        lines = [f"{self.kind} at {self.place or '(the whole model)'}{more}"]
+        lines += [f"  line: {self.source}"] if self.source else []
+        return "\n".join([*lines, f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an audit found.
+
+    Attributes:
+        passed: whether there is no mistake; differences that are known do not count.
+        verdict: the same in one line.
+        mistakes: of the port.
+        differences: of the frameworks, and those that were accepted.
+        not_checked: what the verdict says nothing of, a line each.
+        folder: where the page ``report.html``, ``report.md`` and ``alignment.json`` lie.
+    """
+
+    passed: bool
+    verdict: str
+    mistakes: list[Place]
+    differences: list[Place]
+    not_checked: list[str]
+    folder: Path
+    _rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    _markdown: str = field(default="", repr=False)
+
+    @property
+    def quantities(self) -> Any:
+        """Every row that was compared: a pandas frame where pandas is installed, else a list of dictionaries."""
+        try:
+            import pandas
+        except ImportError:
+            return self._rows
+        return pandas.DataFrame(self._rows)
+
+    def cards(self) -> str:
+        """The mistakes, a card each."""
+        return "\n\n".join(f"{number}. {one.card()}" for number, one in enumerate(self.mistakes, start=1))
+
+    def to_markdown(self) -> str:
+        """The block for a pull request, as ``report.md`` has it."""
+        return self._markdown
+
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, [self.verdict, self.cards()]))
+
+    def _repr_html_(self) -> str:
+        cards = "".join(f"<pre>{html.escape(one.card())}</pre>" for one in self.mistakes)
+        known = "".join(f"<li>{html.escape(f'{one.kind}: {one.words}')}</li>" for one in self.differences)
+        unchecked = "".join(f"<li>{html.escape(line)}</li>" for line in self.not_checked)
+        parts = [
+            ("Mistakes", cards),
+            ("Known differences", known and f"<ul>{known}</ul>"),
+            ("Not checked", f"<ul>{unchecked}</ul>"),
+        ]
+        return f"<p><b>{html.escape(self.verdict)}</b></p>" + "".join(f"<h4>{title}</h4>{text}" for title, text in parts if text)
+
+
+def audit(
+    port: Any,
+    reference: Any,
+    *,
+    inputs: str | None = None,
+    training: bool = True,
+    accept: Sequence[str] = (),
+    strict: bool = False,
+    report: str | Path | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> Result:
+    """Compare two models layer by layer, as ``python -m alignment audit`` does.
+
+    Args:
+        port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied.
+        inputs: as ``--input``, e.g. ``"2x3x224x224"``; a shape that the reference accepts where None.
+        training: also compare training mode and fresh weights.
+        accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
+        strict: differences of the frameworks (``DIFFERENCES``) are mistakes, too.
+        report: folder for the report; a temporary one where None.
+        quiet: print nothing.
+        **options: further flags of the command, with underscores: ``weights``, ``names``, ``updates``, ``seed``, ``device``.
+
+    Raises:
+        UserError: something that was given cannot be used.
+    """
+    from alignment.audit.command import audited
+    from alignment.audit.pair import GivenMaker, ModelMaker
+    from alignment.flags import audit_parser
+    from mobilenetv3_common.errors import UserError
+
+    folder = Path(report) if report is not None else Path(tempfile.mkdtemp(prefix="alignment_"))
+    makers = [
+        ModelMaker(f"--{role}", made, {})
+        if isinstance(made, str)
+        else GivenMaker(f"--{role}", _title(made), {}, _maker(role, made))
+        for role, made in (("port", port), ("reference", reference))
+    ]
+    args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text, "--report", str(folder)])
+    for name, value in options.items():
+        if not hasattr(args, name):
+            raise UserError(f"audit() has no argument {name!r}: it takes those of python -m alignment audit --help")
+        setattr(args, name, Path(value) if name == "names" and value is not None else value)
+    known = [] if strict or not training else [kind for kind in DIFFERENCES if kind not in accept]
+    args.input, args.training, args.accept = inputs, training, [*accept, *known]
+    flags = ["--port", args.port, "--reference", args.reference]
+    with contextlib.redirect_stdout(_Nowhere()) if quiet else contextlib.nullcontext():
+        aligned = audited(args, flags, makers[0], makers[1])
+    return _result(folder, aligned)
+
+
+def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
+    """``audit``, and an AssertionError with a card for each mistake where there is one.
+
+    Raises:
+        AssertionError: the port has a mistake.
+        UserError: as ``audit``.
+    """
+    __tracebackhide__ = True
+    result = audit(port, reference, **options)
+    if not result.passed:
+        raise AssertionError(f"{result}\n\npage: {result.folder / 'report.html'}")
+    return result
+
+
+def _result(folder: Path, aligned: Any) -> Result:
+    from alignment.report import table
+
+    found = list(aligned.localization.every)
+    first = aligned.localization.first
+    if first is not None and all(first.location not in one.places for one in found):
+        found.append(first)
+    mistakes = [_place(one) for one in found if not one.accepted]
+    summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
+    rows = [{"step": step["step"], **row} for step in summary["steps"] for row in step["quantities"]]
+    failed = aligned.status != 0
+    if failed and not mistakes:  # nothing was located: the rows that fail are what there is to say
+        wrong = [(row["name"], str(row.get("reason", ""))) for row in rows if not row["passed"]]
+        mistakes = [Place(name, "unknown", "", reason) for name, reason in wrong[:1]]
+    unchecked = [*table.not_run(aligned.results), *(f"not covered: {topic}" for topic in aligned.covered.not_covered)]
+    count = f"{len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}"
+    verdict = f"FAIL: {count} in the port" if failed else "PASS: no mistake found in the port"
+    known = [_place(one) for one in found if one.accepted]
+    return Result(not failed, verdict, mistakes, known, unchecked, folder, rows, (folder / "report.md").read_text(encoding="utf-8"))
+
+
+def _place(one: Any) -> Place:
+    return Place(one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed)
+
+
+class _Nowhere:
+    """A stream that keeps nothing."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+def _title(made: Any) -> str:
+    kind = made if hasattr(made, "__qualname__") else type(made)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _maker(role: str, made: Any) -> Callable[[], Any]:
+    """What makes the model: the callable that was given, or copies of a model."""
+    from mobilenetv3_common.errors import UserError
+
+    if isinstance(made, type | functools.partial) or hasattr(made, "__qualname__"):
+        return made  # type: ignore[no-any-return]
+    if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
+        return functools.partial(copy.deepcopy, made)
+    raise UserError(f"{role} is a {type(made).__name__}: give a model, what makes it, or 'MODULE:CALLABLE'")

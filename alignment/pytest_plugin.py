@@ -1,0 +1,51 @@
+"""The pytest plugin: the fixture ``aligned`` and the marker of the same name; installed with the package.
+
+def test_my_port(aligned):
+    aligned(MyPort, reference_model, inputs="2x3x64x64")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--alignment-artifacts DIR``."""
+    group = parser.getgroup("alignment")
+    group.addoption(
+        "--alignment-artifacts", metavar="DIR", default="alignment-artifacts", help="where the reports of failing audits are kept"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker."""
+    config.addinivalue_line("markers", "aligned(**options): options of the fixture aligned, as alignment.audit takes them")
+
+
+@pytest.fixture
+def aligned(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    """``alignment.assert_aligned``; a failing audit's report is kept in the folder of ``--alignment-artifacts``."""
+    marker = request.node.get_closest_marker("aligned")
+    marked = dict(marker.kwargs) if marker else {}
+
+    def check(port: Any, reference: Any, **options: Any) -> Any:
+        import shutil
+
+        from alignment.api import assert_aligned
+
+        __tracebackhide__ = True
+        folder = tmp_path / "alignment"
+        try:
+            return assert_aligned(port, reference, report=folder, **{**marked, **options})
+        except AssertionError as error:
+            name = re.sub(r"[^\w.-]+", "_", request.node.nodeid)
+            kept = Path(request.config.getoption("--alignment-artifacts")).resolve() / name
+            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            raise AssertionError(str(error).replace(str(folder), str(kept))) from None
+
+    return check

@@ -1,0 +1,80 @@
+"""The audit from Python, and the pytest plugin."""
+
+import subprocess
+import sys
+
+import paddle
+import pytest
+import torch
+
+from alignment import Result, assert_aligned, audit
+from mobilenetv3_common.errors import UserError
+from tests.conftest import ROOT
+
+
+def reference():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+
+
+def port(momentum=0.9, padding=1):
+    n = paddle.nn
+    return n.Sequential(n.Conv2D(3, 8, 3, padding=padding), n.BatchNorm2D(8, momentum=momentum), n.ReLU())
+
+
+def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
+    result = audit(port, reference, inputs="4x3x16x16", report=tmp_path)
+    assert isinstance(result, Result) and result.passed and not result.mistakes, str(result)
+    assert result.verdict.startswith("PASS")
+    assert "biased_variance" in [one.kind for one in result.differences]
+    assert len(result.quantities) > 5 and result.to_markdown().startswith("### ")
+    assert (tmp_path / "report.html").is_file()
+    assert "Known differences" in result._repr_html_() and "Mistakes" not in result._repr_html_()
+
+
+def test_momentum_taken_over_as_it_is_fails_in_training_mode_alone():
+    wrong = lambda: port(momentum=0.1)  # noqa: E731
+    result = audit(wrong, reference, inputs="4x3x16x16")
+    assert not result.passed and [one.kind for one in result.mistakes] == ["bn_momentum"], str(result)
+    assert audit(wrong, reference, inputs="4x3x16x16", training=False).passed, "evaluation cannot see it"
+
+
+def test_a_model_itself_may_be_given_and_the_message_is_the_cards():
+    with pytest.raises(AssertionError, match=r"FAIL: 1 mistake.*\n\n1\. padding(.|\n)*measured: (.|\n)*report\.html"):
+        assert_aligned(port(padding=0), reference(), inputs="4x3x16x16", training=False)
+    assert assert_aligned(port(), reference(), inputs="4x3x16x16", training=False).passed
+
+
+def test_strict_counts_differences_of_the_frameworks():
+    result = audit(port, reference, inputs="4x3x16x16", strict=True)
+    assert not result.passed and "biased_variance" in [one.kind for one in result.mistakes]
+
+
+def test_what_cannot_be_used_is_named():
+    with pytest.raises(UserError, match="port is a int"):
+        audit(3, reference)
+    with pytest.raises(UserError, match="no argument 'sed'"):
+        audit(port, reference, sed=3)
+
+
+def test_importing_it_loads_no_framework():
+    code = (
+        "import alignment, sys; from alignment import audit, assert_aligned, Result; print({'torch', 'paddle'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT) == "set()\n"
+
+
+def test_the_plugin_keeps_the_page_of_a_failing_audit(tmp_path):
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\nfrom tests.test_api import port, reference\n"
+        "@pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
+        "def test_right(aligned):\n    aligned(port, reference)\n"
+        "@pytest.mark.aligned(inputs='4x3x16x16', training=False)\n"
+        "def test_wrong(aligned):\n    aligned(lambda: port(padding=0), reference)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "alignment.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    where = ["--rootdir", str(tmp_path), "-c", "/dev/null", "test_own.py"]
+    done = subprocess.run([*command, *where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    (page,) = (tmp_path / "alignment-artifacts").glob("*test_wrong/report.html")
+    assert str(page) in done.stdout and "1. padding" in done.stdout
