@@ -180,3 +180,8 @@ MOVE_RTOL = UPDATE_RTOL * 100
 MOVE_LEAST = 1e-15
 FORMULA_RTOL = 1e-6
 FORMULA_LEAST = 1e-13
+
+# Pictures of one transform are made by the same code on both sides, or by another in float32; a line that is fitted to levels has
+# that rounding in both of its coefficients.
+PICTURE_RTOL = 1e-9
+PICTURE_FITTED = 1e-5

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.data import data
+from alignment.comparisons.data.loading import batches, first_pictures
 from alignment.comparisons.metric import right_answers
 from alignment.comparisons.update import backward
 from alignment.record import save_record
@@ -30,8 +30,8 @@ def guide_files(context: Context, role: str) -> GuideFiles:
     files: GuideFiles = {"forward": {"logits": lane.outputs(context.fake_inputs(1, small=True))[0]}}
     inputs, labels = context.material.samples(5)
     if context.material.has_pictures and side.data is not None:
-        index = data.first_pictures(context.material.index("val"))
-        images, labels, _ = next(data.batches(side, context, index, EvalPreset(), 0))
+        index = first_pictures(context.material.index("val"))
+        images, labels, _ = next(batches(side, context, index, EvalPreset(), 0))
         inputs = (images,)
         files["data"] = {"images": images}
     logits = framework.tensor(lane.outputs(inputs)[0])

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 import mobilenetv3_paddle.data.transforms
+from alignment.comparisons import guarded
 from alignment.comparisons.data import data
 from alignment.comparisons.data import errors as data_errors
+from alignment.comparisons.data.loading import batches, first_pictures
+from alignment.comparisons.explain import locate
 from alignment.faults import injected, replaced
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.data import ImageDataset, build_loader
+from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.project import PROJECT
 from tests.breaking import faults_of, first_finding, found_where_it_is
 
@@ -54,6 +58,19 @@ def test_step_2_passes(context):
 @pytest.mark.parametrize("name", faults_of(2))
 def test_step_2_fails(context, name):
     found_where_it_is(name, context, lambda broken: data.run(broken, FEW_POLICIES, ()))
+
+
+@pytest.mark.parametrize("name", ["crop_rounded_down", "labels_off_by_one", "not_shuffled", "mixup_share_swapped"])
+def test_what_failed_is_explained_from_what_was_measured(context, name, monkeypatch):
+    """The port's data part is not asked again: a side is measured once."""
+    with injected(PROJECT, name) as project:
+        broken = context(project)
+        result = guarded(2, lambda: data.run(broken, {"mixup": FEW_POLICIES["mixup"]}, ()))
+        asked = []
+        for part in ("ImageDataset", "build_loader", "eval_transform", "train_transform"):
+            monkeypatch.setattr(broken.port.data, part, lambda *given, part=part, **more: asked.append(part))
+        finding = locate(broken, [result], with_table=False).first
+    assert result.failed and (finding.location, finding.kind) == (FAULTS[name].location, FAULTS[name].hint) and asked == []
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -122,6 +139,6 @@ def test_an_error_in_a_worker_ends_the_loop(context):
     """Labels beyond the classes make mixing raise in Paddle's loader; the loop gets the error and does not wait for ever."""
     with injected(PROJECT, "labels_off_by_one") as project:
         broken = context(project)
-        index = data.first_pictures(broken.index("train"))
+        index = first_pictures(broken.material.index("train"))
         with pytest.raises(RuntimeError, match="in a loader's worker: IndexError"):
-            list(data.batches(broken.port, broken, index, data.POLICIES["mixup"], 0))
+            list(batches(broken.port, broken, index, data.POLICIES["mixup"], 0))

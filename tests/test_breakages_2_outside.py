@@ -20,10 +20,10 @@ import mobilenetv3_ref.data.transforms
 from alignment.comparisons.data import data
 from alignment.comparisons.data import draws as data_draws
 from alignment.comparisons.data import explain_draws as draws
-from alignment.comparisons.data import explain_outside as data_outside
-from alignment.comparisons.data import pixels as data_pixels
 from alignment.comparisons.data import plan as data_plan
 from alignment.comparisons.data import presets as data_presets
+from alignment.comparisons.data.operations import EveryOperation
+from alignment.comparisons.explain import locate
 from alignment.comparisons.result import StepResult
 from mobilenetv3_common import image, presets, samples, sampling, train_config
 from tests.breaking import first_finding
@@ -41,6 +41,11 @@ def run(check, context):
     result = StepResult(2, "data")
     check(context, result)
     return result
+
+
+def located(check, context):
+    """What a step with one check finds, from what it measured."""
+    return locate(context, [data.run(context, {}, (check,))], with_table=False).first
 
 
 def failed(check, context):
@@ -223,7 +228,7 @@ def test_another_default_is_found(kind, field, value, location, context, monkeyp
         assert failed(data_presets.run, context()) == []
         return
     assert f"presets.torchvision.{location}" in failed(data_presets.run, context())
-    found = data_outside.published(context())
+    found = located(data_presets.run, context())
     assert (found.location, found.kind) == (location, "preset") and str(value) in found.hint
 
 
@@ -232,7 +237,7 @@ def test_another_policy_entry_or_recipe_is_found(context, monkeypatch, tmp_path)
     policy[6] = (("Solarize", 0.6, 3), ("Equalize", 0.7, None))
     with monkeypatch.context() as patched:
         patched.setattr(data_presets, "IMAGENET_POLICY", tuple(policy))
-        assert data_outside.published(context()).location == "IMAGENET_POLICY[6]"
+        assert located(data_presets.run, context()).location == "IMAGENET_POLICY[6]"
     sound = context()
     (path, documented), *_ = sound.project.independent.recipes().items()
     other = tmp_path / path.name
@@ -240,7 +245,7 @@ def test_another_policy_entry_or_recipe_is_found(context, monkeypatch, tmp_path)
     recipes = dataclasses.replace(sound.project.independent, recipes=lambda: {other: documented})
     broken = context(dataclasses.replace(sound.project, independent=recipes))
     assert failed(data_presets.run, broken) == [f"presets.torchvision.{path.name}: lr_gamma"]
-    found = data_outside.published(broken)
+    found = located(data_presets.run, broken)
     assert (found.location, found.hint) == (f"{path.name}: lr_gamma", "0.97, expected 0.973")
 
 
@@ -333,7 +338,7 @@ def test_another_plan_is_found(name, context, monkeypatch):
     make, expected = PLANS[name]
     make(monkeypatch)
     assert failed(data_plan.run, context())
-    found = data_outside.plan(context())
+    found = data_plan.Planned().explain(data_plan.Planned().measure(context(), "port"), {})
     assert (found.location, found.kind) == expected, found.line()
 
 
@@ -393,12 +398,12 @@ def numbered_in_the_batch(monkeypatch):
 
 
 PICTURES = {
-    "one magnitude of both": (both(steeper), data_pixels.operations, ("apply_op:Rotate", "operation")),
-    "BGR with OpenCV": (bgr, data_pixels.with_opencv, ("decode", "channels_reversed")),
-    "OpenCV's crop transposed": (cut_transposed, data_pixels.with_opencv, ("crop", None)),
-    "height and width exchanged": (exchanged_sizes, data_pixels.training_pictures, ("ImageDataset", None)),
-    "axes of cutmix": (mixed_axes, data_pixels.mixing, ("mix_batch:cutmix", "axes_swapped")),
-    "groups numbered in the batch": (numbered_in_the_batch, data_pixels.mixing, ("collate:mixup", "batch")),
+    "one magnitude of both": (both(steeper), data.operations, ("apply_op:Rotate", "operation")),
+    "BGR with OpenCV": (bgr, data.with_opencv, ("decode", "channels_reversed")),
+    "OpenCV's crop transposed": (cut_transposed, data.with_opencv, ("crop", None)),
+    "height and width exchanged": (exchanged_sizes, data.training_pictures, ("ImageDataset", None)),
+    "axes of cutmix": (mixed_axes, data.mixing, ("mix_batch:cutmix", "axes_swapped")),
+    "groups numbered in the batch": (numbered_in_the_batch, data.mixing, ("collate:mixup", "batch")),
 }
 
 
@@ -408,20 +413,20 @@ def test_pictures_that_both_sides_get_wrong_are_found(name, context, monkeypatch
     make(monkeypatch)
     rows = failed(check, context())
     assert rows and all("torchvision" in row or row.startswith("operations.") for row in rows), "both sides agree"
-    found = data_outside.independent(context())
+    found = located(check, context())
     assert found.location == expected[0] and expected[1] in (None, found.kind), found.line()
     assert "against torchvision" in found.measured
 
 
 def test_the_whole_step_finds_a_shared_mistake(context, monkeypatch):
     bgr(monkeypatch)
-    result = data.run(context(), {}, (data_pixels.with_opencv,))
+    result = data.run(context(), {}, (data.with_opencv,))
     assert first_finding(context(), result) == ("decode", "channels_reversed")
 
 
 def test_without_opencv_its_part_is_not_run(context, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
-    result = run(data_pixels.with_opencv, context())
+    result = run(data.with_opencv, context())
     assert result.not_run == "the OpenCV backend: OpenCV is not installed"
     assert not result.quantities and "OpenCV backend" not in result.covers
 
@@ -429,8 +434,8 @@ def test_without_opencv_its_part_is_not_run(context, monkeypatch):
 def test_without_an_independent_part_nothing_of_it_is_covered(context):
     sound = context()
     alone = context(dataclasses.replace(sound.project, independent=None))
-    for check in (data_presets.run, data_draws.run, data_pixels.training_pictures):
+    for check in (data_presets.run, data_draws.run, data.training_pictures):
         assert run(check, alone).quantities == [] and run(check, alone).covers == []
-    assert failed(data_pixels.with_opencv, alone) == [] and failed(data_pixels.mixing, alone) == []
-    assert isinstance(data_pixels.picture_of(alone), Image.Image)
-    assert data_pixels.every_operation(alone).keys() == data_pixels.every_operation(sound).keys()
+    assert failed(data.with_opencv, alone) == [] and failed(data.mixing, alone) == []
+    ours, theirs = (EveryOperation(one, []) for one in (alone, sound))
+    assert isinstance(ours.picture, Image.Image) and ours.magnitudes.keys() == theirs.magnitudes.keys()

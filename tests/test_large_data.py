@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from alignment.comparisons.data import data
+from alignment.comparisons.data.evaluation import Evaluation
 from bench.faults_found import Bench
 from projects.mobilenetv3.project import PROJECT
 from tests.large_data import make_data
@@ -61,8 +61,7 @@ def test_a_folder_that_is_listed_otherwise_than_torchvision_lists_it_fails(chang
         labels[4] = 3
     other = dataclasses.replace(index, names=tuple(names), labels=tuple(labels))
     monkeypatch.setattr(type(sound), "index", lambda self, split: other)
-    pictures = data.first_pictures(index)
-    ours = list(data.batches(sound.port, sound, pictures, data.EvalPreset(), 0))
-    rows = list(data._against_independent(sound, pictures, ours))
+    evaluation = Evaluation(sound)
+    rows = evaluation.judge(*(evaluation.measure(sound, role) for role in ("port", "reference")))
     failed = {row.name for row in rows if not row.passed}
     assert failed == {"eval.file_names.torchvision" if change == "another order" else "eval.labels.torchvision"}

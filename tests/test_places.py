@@ -12,9 +12,11 @@ from paddle import nn
 from PIL import Image
 
 from alignment.comparisons.comparison import explained, measured
-from alignment.comparisons.data import explain as data
-from alignment.comparisons.data import explain_batches as batches
-from alignment.comparisons.data import explain_mixing as mixing
+from alignment.comparisons.data.eval_transform import EvalTransform
+from alignment.comparisons.data.loading import REFERENCE, only
+from alignment.comparisons.data.mixing import Mixing
+from alignment.comparisons.data.samples import SampleCalls
+from alignment.comparisons.data.train_transform import TrainTransform
 from alignment.comparisons.explain import locate
 from alignment.comparisons.loss import step as loss
 from alignment.comparisons.model import explain as models
@@ -74,11 +76,18 @@ TRANSFORMS = {
 }
 
 
+def place(kind, context, *given):
+    """What one comparison of step 2 finds by itself."""
+    comparison = kind(context, *given)
+    port, reference = (comparison.measure(context, role) for role in ("port", "reference"))
+    return comparison.explain(port, only(reference, REFERENCE))
+
+
 @pytest.mark.parametrize("case", TRANSFORMS)
 def test_the_transform_that_is_wrong_is_named_and_not_its_neighbour(case, context):
     project, expected = TRANSFORMS[case]
     broken = context(project)
-    first = data.evaluation(broken) or data.training(broken)
+    first = place(EvalTransform, broken, "pil") or place(TrainTransform, broken, "pil")
     if expected is None:
         assert first is None, first.line()
     else:
@@ -111,7 +120,7 @@ SAMPLES = {
 def test_what_is_wrong_with_samples_and_mixing_is_named(case, context):
     project, expected = SAMPLES[case]
     broken = context(project)
-    first = batches.samples(broken) or mixing.mixed(broken)
+    first = place(SampleCalls, broken, "pil") or place(Mixing, broken, [REFERENCE])
     assert (first.location, first.kind) == expected, first.line()
 
 

@@ -7,21 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.data import (
-    explain as data,
-)
-from alignment.comparisons.data import (
-    explain_batches as batches,
-)
-from alignment.comparisons.data import (
-    explain_draws as draws,
-)
-from alignment.comparisons.data import (
-    explain_mixing as mixing,
-)
-from alignment.comparisons.data import (
-    explain_outside as data_outside,
-)
+from alignment.comparisons.data import explain_draws as draws
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import explain as precision
 from alignment.comparisons.result import StepResult
@@ -51,20 +37,7 @@ MODEL: tuple[Look, ...] = (
 STAGES: dict[int, tuple[Look, ...]] = {
     0: (models.structure, what_was_measured, models.built),
     1: (*MODEL, models.padding, models.on_other_inputs, models.with_other_options, models.fresh_weights),
-    2: (
-        data.decoding,
-        data.evaluation,
-        data.training,
-        batches.samples,
-        batches.order,
-        batches.ranks,
-        mixing.mixed,
-        data_outside.published,
-        data_outside.with_opencv,
-        data_outside.independent,
-        data_outside.plan,
-        draws.drawn,
-    ),
+    2: (what_was_measured, draws.drawn),
     3: (models.built, what_was_measured),
     4: (models.built, models.forward_and_backward, what_was_measured, precision.in_low_precision),
     5: (

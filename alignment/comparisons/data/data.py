@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from alignment.compare import Quantity, judge_equal
+from alignment.comparisons.comparison import Compared, Comparison, Measurement, compare
 from alignment.comparisons.context import Context
-from alignment.comparisons.data import (
-    draws as data_draws,
-)
-from alignment.comparisons.data import (
-    errors as data_errors,
-)
-from alignment.comparisons.data import (
-    pixels as data_pixels,
-)
-from alignment.comparisons.data import (
-    plan as data_plan,
-)
-from alignment.comparisons.data import (
-    presets as data_presets,
-)
-from alignment.comparisons.data.loading import Batch, batches, compare_batches, first_pictures
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.data import draws, errors, plan, presets
+from alignment.comparisons.data.batches import Batches, Loading, batches_of, order_of, without_pixels
+from alignment.comparisons.data.errors import Errors
+from alignment.comparisons.data.eval_transform import Decoding, EvalTransform
+from alignment.comparisons.data.evaluation import Evaluation, SharedOut
+from alignment.comparisons.data.loading import REFERENCE, compared_with, few_pictures, first_pictures, only, part
+from alignment.comparisons.data.mixing import MIXED, Mixing
+from alignment.comparisons.data.operations import EveryOperation
+from alignment.comparisons.data.plan import Planned
+from alignment.comparisons.data.presets import Presets
+from alignment.comparisons.data.samples import SampleCalls
+from alignment.comparisons.data.train_transform import TrainTransform
+from alignment.comparisons.result import StepResult, guarded
+from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.raised import place_of, words_of
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
@@ -33,18 +37,63 @@ from mobilenetv3_common.sampling import SampleKey, sample_params
 
 EPOCHS = 3
 VIEWED, VIEW_SIZE = 4, 64  # pictures of which every view is compared, and their pixels
-POLICIES = {**data_pixels.AUGMENTED, **data_pixels.MIXED}
+AUGMENTED = {
+    "basic": TrainPreset(),
+    "autoaugment": TrainPreset(auto_augment="imagenet"),
+    "randaugment": TrainPreset(auto_augment="ra"),
+    "trivialaugment": TrainPreset(auto_augment="ta_wide"),
+    "erasing": TrainPreset(random_erase_prob=0.5),
+}
+POLICIES = {**AUGMENTED, **MIXED}
 TOPICS = {"basic": ("random resized crop", "horizontal flip"), "erasing": ("random erasing",)}
+NO_OPENCV = "the OpenCV backend: OpenCV is not installed"
 Check = Callable[[Context, StepResult], None]
+Looking = Callable[[], Compared]
+
+
+def with_opencv(context: Context, result: StepResult) -> None:
+    """A few evaluation and training pictures decoded by OpenCV: both sides, and the independent ones."""
+    if not _has_opencv():
+        result.not_run = "; ".join([*filter(None, [result.not_run]), NO_OPENCV])
+        return
+    loadings = {
+        f"opencv.{name}": Loading(few_pictures(context.material.index(split)), preset, backend="cv2")
+        for split, name, preset in (("val", "eval", EvalPreset()), ("train", "train", TrainPreset()))
+    }
+    _batches(context, result, Batches(loadings, [*compared_with(context)], named=True))
+    result.cover("OpenCV backend")
+
+
+def operations(context: Context, result: StepResult) -> None:
+    """Every operation with every magnitude, port against reference, and against the independent one."""
+    compare(context, result, EveryOperation(context, [*compared_with(context)]))
+    result.cover("every magnitude of every operation")
+
+
+def mixing(context: Context, result: StepResult) -> None:
+    """Groups and batches that are mixed."""
+    compare(context, result, Mixing(context, [*compared_with(context)]))
+    result.cover("mixing groups", "mixup", "cutmix")
+
+
+def training_pictures(context: Context, result: StepResult) -> None:
+    """The port's training pictures, for drawn parameters, against the independent ones."""
+    index, others = few_pictures(context.material.index("train")), _independent(context)
+    if others:
+        loadings = {f"train.{name}": Loading(index, preset, epoch=1) for name, preset in AUGMENTED.items()}
+        _batches(context, result, Batches(loadings, others, named=True))
+        result.cover("training pictures")
+
+
 CHECKS: tuple[Check, ...] = (
-    data_presets.run,
-    data_pixels.with_opencv,
-    data_pixels.operations,
-    data_pixels.mixing,
-    data_pixels.training_pictures,
-    data_plan.run,
-    data_errors.run,
-    data_draws.run,
+    presets.run,
+    with_opencv,
+    operations,
+    mixing,
+    training_pictures,
+    plan.run,
+    errors.run,
+    draws.run,
 )
 
 
@@ -57,25 +106,35 @@ def run(context: Context, policies: dict[str, TrainPreset] = POLICIES, checks: S
         checks: what is compared besides.
     """
     result = StepResult(2, "data")
-    _evaluation(context, result)
-    _views(context, result)
-    _training(context, result, policies)
-    for check in checks:
-        check(context, result)
-    return result
+
+    def compared() -> StepResult:
+        _evaluation(context, result)
+        _views(context, result)
+        for policy, preset in policies.items():
+            _training(context, result, policy, preset)
+        for check in checks:
+            check(context, result)
+        return result
+
+    outcome = guarded(2, compared)
+    outcome.compared = _explaining(context, outcome, result.compared) if outcome.failed else []  # type: ignore[arg-type, assignment]
+    return outcome
+
+
+def _batches(context: Context, result: StepResult, batches: Batches) -> Compared:
+    """Compare batches; their pixels are not kept, the order of pictures is."""
+    compared = compare(context, result, batches)
+    result.compared[-1] = replace(compared, port=without_pixels(compared.port), reference=without_pixels(compared.reference))
+    return compared
 
 
 def _evaluation(context: Context, result: StepResult) -> None:
-    index = first_pictures(context.material.index("val"))
-    runs = {role: list(batches(side, context, index, EvalPreset(), epoch=0, workers=2)) for role, side in context.sides.items()}
-    result.extend(compare_batches("eval", runs["port"], runs["reference"]))
-    names = np.array([index.names[i] for batch in runs["port"] for i in batch[2]])
-    result.quantities.append(judge_equal("eval.file_names", names, np.array(index.names)))
-    if context.image_backend == "pil":
-        result.extend(_against_independent(context, index, runs["port"]))
-    _all_ranks(context, index, result)
+    evaluation = Evaluation(context)
+    compared = _batches(context, result, evaluation)
+    compare(context, result, SharedOut(context))
     result.cover("evaluation pictures", "evaluation over ranks")
-    pixels = np.concatenate([batch[0] for batch in runs["reference"]])
+    runs = {"port": batches_of(compared.port, "eval"), "reference": batches_of(only(compared.reference, REFERENCE), "eval")}
+    pixels, index = np.concatenate([batch[0] for batch in runs["reference"]]), evaluation.index
     result.require("pictures", len(index), len(index) >= 4, "4 or more")
     result.require("eval_pixel_std", round(float(pixels.std()), 3), 0.2 < pixels.std() < 5, "0.2 to 5")
     result.require("eval_labels", len(set(index.labels)), len(set(index.labels)) > 1, "more than one class")
@@ -88,73 +147,41 @@ def _views(context: Context, result: StepResult) -> None:
     whole = context.material.index("val")
     index = whole.take([i * len(whole) // VIEWED for i in range(min(VIEWED, len(whole)))])
     for view in TTA:
-        preset = EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view)
+        loading = Loading(index, EvalPreset(VIEW_SIZE * 8 // 7, VIEW_SIZE, tta=view), workers=1 if view == "flip" else 0)
+        views = Batches({f"eval.views.{view}": loading})
         try:
-            workers = 1 if view == "flip" else 0
-            runs = {role: list(batches(side, context, index, preset, 0, workers)) for role, side in context.sides.items()}
+            port, reference = views.measure(context, "port"), views.measure(context, "reference")
         except UserError:  # a part without views
             continue
-        if view != "none" and runs["reference"][0][0].ndim == 4:  # one picture each: the reference makes none
-            continue
-        result.extend(compare_batches(f"eval.views.{view}", runs["port"], runs["reference"]))
+        if view != "none" and batches_of(only(reference, REFERENCE), f"eval.views.{view}")[0][0].ndim == 4:
+            continue  # one picture each: the reference makes none
+        result.extend(views.judge(port, reference))
+        result.compared.append(Compared(views, without_pixels(port), without_pixels(reference)))
 
 
-def _against_independent(context: Context, index: DatasetIndex, ours: list[Batch]) -> Iterator[Quantity]:
-    """The port's pictures, and the list of files and labels, against those of code that shares nothing with the project."""
-    other = context.project.independent
-    if other is None:
-        return
-    truth = other.pictures(index)
-    yield judge_equal(f"eval.images.{other.name}", np.concatenate([batch[0] for batch in ours]), truth)
-    whole = context.material.index("val")  # the index above holds some of its pictures, spread over all classes
-    listed = other.listed(whole, "val")
-    if listed is not None:
-        paths = np.array([str(whole.path(i)) for i in range(len(whole))])
-        yield judge_equal(f"eval.file_names.{other.name}", paths, np.array(listed[0]))
-        yield judge_equal(f"eval.labels.{other.name}", np.array(whole.labels), np.array(listed[1]))
-
-
-def _all_ranks(context: Context, index: DatasetIndex, result: StepResult) -> None:
-    """Three ranks of evaluation together see every picture once, with the pixels and labels that one rank sees."""
-    merged: dict[int, tuple[np.ndarray, int]] = {}
-    seen = []
-    for rank in range(3):
-        for images, labels, numbers in batches(context.port, context, index, EvalPreset(), 0, rank=rank, world_size=3):
-            seen += numbers.tolist()
-            merged |= {int(n): (image, int(label)) for n, image, label in zip(numbers, images, labels, strict=True)}
-    result.quantities.append(judge_equal("eval.ranks.coverage", np.sort(np.array(seen)), np.arange(len(index))))
-    labels = np.array([merged[i][1] if i in merged else -1 for i in range(len(index))])
-    result.quantities.append(judge_equal("eval.ranks.labels", labels, np.array(index.labels)))
-
-
-def _training(context: Context, result: StepResult, policies: dict[str, TrainPreset]) -> None:
+def _training(context: Context, result: StepResult, policy: str, preset: TrainPreset) -> None:
     index = first_pictures(context.material.index("train"))
-    for policy, preset in policies.items():
-        first: dict[str, Batch] = {}
-        epochs = []
-        for epoch in range(EPOCHS):
-            workers = 2 if policy == "autoaugment" and epoch == 0 else 0
-            runs = {role: list(batches(s, context, index, preset, epoch, workers)) for role, s in context.sides.items()}
-            result.extend(compare_batches(f"train.{policy}.epoch{epoch}", runs["port"], runs["reference"]))
-            first = first or {role: b[0] for role, b in runs.items() if b}
-            epochs.append(runs["reference"])
-        for role, records in result.records.items():
-            if role in first:
-                records[f"train.{policy}.images"] = first[role][0][:1]
-                records[f"train.{policy}.labels"] = first[role][1]
-        _training_evidence(context, result, policy, preset, index, epochs)
-        result.cover(*TOPICS.get(policy, (policy,)))
+    names = [f"train.{policy}.epoch{epoch}" for epoch in range(EPOCHS)]
+    workers = [2 if policy == "autoaugment" and epoch == 0 else 0 for epoch in range(EPOCHS)]
+    compared = _batches(
+        context, result, Batches({name: Loading(index, preset, epoch, workers[epoch]) for epoch, name in enumerate(names)})
+    )
+    measured = {"port": compared.port, "reference": only(compared.reference, REFERENCE)}
+    for role, records in result.records.items():
+        if first := batches_of(measured[role], names[0]):
+            records[f"train.{policy}.images"], records[f"train.{policy}.labels"] = first[0][0][:1], first[0][1]
+    _training_evidence(context, result, policy, preset, index, measured["reference"])
+    result.cover(*TOPICS.get(policy, (policy,)))
 
 
 def _training_evidence(
-    context: Context, result: StepResult, policy: str, preset: TrainPreset, index: DatasetIndex, epochs: list[list[Batch]]
+    context: Context, result: StepResult, policy: str, preset: TrainPreset, index: DatasetIndex, reference: Measurement
 ) -> None:
-    orders = [tuple(np.concatenate([batch[2] for batch in epoch]).tolist()) for epoch in epochs]
-    result.require(f"{policy}_orders", len(set(orders)), len(set(orders)) == EPOCHS, f"{EPOCHS} different orders")
-    drawn = []
-    for epoch in range(EPOCHS):
-        for number in range(len(index)):
-            drawn.append(sample_params(preset, context.seed, SampleKey(epoch, number, 0), 300, 400))
+    names = [f"train.{policy}.epoch{epoch}" for epoch in range(EPOCHS)]
+    orders = {order_of(reference, name) for name in names}
+    result.require(f"{policy}_orders", len(orders), len(orders) == EPOCHS, f"{EPOCHS} different orders")
+    keys = [SampleKey(epoch, number, 0) for epoch in range(EPOCHS) for number in range(len(index))]
+    drawn = [sample_params(preset, context.seed, key, 300, 400) for key in keys]
     if policy == "basic":
         crops, flips = {p.crop for p in drawn}, sum(p.flip for p in drawn)
         result.require("different_crops", len(crops), len(crops) > len(drawn) // 2, "more than half of the samples")
@@ -166,8 +193,118 @@ def _training_evidence(
         erased = sum(p.erase is not None for p in drawn)
         result.require("erased", erased, 0 < erased < len(drawn), "some but not all")
     if preset.mixes:
-        soft = max(float(np.sort(batch[1], axis=1)[:, -2].max()) for epoch in epochs for batch in epoch)
+        batches = [batch for name in names for batch in batches_of(reference, name)]
+        soft = max(float(np.sort(batch[1], axis=1)[:, -2].max()) for batch in batches)
         result.require(f"{policy}_second_label", round(soft, 4), soft > 0.01, "a weight above 0.01")
+
+
+def _has_opencv() -> bool:
+    return importlib.util.find_spec("cv2") is not None
+
+
+def _independent(context: Context) -> list[str]:
+    return [who for who in compared_with(context) if who != REFERENCE]
+
+
+# --- the place of a mistake ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outside(Compared):
+    """The port against the independent part."""
+
+    who: str = ""
+
+    def explain(self) -> Finding | None:
+        if (finding := super().explain()) is None:
+            return None
+        return replace(finding, measured=f"{finding.measured}; against {self.who}, both sides agree")
+
+
+def _explaining(context: Context, result: StepResult, kept: Sequence[Compared]) -> list[Compared]:
+    """The comparison that explains a failure, in the order in which data flows; what is not measured yet is measured once now."""
+    first = next((row.name for row in result.quantities if not row.passed), "")
+    if first.startswith("errors.") and not result.problems:
+        return [one for one in kept if isinstance(one.comparison, Errors)]
+    broken = None
+    for name, look in _looks(context, kept):
+        try:
+            compared = look()
+            if compared.explain() is not None:
+                return [compared]
+        except Exception as error:  # the port may raise anything; a later comparison may still name the place
+            words = words_of(error)
+            broken = broken or Finding("data", place_of(error) or name, Kind.RAISES, "the port cannot run", words)
+    result.raised = broken or result.raised
+    return []
+
+
+def _looks(context: Context, kept: Sequence[Compared]) -> Iterator[tuple[str, Looking]]:
+    """The comparisons by name, first against the reference, then what both sides share against what is known from outside."""
+    whom, known = [*compared_with(context)], {type(one.comparison): one for one in kept}
+    measured: dict[tuple[type, str], Compared] = {}
+
+    def against(who: str, kind: type, make: Callable[[], Comparison], backend: str = "") -> Compared:
+        if (kind, backend) not in measured:
+            measured[kind, backend] = known[kind] if kind in known and not backend else _measured(context, make())
+        one = measured[kind, backend]
+        reference = only(one.reference, who) if who else one.reference
+        if who in ("", REFERENCE):
+            return Compared(one.comparison, one.port, reference)
+        comparison: Any = copy.copy(one.comparison)
+        if hasattr(comparison, "right"):  # what a mistake would give is predicted by the side that is taken to be right
+            comparison.right = part(compared_with(context)[who])
+        return Outside(comparison, one.port, reference, who)
+
+    def transforms(who: str, backend: str) -> Iterator[tuple[str, Looking]]:
+        kinds: tuple[tuple[str, type, bool], ...] = (
+            ("decoding", Decoding, True),
+            ("evaluation", EvalTransform, True),
+            ("training", TrainTransform, True),
+            ("operations", EveryOperation, False),
+            ("samples", SampleCalls, True),
+        )
+        for name, kind, decoded in kinds:
+            if decoded or backend in ("pil", context.image_backend):
+                make = partial(kind, context, backend if decoded else whom)
+                yield name, partial(against, who, kind, make, backend if decoded else "")
+
+    def mixed(who: str) -> Compared:
+        return against(who, Mixing, lambda: Mixing(context, whom))
+
+    yield from transforms(REFERENCE, context.image_backend)
+    yield "order", lambda: _orders(kept, REFERENCE)
+    yield "ranks", lambda: against("", SharedOut, lambda: SharedOut(context))
+    yield "mixed", lambda: mixed(REFERENCE)
+    if (other := context.project.independent) is not None:
+        yield "published", lambda: against("", Presets, lambda: Presets(other))
+    if _has_opencv():
+        yield from transforms(REFERENCE, "cv2")
+    for who in whom[1:]:
+        yield from transforms(who, "pil")
+        yield "order", partial(_orders, kept, who)
+        yield "mixed", partial(mixed, who)
+        if _has_opencv():
+            yield from transforms(who, "cv2")
+    yield "plan", lambda: against("", Planned, Planned)
+
+
+def _measured(context: Context, comparison: Comparison) -> Compared:
+    return Compared(comparison, comparison.measure(context, "port"), comparison.measure(context, "reference"))
+
+
+def _orders(kept: Sequence[Compared], who: str) -> Compared:
+    """All batches that were compared with one, as one comparison: a mistake is not the same in all of them."""
+    loadings: dict[str, Loading] = {}
+    port: dict[str, object] = {}
+    reference: dict[str, object] = {}
+    for one in kept:
+        if isinstance(one.comparison, Batches) and who in one.comparison.whom:
+            loadings |= one.comparison.loadings
+            port |= one.port
+            reference |= only(one.reference, who)
+    merged = Compared(Batches(loadings, [who]), port, reference)  # type: ignore[arg-type]
+    return merged if who == REFERENCE else Outside(merged.comparison, merged.port, merged.reference, who)
 
 
 def check_pictures(context: Context, splits: tuple[str, ...]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from alignment.compare import Quantity
+from alignment.comparisons.comparison import Measurement, compare
 from alignment.comparisons.context import Context
 from alignment.comparisons.data.loading import BATCH_SIZE, first_pictures, part
 from alignment.comparisons.result import StepResult
@@ -28,44 +29,53 @@ SAID = "raised on purpose"
 SMALL = EvalPreset(36, 32)
 
 
-@dataclass
-class Ended:
-    """How far a loader came.
+ROWS = {"picture": "a damaged picture", "data_set": "an error in the data set"}
 
-    Attributes:
-        batches: that it gave.
-        error: its message; None where it came to the end.
-    """
 
-    batches: int
-    error: str | None
+class Errors:
+    """How far each side's loader comes: the batches that it gave, whether it raised, and whether the message names the cause."""
 
-    def words(self, named: str) -> str:
-        if self.error is None:
-            return f"no error after {self.batches} batch(es)"
-        return f"an error after {self.batches} batch(es) that {'names' if named in self.error else 'does not name'} it"
+    def measure(self, context: Context, role: str) -> dict[str, Mapping[str, float]]:
+        side = context.sides[role]
+        with tempfile.TemporaryDirectory() as folder:
+            index = _damaged(context, Path(folder))
+            said = {"picture": str(index.path(WRONG)), "data_set": SAID}
+            return {name: _ended(side, context, index, name == "data_set", says) for name, says in said.items()}
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        """Both give as many batches and then raise, and the port's message has what the reference's has."""
+        rows = []
+        for name in ROWS:
+            row, (ours, theirs) = Quantity(f"errors.{name}", []), self._words(name, port, reference)
+            rows.append(row if self._same(name, port, reference) else row.fail(f"{ours}, expected {theirs}"))
+        return rows
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        for name, cause in ROWS.items():
+            if not self._same(name, port, reference):
+                ours, theirs = self._words(name, port, reference)
+                words = f"of {cause} it makes {ours}, expected {theirs}"
+                return Finding("data", "build_loader", Kind.RAISES, words, f"errors.{name}")
+        return None
+
+    @staticmethod
+    def _same(name: str, port: Measurement, reference: Measurement) -> bool:
+        ours, theirs = dict(port[name]), dict(reference[name])  # type: ignore[arg-type]
+        return ours == theirs or (ours["batches"] == theirs["batches"] and bool(ours["named"]))
+
+    @staticmethod
+    def _words(name: str, *measured: Measurement) -> list[str]:
+        words = []
+        for one in (dict(side[name]) for side in measured):  # type: ignore[arg-type]
+            message = f"an error after {one['batches']} batch(es) that {'names' if one['named'] else 'does not name'} it"
+            words.append(message if one["raised"] else f"no error after {one['batches']} batch(es)")
+        return words
 
 
 def run(context: Context, result: StepResult) -> None:
     """Compare how both sides' loaders end."""
-    with tempfile.TemporaryDirectory() as folder:
-        index = _damaged(context, Path(folder))
-        for name, says, broken in (("picture", str(index.path(WRONG)), False), ("data_set", SAID, True)):
-            ended = {role: _loaded(side, context, index, broken) for role, side in context.sides.items()}
-            _judge(result, Quantity(f"errors.{name}", []), says, ended["port"], ended["reference"])
+    compare(context, result, Errors())
     result.cover("damaged pictures")
-
-
-def _judge(result: StepResult, row: Quantity, says: str, port: Ended, reference: Ended) -> None:
-    """Both give as many batches and then raise, and the port's message has what the reference's has."""
-    ours, theirs = port.words(says), reference.words(says)
-    if ours != theirs and not (port.batches == reference.batches and says in (port.error or "")):
-        row.fail(f"{ours}, expected {theirs}")
-        if not result.differs:
-            cause = "a damaged picture" if "picture" in row.name else "an error in the data set"
-            words = f"of {cause} it makes {ours}, expected {theirs}"
-            result.place = Finding("data", "build_loader", Kind.RAISES, words, row.name)
-    result.quantities.append(row)
 
 
 def _damaged(context: Context, folder: Path) -> DatasetIndex:
@@ -80,7 +90,7 @@ def _damaged(context: Context, folder: Path) -> DatasetIndex:
     return found
 
 
-def _loaded(side: Side, context: Context, index: DatasetIndex, broken: bool) -> Ended:
+def _ended(side: Side, context: Context, index: DatasetIndex, broken: bool, says: str) -> dict[str, float]:
     dataset: Any = part(side).ImageDataset(index, SMALL, context.seed, context.image_backend)
     if broken:
         dataset.__class__ = _raising(type(dataset))
@@ -90,8 +100,8 @@ def _loaded(side: Side, context: Context, index: DatasetIndex, broken: bool) -> 
         for count, _ in enumerate(loader, start=1):  # noqa: B007  # how many there were is the result
             pass
     except Exception as error:  # each framework has its own
-        return Ended(count, str(error))
-    return Ended(count, None)
+        return {"batches": count, "raised": True, "named": says in str(error)}
+    return {"batches": count, "raised": False, "named": False}
 
 
 def _raising(kind: type) -> type:

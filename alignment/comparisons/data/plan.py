@@ -5,21 +5,26 @@ The plan stands once for both frameworks, so that a comparison of the two sides 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from alignment.compare import Quantity
+from alignment.comparisons.comparison import Measurement, Value, compare
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.distributions import as_stated
+from alignment.finding import Finding
+from alignment.kinds import Kind
 from mobilenetv3_common import sampling
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 
 CASES = [(size, batch, world) for size in (1, 5, 16, 33) for batch in (1, 4) for world in (1, 2, 3)]
-Batches = list[list[SampleKey]]
+RankBatches = list[list[SampleKey]]
 
 
 class BadPlan(NamedTuple):
@@ -30,7 +35,7 @@ class BadPlan(NamedTuple):
     measured: str
 
 
-def _of_ranks(world: int, size: int, batch: int, seed: int, epoch: int, training: bool) -> list[Batches]:
+def _of_ranks(world: int, size: int, batch: int, seed: int, epoch: int, training: bool) -> list[RankBatches]:
     plans = [BatchPlan(size, batch, seed, training, training, rank, world) for rank in range(world)]
     for plan in plans:
         plan.set_epoch(epoch)
@@ -93,7 +98,7 @@ def kept(seed: int) -> Iterator[BadPlan]:
             yield BadPlan("BatchPlan: last batch", "the last batch is not what is left, filled up from the beginning", case)
 
 
-def _all_have(ranks: list[Batches], step: int) -> bool:
+def _all_have(ranks: list[RankBatches], step: int) -> bool:
     return all(step < len(found) for found in ranks)
 
 
@@ -165,16 +170,6 @@ def groups(seed: int) -> Iterator[BadPlan]:
                     yield BadPlan("mix_groups", "other groups", f"rank {rank}: groups of {size}: {made}, expected {expected}")
 
 
-def permutations(seed: int, size: int = 4, epochs: int = 2400) -> Quantity:
-    """Every order of four pictures is as likely as any other."""
-    counted: dict[tuple[int, ...], int] = {}
-    for epoch in range(epochs):
-        found = tuple(sampling.epoch_order(size, seed, epoch).tolist())
-        counted[found] = counted.get(found, 0) + 1
-    every = [tuple(int(n) for n in np.argsort(key)) for key in np.ndindex(*[size] * size) if len(set(key)) == size]
-    return as_stated("plan.permutations", counted, epochs, {order: 1 / len(every) for order in every})
-
-
 STATEMENTS = {
     "evaluation": evaluation,
     "training": training,
@@ -184,15 +179,63 @@ STATEMENTS = {
     "resumed": resumed,
     "groups": groups,
 }
+BAD = {
+    "BatchPlan: shards": Kind.SHARDS_OVERLAP,
+    "BatchPlan: order": Kind.ORDER,
+    "BatchPlan: ranks": Kind.ORDER,
+    "BatchPlan: last batch": Kind.BATCH_DROPPED,
+    "BatchPlan: repeats": Kind.ORDER,
+    "epoch_order: epoch": Kind.NOT_RESHUFFLED,
+    "epoch_order: seed": Kind.NOT_INDEPENDENT,
+}
+PERMUTATIONS, ORDERED, EPOCHS = "permutations", 4, 2400
+
+
+class Planned:
+    """What does not hold of the plan, a statement each; and how often an epoch has each order of four pictures.
+
+    Both sides share the plan: the statements stand in the reference's place.
+    """
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        if role == "reference":
+            return {}
+        made: dict[str, Value] = {}
+        for name, statement in STATEMENTS.items():
+            if (wrong := next(statement(context.seed), None)) is not None:
+                made[name] = "\n".join(wrong)
+        orders = (sampling.epoch_order(ORDERED, context.seed, epoch).tolist() for epoch in range(EPOCHS))
+        return {**made, PERMUTATIONS: Counter(" ".join(map(str, order)) for order in orders)}
+
+    def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
+        rows = []
+        for name in STATEMENTS:
+            row, wrong = Quantity(f"plan.{name}", []), _wrong(port, name)
+            rows.append(row.fail(f"{wrong.location}: {wrong.words} ({wrong.measured})") if wrong else row)
+        return [*rows, _permutations(port)]
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """The first statement that does not hold."""
+        for wrong in filter(None, (_wrong(port, name) for name in STATEMENTS)):
+            return Finding("data", wrong.location, BAD.get(wrong.location, Kind.UNKNOWN), wrong.words, wrong.measured)
+        row, words = _permutations(port), "orders are not equally likely"
+        return None if row.passed else Finding("data", "epoch_order", Kind.DISTRIBUTION, words, row.reason)
+
+
+def _wrong(port: Measurement, name: str) -> BadPlan | None:
+    return BadPlan(*str(port[name]).split("\n", 2)) if name in port else None
+
+
+def _permutations(port: Measurement) -> Quantity:
+    """Every order of four pictures is as likely as any other."""
+    counted = port[PERMUTATIONS]
+    assert isinstance(counted, Mapping)
+    seen = {tuple(int(n) for n in order.split()): int(number) for order, number in counted.items()}
+    every = list(itertools.permutations(range(ORDERED)))
+    return as_stated("plan.permutations", seen, EPOCHS, {order: 1 / len(every) for order in every})
 
 
 def run(context: Context, result: StepResult) -> None:
     """One row a statement; each is tried on several sizes, batch sizes and numbers of ranks."""
-    for name, statement in STATEMENTS.items():
-        row = Quantity(f"plan.{name}", [])
-        for wrong in statement(context.seed):
-            row.fail(f"{wrong.location}: {wrong.words} ({wrong.measured})")
-            break
-        result.quantities.append(row)
-    result.quantities.append(permutations(context.seed))
+    compare(context, result, Planned())
     result.cover("order of batches", "batches over ranks", "kept last batch", "repeated augmentation")
