@@ -517,7 +517,9 @@ def wrong(row: dict) -> list[str]:
 
 
 def main(count: int, seed: int) -> int:
-    import torch  # noqa: F401  # once, for all children
+    import torch  # once, for all children
+
+    torch.set_num_threads(1)  # a child has none of its parent's threads, and would wait for them
 
     # What the commands import: each child has it from here.
     import mobilenetv3_ref.models  # noqa: F401
