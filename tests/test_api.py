@@ -34,7 +34,7 @@ def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):
 def test_momentum_taken_over_as_it_is_fails_in_training_mode_alone():
     wrong = lambda: port(momentum=0.1)  # noqa: E731
     result = audit(wrong, reference, inputs="4x3x16x16")
-    assert not result.passed and [one.kind for one in result.mistakes] == ["bn_momentum"], str(result)
+    assert not result.passed and [one.kind for one in result.mistakes] == ["momentum_inverted"], str(result)
     assert audit(wrong, reference, inputs="4x3x16x16", training=False).passed, "evaluation cannot see it"
 
 
