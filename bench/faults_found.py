@@ -16,12 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from alignment.comparisons import NAMES, STEPS, guarded, lacks
+from alignment.comparisons.comparison import Measurement
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run import train
+from alignment.comparisons.run import runs, train
+from alignment.comparisons.run.evaluation import Evaluation
 from alignment.comparisons.update import backward
 from alignment.faults import Fault, injected
 from alignment.finding import Finding
@@ -86,7 +88,7 @@ class Bench:
         self.folder = tempfile.TemporaryDirectory()
         self.project = project
         self.weights: Weights = Context(project).material.weights
-        self._reference: train.Outcome | None = None
+        self._reference: Measurement | None = None
         self._guide: GuideFiles | None = None
         write_digits(self.folder.name, SHORT.train_per_class, SHORT.val_per_class)
 
@@ -117,9 +119,11 @@ class Bench:
     def _train(self, context: Context) -> StepResult:
         """Step 6's curves and accuracy; so short a run learns nothing, so its evidence does not count."""
         trial = train.RunTrial(context, SHORT, self.folder.name)
-        self._reference = self._reference or trial.reference()
+        self._reference = self._reference or trial.measure(context, "reference")
         result = StepResult(6, NAMES[6])
-        train.judge(result, SHORT, trial.port(), self._reference)
+        runs.add(result, trial, trial.measure(context, "port"), self._reference)
+        if result.differs:
+            runs.compare(context, result, [Evaluation])
         result.problems.clear()
         return result
 

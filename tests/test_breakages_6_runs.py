@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 from types import SimpleNamespace
 
@@ -14,11 +15,30 @@ import torch
 
 import mobilenetv3_common.training
 import mobilenetv3_paddle.train.backend as port_backend
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run import averages, divergence, evaluation, freezing, fresh, resumption, run_options, runs
-from alignment.comparisons.run import explain_runs as stages
+from alignment.comparisons.run import (
+    averages,
+    checkpoints,
+    divergence,
+    evaluation,
+    freezing,
+    fresh,
+    long_run,
+    memory,
+    run_options,
+    runs,
+)
+from alignment.comparisons.run.averages import Averages
+from alignment.comparisons.run.divergence import Divergence
 from alignment.comparisons.run.engine import Ground
+from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.freezing import Freezing
+from alignment.comparisons.run.fresh import Fresh
+from alignment.comparisons.run.long_run import LongRun
+from alignment.comparisons.run.mistakes import counted_figures
+from alignment.comparisons.run.resumption import Resumption
 from alignment.kinds import Kind
 from mobilenetv3_common import run as common_run
 from mobilenetv3_common.train_config import TrainConfig
@@ -29,53 +49,61 @@ from projects.mobilenetv3.project import PROJECT
 pytestmark = pytest.mark.slow  # make test-slow
 
 
+class Remembering:
+    """What checkpoints keep of the optimizers that the recipe does not have, by itself: the port's alone."""
+
+    def __init__(self, ground):
+        self.ground = ground
+
+    def measure(self, context, role):
+        return memory.remembered(context, role, self.ground) if role == "port" else {}
+
+    def judge(self, port, reference):
+        return memory.judge_memory(port)
+
+    def show(self, result, port, reference): ...
+
+    def explain(self, port, reference):
+        return memory.explain_memory(port)
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """The reference's runs, made once."""
-    ground = Ground.of(Context(PROJECT), tmp_path_factory.mktemp("runs"))
-    states = averages.given_states(ground)
-    return SimpleNamespace(
-        ground=ground,
-        states=states,
-        averages=averages.averages(ground, "reference", states),
-        stopped=divergence.stopped(ground, "reference"),
-        frozen=freezing.frozen(ground, "reference", ground.weights),
-        moved_frozen=freezing.frozen(ground, "reference", ground.moved),
-        resumed=resumption.resumed(ground, "reference"),
-        moved=resumption.long_run(ground, "reference", ground.moved),
-        evaluated=evaluation.evaluated(ground, "reference"),
-        fresh=fresh.fresh(ground, "reference"),
-    )
+    """What the reference gives, made when a part is first asked for."""
+    context = Context(PROJECT)
+    ground = Ground.of(context, tmp_path_factory.mktemp("runs"))
+    chosen = {
+        "average": [Averages(ground)],
+        "divergence": [Divergence(ground, True)],
+        "freezing": [Freezing(ground)],
+        "run": [LongRun(ground)],
+        "resume": [Resumption(ground)],
+        "memory": [Remembering(ground)],
+        "options": run_options.options(context, ground),
+        "evaluation": [Evaluation(ground)],
+        "fresh": [Fresh(ground)],
+    }
+
+    @functools.cache
+    def reference(part):
+        return [runs.measured(context, one, "reference") for one in chosen[part]]
+
+    return SimpleNamespace(context=context, ground=ground, parts=chosen, reference=reference)
 
 
-def result():
-    return StepResult(6, "train")
-
-
-def judged(part, sound, tmp_path):
-    """The rows of one part, with the port as it is now."""
-    made, ground = result(), dataclasses.replace(sound.ground, folder=tmp_path)
-    if part == "average":
-        averages.judge_averages(made, averages.averages(ground, "port", sound.states), sound.averages, sound.states)
-    elif part == "divergence":
-        divergence.judge_divergence(made, ground, divergence.stopped(ground, "port"), sound.stopped)
-    elif part == "run":
-        ours = resumption.long_run(ground, "port", ground.weights)
-        resumption.judge_long_run(made, ground, ours, sound.resumed[0], sound.moved)
-    elif part == "freezing":
-        ours = freezing.frozen(ground, "port", ground.weights)
-        freezing.judge_freezing(made, ground, ours, sound.frozen, sound.moved_frozen)
-    elif part == "fresh":
-        fresh.judge_fresh(made, fresh.fresh(ground, "port"), sound.fresh)
-    elif part == "options":
-        run_options.judge_options(made, run_options.wrong_options(ground))
-    elif part == "memory":
-        resumption.judge_memory(made, resumption.remembered(ground, "port"))
-    elif part == "resume":
-        resumption.judge_resumption(made, ground, resumption.resumed(ground, "port"), sound.resumed, sound.moved)
-    else:
-        ours = evaluation.evaluated(ground, "port", sound.evaluated.labels)
-        evaluation.judge_evaluation(made, ours, sound.evaluated)
+def judged(part, sound, tmp_path, context=None):
+    """The rows of one part, and what was measured, with the port as it is now."""
+    made = StepResult(6, "train")
+    for one, theirs in zip(sound.parts[part], sound.reference(part), strict=True):
+        ground = dataclasses.replace(one.ground, folder=tmp_path)
+        if isinstance(one, Remembering):
+            one = Remembering(ground)
+        else:
+            one = dataclasses.replace(one, ground=ground) if dataclasses.is_dataclass(one) else type(one)(ground)
+        one = one.after(theirs) if hasattr(one, "after") else one
+        ours = runs.measured(context or sound.context, one, "port")
+        if ours is not None and theirs is not None:
+            runs.add(made, one, ours, theirs)
     return made
 
 
@@ -83,36 +111,38 @@ def failed(made):
     return [quantity.name for quantity in made.quantities if not quantity.passed]
 
 
-STAGE = {
-    "average": stages.moving_average,
-    "divergence": stages.divergence,
-    "freezing": stages.freezing,
-    "run": stages.long_run,
-    "resume": stages.resumption,
-    "memory": stages.resumption,
-    "options": stages.options,
-    "evaluation": stages.evaluation,
-    "fresh": stages.fresh,
-}
-
-
 @pytest.fixture
-def found(sound, tmp_path, monkeypatch):
-    """What localisation finds in a part, from weights and pictures made once."""
+def found(monkeypatch):
+    """What is found in the measurements of a part: nothing is run any more."""
 
-    def find(part):
-        ground = dataclasses.replace(sound.ground, folder=tmp_path / "found")
-        monkeypatch.setattr(stages, "_ground", lambda context: contextlib.nullcontext(ground))
-        return STAGE[part](ground.context)
+    def refuse(*args, **kwargs):
+        raise AssertionError("a side is run a second time")
+
+    def find(made):
+        for module in (averages, divergence, evaluation, freezing, fresh, long_run, memory, run_options, checkpoints):
+            for name in ("start_run", "engine"):
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, refuse)
+        return explained(made)
 
     return find
 
 
-@pytest.mark.parametrize("part", STAGE)
+PARTS = ("average", "divergence", "freezing", "run", "resume", "memory", "options", "evaluation", "fresh")
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_sound_port_passes_and_nothing_is_found_in_it(part, sound, found, tmp_path):
     made = judged(part, sound, tmp_path)
     assert failed(made) == [] and made.problems == [] and (made.covers or part in ("fresh", "memory"))
-    assert found(part) is None
+    assert found(made) is None
+
+
+def test_a_side_that_is_run_again_would_be_seen(sound, found, tmp_path):
+    found(StepResult(6, "train"))
+    for part in PARTS:
+        with pytest.raises(AssertionError, match="a second time"):
+            judged(part, sound, tmp_path)
 
 
 # --- breakages, as edits of the port's own functions -----------------------------------------------------------------------
@@ -418,7 +448,7 @@ def test_a_breakage_fails_its_row_and_is_found(name, sound, found, tmp_path, mon
     breaks(monkeypatch)
     made = judged(part, sound, tmp_path)
     assert row in failed(made)
-    finding = found(part)
+    finding = found(made)
     assert (finding.location, finding.kind) == (location, kind), finding.line()
     assert finding.measured
 
@@ -442,14 +472,13 @@ def test_what_both_sides_share_is_held_to_the_formula(sound, tmp_path, monkeypat
     project = PROJECT.with_port("train", update=update)
     project = dataclasses.replace(project, reference=project.reference.with_names("train", update=update))
     monkeypatch.setattr(TrainConfig, "optimizer_config", lambda config, pictures: scaled(config, config.scale_lr_from or pictures))
-    ground = dataclasses.replace(sound.ground, context=Context(project), folder=tmp_path)
-    ours, theirs = (resumption.long_run(ground, role, ground.weights) for role in ("port", "reference"))
-    made = result()
-    resumption.judge_long_run(made, ground, ours, theirs, theirs)
+    context, run = Context(project), LongRun(dataclasses.replace(sound.ground, folder=tmp_path))
+    made = StepResult(6, "train")
+    runs.add(made, run, run.measure(context, "port"), run.measure(context, "reference"))
     assert set(failed(made)) >= {"run.average", "run.learning_rates"}
 
 
-def test_ranks_that_do_not_merge_their_confusion_are_named(sound, monkeypatch):
+def test_ranks_that_do_not_merge_their_confusion_are_named(sound, tmp_path, monkeypatch):
     """The second sum of an evaluation is lost."""
 
     class Forgetful(evaluation.Together):
@@ -458,10 +487,10 @@ def test_ranks_that_do_not_merge_their_confusion_are_named(sound, monkeypatch):
             return merged if len(self.summed) == 1 else self.summed[-1]
 
     monkeypatch.setattr(evaluation, "Together", Forgetful)
-    ours = evaluation.evaluated(sound.ground, "port", sound.evaluated.labels)
-    made = result()
-    evaluation.judge_evaluation(made, ours, sound.evaluated)
+    made = judged("evaluation", sound, tmp_path)
     assert failed(made) == ["evaluation.ranks.confusion"]
+    finding = explained(made)
+    assert (finding.location, finding.kind) == ("evaluate_run", Kind.RANKS_NOT_MERGED), finding.line()
 
 
 def test_a_part_without_checkpoints_says_so():
@@ -474,7 +503,7 @@ def test_a_part_without_checkpoints_says_so():
             return getattr(PROJECT.port.train, name)
 
     lacking = dataclasses.replace(PROJECT, port=dataclasses.replace(PROJECT.port, train=Part()))
-    made = result()
+    made = StepResult(6, "train")
     runs.compare(Context(lacking), made)
     assert made.not_run == "resumption: the train part of the port has no save"
     assert "resumed run" not in made.covers and made.passed and "run.weights" in [q.name for q in made.quantities]
@@ -486,7 +515,7 @@ def test_a_part_without_checkpoints_says_so():
 def test_figures_are_counted_as_by_hand(left_out):
     logits = np.array([[3.0, 1, 0, 0, 0, 0, 0], [0, 5.0, 4, 3, 2, 1, 0], [1, 2, 3, 4, 5, 6, 0.0]])
     labels = np.array([0, 2, 6])
-    found = evaluation.counted_figures(logits, labels, left_out)
+    found = counted_figures(logits, labels, left_out)
     count = 3 - len(left_out)
     assert (found["samples"], found["skipped"]) == (count, len(left_out))
     assert (found["top1"], found["top5"]) == (1 / count, 2 / count)

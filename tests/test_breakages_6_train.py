@@ -8,8 +8,8 @@ import pytest
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run import explain_train as train_stages
-from alignment.comparisons.run import train
+from alignment.comparisons.run import curves, first_updates, runs, train
+from alignment.comparisons.run.evaluation import Evaluation
 from alignment.faults import injected
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_paddle.models.dropout import SharedDropout
@@ -47,13 +47,15 @@ OTHERS = {
 def reference(tmp_path_factory):
     """The reference's runs, made once: every breakage is the port's."""
     folder = write_digits(tmp_path_factory.mktemp("digits"), SHORT.train_per_class, SHORT.val_per_class)
-    return str(folder), train.RunTrial(Context(PROJECT), SHORT, str(folder)).reference()
+    context = Context(PROJECT)
+    return str(folder), train.RunTrial(context, SHORT, str(folder)).measure(context, "reference")
 
 
 def judged(reference, project):
     folder, theirs = reference
-    result = StepResult(6, "train")
-    train.judge(result, SHORT, train.RunTrial(Context(project), SHORT, folder).port(), theirs)
+    context, result = Context(project), StepResult(6, "train")
+    trial = train.RunTrial(context, SHORT, folder)
+    runs.add(result, trial, trial.measure(context, "port"), theirs)
     return result
 
 
@@ -64,14 +66,27 @@ def test_step_6_passes(reference):
     assert any("loss_fell_to" in p for p in result.problems) and any("accuracy_gained" in p for p in result.problems)
 
 
-def test_the_references_runs_can_be_kept_for_the_next_attempt(reference, tmp_path):
+def test_the_references_runs_can_be_kept_for_the_next_attempt(reference, tmp_path, monkeypatch):
     folder, theirs = reference
-    theirs.write(tmp_path / "reference.mobilenet_v3_small.npz")
-    kept = train.RunTrial(Context(PROJECT, kept=tmp_path), SHORT, folder).kept_reference()
-    result = StepResult(6, "train")
-    train.judge(result, SHORT, kept, theirs)
-    assert len(result.quantities) > 5 and all(q.passed and not q.max_abs_diff for q in result.quantities)
-    assert kept.curves.keys() == theirs.curves.keys() and (kept.start, kept.accuracies) == (theirs.start, theirs.accuracies)
+    context, file = Context(PROJECT, kept=tmp_path), tmp_path / "reference.mobilenet_v3_small.npz"
+    trial = train.RunTrial(context, SHORT, folder)
+    monkeypatch.setattr(trial, "_measure", lambda context, role: theirs)
+    trial.measure(context, "reference")
+    assert file.is_file()
+    monkeypatch.setattr(trial, "_measure", None)  # it runs no second time
+    kept = trial.measure(context, "reference")
+    assert kept.keys() == theirs.keys() and all(np.array_equal(kept[name], theirs[name]) for name in kept)
+    rows = trial.judge(kept, theirs)
+    assert len(rows) > 5 and all(q.passed and not q.max_abs_diff for q in rows) and trial.explain(kept, theirs) is None
+
+
+def test_runs_that_an_older_version_kept_are_made_again(reference, tmp_path, monkeypatch):
+    folder, theirs = reference
+    context = Context(PROJECT, kept=tmp_path)
+    np.savez(tmp_path / "reference.mobilenet_v3_small.npz", rates=theirs["rates"])
+    trial = train.RunTrial(context, SHORT, folder)
+    monkeypatch.setattr(trial, "_measure", lambda context, role: theirs)
+    assert trial.measure(context, "reference") is theirs
 
 
 def test_every_fault_has_its_row():
@@ -82,13 +97,39 @@ def test_every_fault_has_its_row():
 SLOW = {"evaluated_wrong", "gradients_kept", "run_without_dropout", "trained_in_evaluation_mode"}
 
 
+def asked_to_train(monkeypatch):
+    """From now on the list gets the role of every run that is started."""
+    roles, start_run = [], train.start_run
+
+    def started(context, role, *args, **kwargs):
+        roles.append(role)
+        return start_run(context, role, *args, **kwargs)
+
+    for module in (train, first_updates):
+        monkeypatch.setattr(module, "start_run", started)
+    return roles
+
+
+def test_a_run_that_is_started_again_would_be_counted(reference, monkeypatch):
+    trained = asked_to_train(monkeypatch)
+    context = Context(PROJECT)
+    train.RunTrial(context, SHORT, reference[0])._curve(
+        context, "port", train.RunTrial(context, SHORT, reference[0]).start[0], "32"
+    )
+    assert trained == ["port"]
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WHERE])
-def test_step_6_fails(name, reference, context):
+def test_step_6_fails(name, reference, context, monkeypatch):
     fault = FAULTS[name]
     with injected(PROJECT, name) as project:
         result = judged(reference, project)
         assert WHERE[name] in [q.name for q in result.quantities if not q.passed]
+        if WHERE[name] == "final_top1":
+            runs.compare(Context(project), result, [Evaluation])
+        trained = asked_to_train(monkeypatch)
         assert first_finding(context(project), result) == (fault.location, fault.hint)
+        assert "port" not in trained, "the port is measured once, even when it fails"
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -112,25 +153,22 @@ def test_a_curve_is_held_against_the_references_own_envelope(change, passes):
     rng = np.random.default_rng(0)
     curve = 2.0 - np.linspace(0, 1, 100)
     draws = [curve * (1 + 1e-7 * rng.normal(size=100)) for _ in range(3)]
-    result = StepResult(6, "train")
-    train.judge_curve(result, "curve", change(curve), curve, draws, exact=False)
-    assert result.passed is passes
+    assert curves.judge_curve("curve", change(curve), curve, draws, exact=False).passed is passes
 
 
 def test_exact_curves_must_agree_over_the_first_iterations():
     """However chaotic the reference is by itself."""
     curve = np.linspace(2, 1, 100)
-    draws = [curve * 1.1]
+    given = "curve", curve * (1 + 1e-7), curve, [curve * 1.1], True
+    assert not curves.judge_curve(*given).passed
     result = StepResult(6, "train")
-    train.judge_curve(result, "curve", curve * (1 + 1e-7), curve, draws, exact=True)
-    assert not result.passed
+    curves.show_curve(result, *given)
+    assert "iterations_that_rounding_leaves" in result.problems[0]
 
 
 @pytest.mark.parametrize(("ours", "passes"), [([0.85, 0.88, 0.9], True), ([0.877, 0.877, 0.877], True), ([0.7, 0.71, 0.72], False)])
 def test_accuracies_are_held_against_the_seeds_spread(ours, passes):
-    result = StepResult(6, "train")
-    train._judge_accuracies(result, ours, [0.87, 0.88, 0.88])
-    assert result.passed is passes
+    assert curves.judge_accuracies(np.array(ours), np.array([0.87, 0.88, 0.88])).passed is passes
 
 
 def dropped_by(kept, scale=lambda p: 1.0 / (1.0 - p)):
@@ -159,7 +197,10 @@ def as_drawn(self, shape):
     ],
     ids=["not scaled", "scaled by something else", "numbers in another order", "a quarter of the rate"],
 )
-def test_a_wrong_dropout_is_named_only_where_the_hint_explains_it(forward, kind, context, monkeypatch):
+def test_a_wrong_dropout_is_named_only_where_the_hint_explains_it(forward, kind, reference, monkeypatch):
     monkeypatch.setattr(SharedDropout, "forward", forward)
-    finding = train_stages.updates(context(PROJECT))
+    folder, theirs = reference
+    context = Context(PROJECT)
+    trial = train.RunTrial(context, SHORT, folder)
+    finding = trial._explain_updates(first_updates.first_updates(context, "port", trial.config, trial.start[0]), theirs)
     assert (finding.location, str(finding.kind or "")) == ("loss", kind), finding.line()

@@ -10,7 +10,7 @@ import pytest
 from alignment import cli
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run import train
+from alignment.comparisons.run import runs, train
 from alignment.comparisons.run.recipe import RECIPE, REPLACED, in_small, recipe, rounded, topics
 from alignment.comparisons.update import backward
 from mobilenetv3_common.config_file import make_config
@@ -72,7 +72,7 @@ def trial(tmp_path_factory):
     """Step 6 by the rich recipe: the reference's runs, made once."""
     folder = str(write_digits(tmp_path_factory.mktemp("digits"), SHORT.train_per_class, SHORT.val_per_class))
     made = train.RunTrial(Context(PROJECT, recipe=RICH), SHORT, folder)
-    return folder, made.config, made.reference()
+    return folder, made.measure(made.context, "reference")
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,11 @@ def trial(tmp_path_factory):
     ],
 )
 def test_step_6_trains_by_the_recipe(changes, row, trial):
-    folder, config, theirs = trial
+    folder, theirs = trial
     project = configured(PROJECT, **changes) if changes else PROJECT
     result = StepResult(6, "train")
-    train.judge(result, SHORT, train.RunTrial(Context(project, recipe=RICH), SHORT, folder).port(), theirs, config)
+    made = train.RunTrial(Context(project, recipe=RICH), SHORT, folder)
+    runs.add(result, made, made.measure(made.context, "port"), theirs)
     failed = [quantity.name for quantity in result.quantities if not quantity.passed]
     assert (failed == [] and result.problems == []) if row is None else row in failed
 

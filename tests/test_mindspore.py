@@ -534,17 +534,18 @@ def test_a_number_that_is_not_finite_is_found_behind_relu(spoilt):
 def test_a_run_that_diverges_stops_in_mindspore_as_in_torch(tmp_path, monkeypatch):
     """What step 6 compares; and a guard that looks at logits and gradients alone does not pass."""
     from alignment.comparisons.context import Context
-    from alignment.comparisons.run.divergence import stopped, wrong_stops
+    from alignment.comparisons.run.divergence import Divergence
     from alignment.comparisons.run.engine import Ground
     from projects.resnet50.in_mindspore.train import guard
     from tests.pairs.mindspore_project import PROJECT
 
-    ground = Ground.of(Context(PROJECT), tmp_path)
-    theirs = stopped(ground, "reference")
-    assert wrong_stops(ground, stopped(ground, "port"), theirs) == {"weight": "", "picture": ""}
+    context = Context(PROJECT)
+    stops = Divergence(Ground.of(context, tmp_path), context.spec.load is None)
+    theirs = stops.measure(context, "reference")
+    assert stops.wrong(stops.measure(context, "port"), theirs) == {"weight": "", "picture": ""}
     monkeypatch.setattr(guard, "all_finite", lambda model: True)
     wrong = {"weight": "the port goes on with a weight that is not finite, the reference stops", "picture": ""}
-    assert wrong_stops(ground, stopped(ground, "port"), theirs) == wrong
+    assert stops.wrong(stops.measure(context, "port"), theirs) == wrong
 
 
 # --- mixed precision -------------------------------------------------------------------------------------------------------
@@ -739,13 +740,13 @@ def test_a_hundred_updates_stay_inside_the_references_envelope(port, tmp_path):
     """Step 6's curves and final accuracies on digits in CIFAR-10's layout: two epochs of three seeds."""
     from alignment.comparisons.context import Context
     from alignment.comparisons.result import StepResult
-    from alignment.comparisons.run import train
+    from alignment.comparisons.run import runs, train
     from alignment.project import load_project
 
     digits_as_cifar(tmp_path, 160, 200)
     context, plan = Context(load_project(THREE, port)), train.Plan(iterations=100, draws=5, seeds=3, epochs=2)
     trial, result = train.RunTrial(context, plan, str(tmp_path)), StepResult(6, "train")
-    train.judge(result, plan, trial.port(), trial.reference())
+    runs.add(result, trial, trial.measure(context, "port"), trial.measure(context, "reference"))
     assert result.passed, [(q.name, q.reason) for q in result.quantities if not q.passed] + result.problems
     assert {"curve.float32", "curve.float64", "final_top1"} <= {q.name for q in result.quantities}
 

@@ -11,6 +11,7 @@ import mobilenetv3_ref.train as theirs
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import train as step6
+from alignment.comparisons.run.curves import judge_curve, show_curve
 from mobilenetv3_common.checkpoint import LATEST, CheckpointFolder, read_checkpoint
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.errors import UserError
@@ -239,12 +240,13 @@ def test_fifty_updates_stay_inside_the_references_own_envelope(name, tmp_path):
     start = trial.start[0]
     # Lion takes the sign of each gradient: in float32 other kernels round more signs away than a change of one ulp does.
     for bits in ("64",) if changes["optimizer"] == "lion" else ("32", "64"):
-        ours, other = (trial._curve(role, start, bits)[0] for role in ("port", "reference"))
-        draws = [
-            trial._curve("reference", context.material.ulp_changed(start, f"float{bits}", n), bits)[0] for n in range(PLAN.draws)
-        ]
+        moved = [context.material.ulp_changed(start, f"float{bits}", n) for n in range(PLAN.draws)]
+        of = (("port", start), ("reference", start), *(("reference", weights) for weights in moved))
+        ours, other, *draws = (trial._curve(context, role, weights, bits)[f"curve.{bits}"] for role, weights in of)
         assert len(other) == 50 and np.ptp(other) > LEAST_FALL.get(name, 0.05)
         if bits == "64":
             assert (np.abs(ours - other) <= 1e-12 * np.abs(other))[:2].all(), "the first update, which the second loss tells"
-        step6.judge_curve(result, f"curve.float{bits}", ours, other, draws, exact=bits == "64", lag=PLAN.lag)
+        given = f"curve.float{bits}", ours, other, draws, bits == "64", PLAN.lag
+        result.quantities.append(judge_curve(*given))
+        show_curve(result, *given)
     assert result.passed, [quantity.reason for quantity in result.quantities] + result.problems

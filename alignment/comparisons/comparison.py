@@ -93,8 +93,13 @@ def wrong(part: Explainable) -> bool:
 def compare(context: Context, result: StepResult, comparison: Comparison) -> Compared:
     """Measure both sides once, judge them, and keep the measurements with the step's result."""
     measured = {role: comparison.measure(context, role) for role in ("reference", "port")}
-    compared = Compared(comparison, measured["port"], measured["reference"])
-    result.extend(comparison.judge(compared.port, compared.reference))
+    return judged(result, comparison, measured["port"], measured["reference"])
+
+
+def judged(result: StepResult, comparison: Comparison, port: Measurement, reference: Measurement) -> Compared:
+    """Judge what was measured, and keep it with the step's result."""
+    compared = Compared(comparison, port, reference)
+    result.extend(comparison.judge(port, reference))
     result.compared.append(compared)
     return compared
 

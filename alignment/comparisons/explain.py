@@ -11,8 +11,6 @@ from alignment.comparisons.data import explain_draws as draws
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import explain as precision
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run import explain_runs as runs
-from alignment.comparisons.run import explain_train as train
 from alignment.comparisons.update.backward import lacks_updates
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
@@ -49,22 +47,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
         precision.in_low_precision,
         precision.mixed,
     ),
-    6: (
-        models.built,
-        train.configuration,
-        train.batches,
-        train.schedule,
-        train.updates,
-        train.in_float32,
-        runs.moving_average,
-        runs.divergence,
-        runs.freezing,
-        runs.long_run,
-        runs.resumption,
-        runs.evaluation,
-        runs.fresh,
-        runs.options,
-    ),
+    6: (models.built, what_was_measured),
     7: (what_was_measured,),
 }
 

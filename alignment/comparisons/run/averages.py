@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from alignment import tolerance
-from alignment.compare import judge_all_close
+from alignment.compare import Quantity, judge_all_close
+from alignment.comparisons.comparison import Measurement, Value
+from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.engine import Ground, start_run
+from alignment.comparisons.run.mistakes import AVERAGE, Averaged
+from alignment.comparisons.run.states import part, shown, under, unlike
+from alignment.finding import NO_HINT, Finding
+from alignment.kinds import Kind
 from mobilenetv3_common.weights import State
 
 DECAY = 0.75
 STATES = 4
 
 
-@dataclass
-class Averages:
-    """What one side's moving average made of the given states.
-
-    Attributes:
-        first, last: canonical state of the model while the average of the first state, or of all, is applied.
-        after: the same after the average was taken out.
-        without: arrays that an average with decay 0 keeps.
-    """
-
-    first: State
-    last: State
-    after: State
-    without: int
-
-
 def given_states(ground: Ground) -> list[State]:
     """States of the model far apart, statistics too: canonical, floating arrays in float32; variances stay positive."""
-    rng = np.random.default_rng([ground.context.seed, 8])
+    rng = np.random.default_rng([ground.seed, 8])
 
     def drawn(array: np.ndarray) -> np.ndarray:
         if array.dtype.kind != "f":
@@ -45,23 +35,6 @@ def given_states(ground: Ground) -> list[State]:
         return (array * rng.uniform(0.75, 1.25, array.shape) + shift).astype(np.float32)
 
     return [{name: drawn(array) for name, array in ground.weights.items()} for _ in range(STATES)]
-
-
-def averages(ground: Ground, role: str, states: list[State]) -> Averages:
-    """Take the states in one after another, and apply the average after the first and the last."""
-    context, framework = ground.context, ground.context.sides[role].framework
-    run = start_run(context, role, replace(ground.short, ema_decay=DECAY), "64", ground.weights)
-    applied = []
-    for number, state in enumerate(states):
-        context.networks.load(role, run.model, state)
-        run.average.update()
-        if number in (0, len(states) - 1):
-            with run.average.applied():
-                applied.append(framework.state(run.model))
-    after = framework.state(run.model)
-    none = type(run.average)(run.model, 0.0)
-    none.update()
-    return Averages(applied[0], applied[1], after, len(none.arrays()))
 
 
 def averaged(average: State, state: State, decay: float) -> State:
@@ -80,14 +53,55 @@ def expected_average(states: Sequence[State], decay: float = DECAY) -> State:
     return functools.reduce(lambda average, state: averaged(average, state, decay), states, State())
 
 
-def judge_averages(result: StepResult, ours: Averages, theirs: Averages, states: list[State]) -> None:
-    """Hold the port's average against the formula, and against the reference's."""
-    for name, made, expected, other in (
-        ("average.after1", ours.first, states[0], theirs.first),
-        (f"average.after{len(states)}", ours.last, expected_average(states), theirs.last),
-        ("average.taken_out", ours.after, states[-1], theirs.after),
-    ):
-        result.extend(judge_all_close(name, made, expected, tolerance.RECOMPUTED_32))
-        result.extend(judge_all_close(f"{name}.reference", made, other, tolerance.RECOMPUTED_32))
-    result.require("average.kept_without_decay", ours.without, ours.without == theirs.without == 0, "0 arrays")
-    result.cover("moving average")
+class Averages:
+    """What a model has while the average of the first state is applied, or of all, and after the average was taken out."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.states = ground, given_states(ground)
+        self.expected = {"first": self.states[0], "last": expected_average(self.states), "after": self.states[-1]}
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        framework = context.sides[role].framework
+        run = start_run(context, role, replace(self.ground.short, ema_decay=DECAY), "64", self.ground.weights)
+        made = State()
+        for number, state in enumerate(self.states):
+            context.networks.load(role, run.model, state)
+            run.average.update()
+            if number in (0, STATES - 1):
+                with run.average.applied():
+                    made |= under("last" if number else "first", framework.state(run.model))
+        none = type(run.average)(run.model, 0.0)
+        none.update()
+        return {**made, **under("after", framework.state(run.model)), "without_decay": np.array(len(none.arrays()))}
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        rows: list[Quantity] = []
+        names = {"first": "average.after1", "last": f"average.after{STATES}", "after": "average.taken_out"}
+        for what, name in names.items():
+            made = part(port, what)
+            rows += judge_all_close(name, made, self.expected[what], tolerance.RECOMPUTED_32)
+            rows += judge_all_close(f"{name}.reference", made, part(reference, what), tolerance.RECOMPUTED_32)
+        return rows
+
+    def show(self, result: StepResult, port: Measurement, reference: Measurement) -> None:
+        """Note what shows that there was something to compare."""
+        ours, theirs = (int(np.asarray(side["without_decay"])) for side in (port, reference))
+        result.require("average.kept_without_decay", ours, ours == theirs == 0, "0 arrays")
+        result.cover("moving average")
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        made = {what: part(port, what) for what in self.expected}
+        wrong = {what: unlike(made[what], right, tolerance.RECOMPUTED_32) for what, right in self.expected.items()}
+        for what in ("last", "first"):
+            if wrong[what]:
+                hint = AVERAGE.hint(Averaged(self.states, DECAY, made["last"], self.expected["last"], wrong["last"]))
+                return Finding("train", "MovingAverage", *hint, shown(wrong[what], made[what], self.expected[what]))
+        if wrong["after"]:
+            hint = NO_HINT
+            if not unlike(made["after"], self.expected["last"], tolerance.RECOMPUTED_32):
+                hint = Kind.AVERAGE_NOT_TAKEN_OUT, "the model keeps the averaged weights after the block, expected its own"
+            return Finding("train", "MovingAverage.applied", *hint, shown(wrong["after"], made["after"], self.expected["after"]))
+        if kept := int(np.asarray(port["without_decay"])):
+            words = f"an average with decay 0 keeps {kept} arrays, expected none"
+            return Finding("train", "MovingAverage", Kind.MOVING_AVERAGE, words, f"{kept} arrays")
+        return None

@@ -117,7 +117,7 @@ class Ground:
     """What the small runs of both sides begin from.
 
     Attributes:
-        context: the two sides.
+        seed: of what is drawn.
         long: recipe of a run that is stopped and resumed: accumulation, moving average, schedule by update.
         short: recipe of a run with frozen normalisation layers and a schedule by epoch.
         weights: canonical; of the reference, with statistics of the very pictures, so that evaluation mode means something.
@@ -125,7 +125,7 @@ class Ground:
         folder: for checkpoints.
     """
 
-    context: Context
+    seed: int
     long: TrainConfig
     short: TrainConfig
     weights: State
@@ -143,7 +143,7 @@ class Ground:
         short = replace(base, data_path=str(few), **SHORT)
         weights = _settled(context, replace(long, bn_momentum=0.5))
         wide = {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in weights.items()}
-        return cls(context, long, short, weights, context.material.ulp_changed(wide, "float64"), Path(folder))
+        return cls(context.seed, long, short, weights, context.material.ulp_changed(wide, "float64"), Path(folder))
 
 
 def _settled(context: Context, config: TrainConfig) -> State:

@@ -7,72 +7,76 @@ against each other tensor by tensor; and against arithmetic done here, so that a
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
+from alignment.comparisons.comparison import Compared, Comparison, Measurement, judged
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.run.averages import Averages, averages, given_states, judge_averages
-from alignment.comparisons.run.divergence import Stopped, judge_divergence, stopped
+from alignment.comparisons.run.averages import Averages
+from alignment.comparisons.run.checkpoints import lacks_checkpoints
+from alignment.comparisons.run.divergence import Divergence
 from alignment.comparisons.run.engine import Ground
-from alignment.comparisons.run.evaluation import evaluated, judge_evaluation
-from alignment.comparisons.run.freezing import Frozen, frozen, judge_freezing
-from alignment.comparisons.run.fresh import fresh, judge_fresh, lacks_fresh
-from alignment.comparisons.run.resumption import (
-    LongRun,
-    judge_long_run,
-    judge_memory,
-    judge_resumption,
-    lacks_checkpoints,
-    long_run,
-    remembered,
-    resumed,
-)
-from alignment.comparisons.run.run_options import judge_options, wrong_options
+from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.freezing import Freezing
+from alignment.comparisons.run.fresh import Fresh, lacks_fresh
+from alignment.comparisons.run.long_run import LongRun
+from alignment.comparisons.run.resumption import Resumption
+from alignment.comparisons.run.run_options import Option, Views, options
 from alignment.comparisons.update.backward import beside
-from mobilenetv3_common.weights import State
+from mobilenetv3_common.errors import UserError
 
 SHARE = 0.05  # of step 6's time, measured on MobileNetV3-small: for the time that is left
 
 
-@dataclass
-class Runs:
-    """One side's runs; ``rest`` is the resumed one, why the side refuses to go on, or None where the project has no checkpoints."""
+def small_runs(context: Context, ground: Ground) -> list[Comparison]:
+    """Everything that is compared of a project, in the order of its rows."""
+    long = LongRun(ground) if lacks_checkpoints(context) else Resumption(ground)
+    runs: list[Comparison] = [
+        Averages(ground),
+        Divergence(ground, context.spec.load is None),
+        Freezing(ground),
+        long,
+        Evaluation(ground),
+    ]
+    return [*runs, *options(context, ground), *([] if lacks_fresh(context) else [Fresh(ground)])]
 
-    averages: Averages
-    stopped: dict[str, Stopped]
-    frozen: Frozen
-    whole: LongRun
-    rest: LongRun | str | None
 
+def compare(context: Context, result: StepResult, comparisons: Sequence[type[Comparison]] | None = None) -> None:
+    """Make the small runs on both sides, the reference beside the port where it can be, and judge them.
 
-def compare(context: Context, result: StepResult) -> None:
-    """Make the small runs on both sides, the reference beside the port where it can be, and judge them."""
-    lacking = lacks_checkpoints(context)
+    Args:
+        context: the two sides.
+        result: gets the rows, and what was measured.
+        comparisons: of which classes; all where None.
+    """
     with tempfile.TemporaryDirectory() as folder, context.reference.framework.threads(1), beside(context) as submit:
         ground = Ground.of(context, folder)
-        states = given_states(ground)
+        chosen = [one for one in small_runs(context, ground) if comparisons is None or type(one) in comparisons]
+        ahead = submit(lambda: [measured(context, one, "reference") for one in chosen])
+        ours = [None if isinstance(one, Evaluation | Views) else measured(context, one, "port") for one in chosen]
+        for one, own, theirs in zip(chosen, ours, ahead.result(), strict=True):
+            if theirs is not None and isinstance(one, Evaluation | Views):
+                one = one.after(theirs)
+                own = measured(context, one, "port")
+            if own is not None and theirs is not None:
+                add(result, one, own, theirs)
+    # A network whose seed is forgotten begins with other weights than a file's, too.
+    result.compared.sort(key=lambda one: isinstance(one, Compared) and isinstance(one.comparison, Option))
+    result.not_run = "; ".join(filter(None, [result.not_run, lacks_checkpoints(context)]))
 
-        def made(role: str) -> Runs:
-            whole, rest = (long_run(ground, role, ground.weights), None) if lacking else resumed(ground, role)
-            return Runs(averages(ground, role, states), stopped(ground, role), frozen(ground, role, ground.weights), whole, rest)
 
-        def noise(weights: State) -> tuple[LongRun, Frozen]:
-            return long_run(ground, "reference", weights), frozen(ground, "reference", weights)
+def measured(context: Context, comparison: Comparison, role: str) -> Measurement | None:
+    """What one side gives; None where it refuses an option."""
+    try:
+        return comparison.measure(context, role)
+    except UserError:
+        if isinstance(comparison, Option):
+            return None
+        raise
 
-        ahead = submit(lambda: (made("reference"), noise(ground.moved), evaluated(ground, "reference")))
-        ours = made("port")
-        memory = {} if lacking or isinstance(ours.rest, str) else remembered(ground, "port")
-        theirs, (moved, moved_frozen), counted = ahead.result()
-        judge_averages(result, ours.averages, theirs.averages, states)
-        judge_divergence(result, ground, ours.stopped, theirs.stopped)
-        judge_freezing(result, ground, ours.frozen, theirs.frozen, moved_frozen)
-        if ours.rest is None or theirs.rest is None:
-            judge_long_run(result, ground, ours.whole, theirs.whole, moved)
-        else:
-            judge_resumption(result, ground, (ours.whole, ours.rest), (theirs.whole, theirs.rest), moved)
-            judge_memory(result, memory)
-        judge_evaluation(result, evaluated(ground, "port", counted.labels), counted)
-        judge_options(result, wrong_options(ground))
-        if not lacks_fresh(context):
-            judge_fresh(result, *(fresh(ground, role) for role in ("port", "reference")))
-    result.not_run = "; ".join(filter(None, [result.not_run, lacking]))
+
+def add(result: StepResult, comparison: Any, port: Measurement, reference: Measurement) -> None:
+    """Judge what was measured, and note what shows that there was something to compare."""
+    judged(result, comparison, port, reference)
+    comparison.show(result, port, reference)

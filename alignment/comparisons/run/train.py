@@ -8,24 +8,36 @@ float32 and in exact mode. Final accuracies are compared over several seeds. Wha
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Quantity, judge_equal, relative
+from alignment.comparisons.comparison import Measurement, Value
 from alignment.comparisons.context import Context
+from alignment.comparisons.model.explain import in_float32
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import runs
+from alignment.comparisons.run.curves import envelope, floor_of, judge_accuracies, judge_curve, show_curve, spread_of
 from alignment.comparisons.run.engine import cast, each_update, engine, fresh_weights, next_epoch, start_run
+from alignment.comparisons.run.first_updates import UPDATES, difference, first_updates, observed
+from alignment.comparisons.run.mistakes import FIRST_UPDATES, Recipe
 from alignment.comparisons.run.recipe import recipe, topics
+from alignment.comparisons.run.states import part
 from alignment.comparisons.update.backward import beside
+from alignment.comparisons.update.mistakes import RateCase
+from alignment.comparisons.update.schedules import rate_finding
+from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.localize.hypotheses.hypothesis import confirmed
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import State
 
 
@@ -52,9 +64,6 @@ class Plan:
     lag: int = 0
 
 
-Curve = np.ndarray
-
-
 def run(context: Context, plan: Plan | None = None) -> StepResult:
     """Train on the digits on both sides, the reference beside the port where it can be; then what a run does besides."""
     plan = plan or Plan(**context.project.train_plan)
@@ -69,54 +78,17 @@ def run(context: Context, plan: Plan | None = None) -> StepResult:
         context.progress.expect(trial.updates() / (1 - runs.SHARE))
         start_run(context, "port", trial.config, "32", trial.start[0])  # one that cannot start fails before the reference trains
         with context.reference.framework.threads(1), beside(context) as submit:
-            theirs = submit(trial.kept_reference)
-            ours = trial.port()
-            judge(result, plan, ours, theirs.result(), trial.config if context.recipe is not None else None)
+            theirs = submit(trial.measure, context, "reference")
+            ours = trial.measure(context, "port")
+            runs.add(result, trial, ours, theirs.result())
     result.cover(*topics(trial.config))
     if not context.in_haste:
         runs.compare(context, result)
     return result
 
 
-@dataclass
-class Outcome:
-    """What one side's runs gave.
-
-    Attributes:
-        curves: losses of each lane, ``"32"``, ``"64"``, and ``"ulp32.0"`` and so on for the reference.
-        rates: learning rates of the float32 curve.
-        batches: pictures and labels of the first updates, as the side's own loader made them.
-        accuracies: final top-1 of each seed.
-        start: top-1 before training, of the first seed.
-        whole: losses of the first whole training.
-    """
-
-    curves: dict[str, Curve]
-    rates: Curve
-    batches: tuple[np.ndarray, np.ndarray]
-    accuracies: list[float]
-    start: float
-    whole: Curve
-
-    def write(self, file: Path) -> None:
-        """Keep it in an .npz, which appears whole."""
-        images, labels = self.batches
-        arrays = {"rates": self.rates, "images": images, "labels": labels, "accuracies": np.array(self.accuracies)}
-        arrays |= {"start": np.array(self.start), "whole": self.whole} | {f"curve.{n}": c for n, c in self.curves.items()}
-        with atomic_open(file, "wb") as out:
-            np.savez(out, allow_pickle=False, **arrays)
-
-    @classmethod
-    def read(cls, file: Path) -> Outcome:
-        """The reverse."""
-        with np.load(file) as kept:
-            curves = {name.removeprefix("curve."): kept[name] for name in kept.files if name.startswith("curve.")}
-            batches, accuracies = (kept["images"], kept["labels"]), kept["accuracies"].tolist()
-            return cls(curves, kept["rates"], batches, accuracies, float(kept["start"]), kept["whole"])
-
-
 class RunTrial:
-    """The runs of both sides on one folder of digits.
+    """Curves in both precisions, learning rates, the first batches and updates, and the final accuracies of several seeds.
 
     Args:
         context: the two sides, and the model's name.
@@ -135,58 +107,59 @@ class RunTrial:
         whole = self.config.epochs * (pictures // (self.config.batch_size * self.config.accumulate))
         return self.plan.iterations * 2 * (2 + self.plan.draws) + 2 * self.plan.seeds * whole
 
-    def port(self) -> Outcome:
-        return self._outcome("port", ulps=0)
+    # --- measure ----------------------------------------------------------------------------------------------------------
 
-    def reference(self) -> Outcome:
-        return self._outcome("reference", ulps=self.plan.draws)
-
-    def kept_reference(self) -> Outcome:
-        """The same, read from the context's folder where an earlier attempt has left it there."""
-        file = self.context.kept / f"reference.{self.context.model}.npz" if self.context.kept else None
+    def measure(self, context: Context, role: str) -> dict[str, Any]:
+        """Of the reference, read from the context's folder where an earlier attempt has left it there."""
+        file = context.kept / f"reference.{context.model}.npz" if context.kept and role == "reference" else None
         if file is not None and file.is_file():
-            return Outcome.read(file)
-        made = self.reference()
+            with np.load(file) as kept:
+                if "losses" in kept.files:  # of an older version otherwise
+                    return dict(kept)
+        made = self._measure(context, role)
         if file is not None:
-            made.write(file)
+            with atomic_open(file, "wb") as out:
+                np.savez(out, allow_pickle=False, **made)  # type: ignore[arg-type]
         return made
 
-    def _outcome(self, role: str, ulps: int) -> Outcome:
+    def _measure(self, context: Context, role: str) -> dict[str, Value]:
         weights = self.start[0]
-        curves: dict[str, Curve] = {}
+        made = first_updates(context, role, self.config, weights)
         for bits in ("64", "32"):
-            curves[bits], rates, batches = self._curve(role, weights, bits)
-            for draw in range(ulps):
-                moved = self.context.material.ulp_changed(weights, f"float{bits}", draw)
-                curves[f"ulp{bits}.{draw}"] = self._curve(role, moved, bits)[0]
-        wholes = [self._whole(role, seed) for seed in range(self.plan.seeds)]
-        return Outcome(curves, rates, batches, [w[0] for w in wholes], wholes[0][1], wholes[0][2])
+            made |= self._curve(context, role, weights, bits)
+            for draw in range(self.plan.draws if role == "reference" else 0):
+                moved = context.material.ulp_changed(weights, f"float{bits}", draw)
+                made[f"ulp{bits}.{draw}"] = self._curve(context, role, moved, bits)[f"curve.{bits}"]
+        wholes = [self._whole(context, role, seed) for seed in range(self.plan.seeds)]
+        accuracies = np.array([whole[0] for whole in wholes])
+        return {**made, "accuracies": accuracies, "start": np.array(wholes[0][1]), "whole": wholes[0][2]}
 
-    def _curve(self, role: str, weights: State, bits: str) -> tuple[Curve, Curve, tuple[np.ndarray, np.ndarray]]:
-        framework, train = self.context.sides[role].framework, engine(self.context, role)
-        run = start_run(self.context, role, self.config, bits, weights)
+    def _curve(self, context: Context, role: str, weights: State, bits: str) -> dict[str, np.ndarray]:
+        framework, train = context.sides[role].framework, engine(context, role)
+        run = start_run(context, role, self.config, bits, weights)
         losses: list[float] = []
         rates: list[float] = []
         images: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         for gathered in each_update(train.micro_batches(run), self.config.accumulate):
-            if len(losses) < 3:
+            if len(losses) < UPDATES:
                 images += [framework.array(pixels) for (pixels, _), _ in gathered]
                 labels += [framework.array(targets) for (_, targets), _ in gathered]
             with framework.precision(f"float{bits}"):
                 train.update(run, [cast(framework, batch, f"float{bits}") for batch in gathered])
             losses.append(float(framework.array(run.meter.loss)))
-            self.context.progress.done()
+            context.progress.done()
             rates.append(run.rate)
             run.meter = type(run.meter)()
             if len(losses) == self.plan.iterations:
                 break
             next_epoch(run)
-        return np.array(losses), np.array(rates), (np.stack(images), np.stack(labels))
+        made = {f"curve.{bits}": np.array(losses), "rates": np.array(rates), "updates_per_epoch": np.array(run.updates_per_epoch)}
+        return {**made, "images": np.stack(images), "labels": np.stack(labels)}
 
-    def _whole(self, role: str, seed: int) -> tuple[float, float, Curve]:
-        framework, train = self.context.sides[role].framework, engine(self.context, role)
-        run = start_run(self.context, role, replace(self.config, seed=seed), "32", self.start[seed])
+    def _whole(self, context: Context, role: str, seed: int) -> tuple[float, float, np.ndarray]:
+        framework, train = context.sides[role].framework, engine(context, role)
+        run = start_run(context, role, replace(self.config, seed=seed), "32", self.start[seed])
         loader = train.evaluation_loader(run)
         before = train.evaluate_run(run, loader).top1 if seed == 0 else 0.0
         run.train_mode()
@@ -194,91 +167,119 @@ class RunTrial:
         for gathered in each_update(train.micro_batches(run), self.config.accumulate):
             train.update(run, gathered)
             losses.append(float(framework.array(run.meter.loss)))
-            self.context.progress.done()
+            context.progress.done()
             run.meter = type(run.meter)()
             next_epoch(run)
         return train.evaluate_run(run, loader).top1, before, np.array(losses)
 
+    # --- judge ------------------------------------------------------------------------------------------------------------
 
-def judge(result: StepResult, plan: Plan, ours: Outcome, theirs: Outcome, given: TrainConfig | None = None) -> None:
-    """Hold one side's runs against the other's; a recipe that somebody has ``given`` need not learn digits in small."""
-    for name, own, other in zip(("images", "labels"), ours.batches, theirs.batches, strict=True):
-        result.quantities.append(judge_equal(f"batches.{name}", own, other))
-    rates = Quantity("learning_rates", [plan.iterations], max_abs_diff=float(np.abs(ours.rates - theirs.rates).max()))
-    rates.float64_diff = relative(rates.max_abs_diff or 0.0, float(theirs.rates.max()))
-    if not rates.float64_diff <= tolerance.EXACT_RTOL:
-        first = int(np.argmax(ours.rates != theirs.rates))
-        rates.fail(f"the learning rates diverge at iteration {first}")
-    result.quantities.append(rates)
-    for bits in ("32", "64"):
-        draws = [curve for name, curve in theirs.curves.items() if name.startswith(f"ulp{bits}.")]
-        judge_curve(result, f"curve.float{bits}", ours.curves[bits], theirs.curves[bits], draws, exact=bits == "64", lag=plan.lag)
-    loss = theirs.whole
-    fallen = float(loss[-20:].mean() / loss[:20].mean())
-    gained = float(np.mean(theirs.accuracies)) - theirs.start
-    if given is None or gained > 0.3:  # the accuracy of what has not learnt is chance
-        _judge_accuracies(result, ours.accuracies, theirs.accuracies)
-    result.require("loss_fell_to", round(fallen, 3), fallen < 0.8 or given is not None, "below 0.8 of the first updates' mean")
-    result.require("accuracy_gained", round(gained, 3), gained > 0.3 or given is not None, "above 0.3")
-    moves = len(set(theirs.rates)) > 1 or (given is not None and given.lr_schedule == "constant")
-    result.require("learning_rate_values", len(set(theirs.rates)), moves, "more than 1")
-    for (role, records), outcome in zip(result.records.items(), (ours, theirs), strict=True):
-        records["losses_float32"] = outcome.curves["32"].astype(np.float32)
-        records["losses_whole"] = outcome.whole.astype(np.float32)
-        records["accuracies"] = np.array(outcome.accuracies)
-        result.evidence[f"top1.{role}"] = [round(value, 4) for value in outcome.accuracies]
-        result.curves[role] = {"float32": outcome.curves["32"], "float64": outcome.curves["64"]}
-    for bits in ("32", "64"):
-        draws = [curve for name, curve in theirs.curves.items() if name.startswith(f"ulp{bits}.")]
-        result.curves.setdefault("envelope", {})[f"float{bits}"] = envelope(theirs.curves[bits], draws)
+    def _gained(self, reference: Measurement) -> float:
+        return float(np.mean(np.asarray(reference["accuracies"])) - np.asarray(reference["start"]))
 
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        """Hold one side's runs against the other's; a recipe that somebody has given need not learn digits in small."""
+        both = {name: (np.asarray(port[name]), np.asarray(reference[name])) for name in ("images", "labels", "rates", "accuracies")}
+        rows = [judge_equal(f"batches.{name}", *both[name]) for name in ("images", "labels")]
+        own, other = both["rates"]
+        rates = Quantity("learning_rates", [self.plan.iterations], max_abs_diff=float(np.abs(own - other).max()))
+        rates.float64_diff = relative(rates.max_abs_diff or 0.0, float(other.max()))
+        if not rates.float64_diff <= tolerance.EXACT_RTOL:
+            rates.fail(f"the learning rates diverge at iteration {int(np.argmax(own != other))}")
+        rows.append(rates)
+        rows += [
+            judge_curve(f"curve.float{bits}", *_curves(port, reference, bits), bits == "64", self.plan.lag) for bits in ("32", "64")
+        ]
+        if self.context.recipe is None or self._gained(reference) > 0.3:  # the accuracy of what has not learnt is chance
+            rows.append(judge_accuracies(*both["accuracies"]))
+        return rows
 
-def envelope(curve: Curve, draws: list[Curve]) -> Curve:
-    """How far the reference diverges from itself by each iteration: the largest relative difference of any draw so far."""
-    return np.maximum.accumulate(np.max([np.abs(draw - curve) for draw in draws], axis=0) / np.abs(curve))
+    def show(self, result: StepResult, port: Measurement, reference: Measurement) -> None:
+        """Note what shows that there was something to compare, the records, and the curves for the picture."""
+        for bits in ("32", "64"):
+            show_curve(result, f"curve.float{bits}", *_curves(port, reference, bits), bits == "64", self.plan.lag)
+        given, gained, losses = self.context.recipe is not None, self._gained(reference), np.asarray(reference["whole"])
+        fallen, rates = float(losses[-20:].mean() / losses[:20].mean()), set(np.asarray(reference["rates"]).tolist())
+        if not given or gained > 0.3:
+            spread = spread_of(np.asarray(port["accuracies"]), np.asarray(reference["accuracies"]))
+            result.evidence["top1_spread"] = round(spread, 4)
+        result.require("loss_fell_to", round(fallen, 3), fallen < 0.8 or given, "below 0.8 of the first updates' mean")
+        result.require("accuracy_gained", round(gained, 3), gained > 0.3 or given, "above 0.3")
+        moves = len(rates) > 1 or (given and self.config.lr_schedule == "constant")
+        result.require("learning_rate_values", len(rates), moves, "more than 1")
+        for role, side in (("port", port), ("reference", reference)):
+            accuracies = np.asarray(side["accuracies"])
+            result.records[role]["losses_float32"] = np.asarray(side["curve.32"]).astype(np.float32)
+            result.records[role]["losses_whole"] = np.asarray(side["whole"]).astype(np.float32)
+            result.records[role]["accuracies"] = accuracies
+            result.evidence[f"top1.{role}"] = [round(value, 4) for value in accuracies.tolist()]
+            result.curves[role] = {f"float{bits}": np.asarray(side[f"curve.{bits}"]) for bits in ("32", "64")}
+        result.curves["envelope"] = {f"float{bits}": envelope(*_curves(port, reference, bits)[1:]) for bits in ("32", "64")}
 
+    # --- explain ----------------------------------------------------------------------------------------------------------
 
-def judge_curve(result: StepResult, name: str, ours: Curve, theirs: Curve, draws: list[Curve], exact: bool, lag: int = 0) -> None:
-    """Hold a curve of losses against the reference's envelope ``lag`` iterations later, iteration by iteration.
-
-    In exact mode the first ``EXACT_CURVE[0]`` iterations must agree to ``EXACT_CURVE[1]`` besides.
-    """
-    quantity = Quantity(name, [len(theirs)])
-    result.quantities.append(quantity)
-    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()) or ours.shape != theirs.shape:
-        quantity.fail(f"{ours.size} and {theirs.size} losses, not all finite")
-        return
-    difference = np.abs(ours - theirs) / np.abs(theirs)
-    spread = envelope(theirs, draws)
-    spread = np.append(spread[lag:], np.full(lag, spread[-1]))
-    floor = np.maximum(spread, tolerance.EXACT_RTOL if exact else tolerance.BASE_FLOOR_32)
-    quantity.mean_abs_diff, quantity.max_abs_diff = (float(f(np.abs(ours - theirs))) for f in (np.mean, np.max))
-    ratio = difference / floor
-    worst = int(np.argmax(ratio))
-    if exact:
-        # A chaotic network leaves the bound by rounding alone: it is held to it as long as the reference keeps it.
-        count, bound = tolerance.EXACT_CURVE
-        count = int(np.append(tolerance.CURVE_FACTOR * floor[:count] <= bound, False).argmin())
-        result.require(f"{name}.iterations_that_rounding_leaves", count, count >= 3, "3 or more")
-        quantity.float64_diff = float(difference[: max(count, 1)].max())
-        if not quantity.float64_diff <= bound:
-            quantity.fail(f"exact mode differs by {quantity.float64_diff:.1e} within {count} iterations (bound {bound:.0e})")
-    else:
-        quantity.port_error, quantity.reference_error = float(difference[worst]), float(floor[worst])
-    if not ratio[worst] <= tolerance.CURVE_FACTOR:
-        first = int(np.argmax(ratio > tolerance.CURVE_FACTOR))
-        quantity.fail(f"the curve leaves {tolerance.CURVE_FACTOR:g} x the reference's own envelope at iteration {first}")
-    result.evidence[f"{name}.largest_multiple_of_the_envelope"] = round(float(ratio[worst]), 2)
-
-
-def _judge_accuracies(result: StepResult, ours: list[float], theirs: list[float]) -> None:
-    """Mean final accuracies within ACCURACY_DIFFERENCE, or within what the seeds themselves spread."""
-    gap = abs(float(np.mean(ours)) - float(np.mean(theirs)))
-    spread = float(np.ptp(ours) + np.ptp(theirs))
-    quantity = Quantity("final_top1", [len(theirs)], mean_abs_diff=gap, max_abs_diff=float(np.abs(np.subtract(ours, theirs)).max()))
-    if not gap <= max(tolerance.ACCURACY_DIFFERENCE, spread):
-        quantity.fail(
-            f"mean top-1 {np.mean(ours):.4f} in the port, {np.mean(theirs):.4f} in the reference; the seeds spread by {spread:.4f}"
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """Where two training engines diverge: recipe, batches, schedule, one update from equal weights, float32."""
+        made = self.config, int(np.asarray(reference["updates_per_epoch"])), self.config.batch_size * self.config.accumulate
+        return (
+            _another_setting(port, reference)
+            or _another_batch(port, reference)
+            or rate_finding("train", "schedule", RateCase(np.asarray(port["rates"]), np.asarray(reference["rates"]), *made))
+            or self._explain_updates(port, reference)
+            or self._explain_float32(port, reference)
         )
-    result.evidence["top1_spread"] = round(spread, 4)
-    result.quantities.append(quantity)
+
+    def _explain_updates(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """Which mistake, put into the reference's training, gives the port's updates."""
+        finding = difference(port, reference, self.start[0])
+        if finding is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            write_digits(folder, self.plan.train_per_class, self.plan.val_per_class)
+            updates = partial(first_updates, self.context, "reference", replace(self.config, data_path=folder), self.start[0])
+            dropped = [[*part(side, "dropped").values()] for side in (port, reference)]
+            known = FIRST_UPDATES.hypotheses(Recipe(self.config, updates, (dropped[0], dropped[1])))
+            cases = observed(port, reference, self.start[0], finding.location)
+            for hypothesis in confirmed(known, cases):
+                finding.kind, finding.hint = hypothesis.hint
+                break
+        return finding
+
+    def _explain_float32(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """The first losses in float32, for what float64 does not have."""
+        ours, theirs, draws = _curves(port, reference, "32")
+        bounds = np.maximum(tolerance.RUN_LOSS_32, tolerance.CURVE_FACTOR * floor_of(theirs, draws, exact=False))
+        for number, (a, b, bound) in enumerate(zip(ours[:UPDATES], theirs, bounds, strict=False)):
+            if not abs(a - b) <= bound * abs(b):
+                measured = f"update {number}: loss {a:.9g}, expected {b:.9g}, in float32 alone"
+                return in_float32(self.context) or Finding("train", "loss", measured=measured)
+        return None
+
+
+def _curves(port: Measurement, reference: Measurement, bits: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Losses of the port, of the reference, and of the reference from weights moved by one ulp."""
+    ours, theirs = (np.asarray(side[f"curve.{bits}"]) for side in (port, reference))
+    return ours, theirs, [np.asarray(curve) for curve in part(reference, f"ulp{bits}").values()]
+
+
+def _another_setting(port: Measurement, reference: Measurement) -> Finding | None:
+    """The recipe that each engine really runs with."""
+    ours, theirs = (json.loads(str(side["config"])) for side in (port, reference))
+    for name, value in theirs.items():
+        if ours.get(name) != value:
+            words = f"the recipe's {name} is {ours.get(name)} in the port, expected {value}"
+            return Finding("train", f"config.{name}", Kind.RECIPE, words, f"{name}: {ours.get(name)} against {value}")
+    return None
+
+
+def _another_batch(port: Measurement, reference: Measurement) -> Finding | None:
+    """Pictures and labels that the engines' own loaders make."""
+    ours, theirs = (list(zip(np.asarray(side["images"]), np.asarray(side["labels"]), strict=True)) for side in (port, reference))
+    for number, (own, other) in enumerate(zip(ours, theirs, strict=False)):
+        for what, a, b in zip(("pictures", "labels"), own, other, strict=True):
+            if a.shape == b.shape and (a == b).all():
+                continue
+            same = sorted(own[1].tolist()) == sorted(other[1].tolist())
+            hint = "the same labels in another order" if same else "other pictures: another order, seed or epoch"
+            return Finding("train", "micro_batches", Kind.ORDER, hint, f"{what} of batch {number} differ")
+    return None
