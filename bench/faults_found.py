@@ -23,7 +23,7 @@ from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import runs, train
-from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.evaluation import RunEvaluation
 from alignment.comparisons.update import backward
 from alignment.faults import Fault, injected
 from alignment.finding import Finding
@@ -123,7 +123,7 @@ class Bench:
         result = StepResult(6, NAMES[6])
         runs.add(result, trial, trial.measure(context, "port"), self._reference)
         if result.differs:
-            runs.compare(context, result, [Evaluation])
+            runs.compare(context, result, [RunEvaluation])
         result.problems.clear()
         return result
 

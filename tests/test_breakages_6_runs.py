@@ -33,7 +33,7 @@ from alignment.comparisons.run import (
 from alignment.comparisons.run.averages import Averages
 from alignment.comparisons.run.divergence import Divergence
 from alignment.comparisons.run.engine import Ground
-from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.evaluation import RunEvaluation
 from alignment.comparisons.run.freezing import Freezing
 from alignment.comparisons.run.fresh import Fresh
 from alignment.comparisons.run.long_run import LongRun
@@ -80,7 +80,7 @@ def sound(tmp_path_factory):
         "resume": [Resumption(ground)],
         "memory": [Remembering(ground)],
         "options": run_options.options(context, ground),
-        "evaluation": [Evaluation(ground)],
+        "evaluation": [RunEvaluation(ground)],
         "fresh": [Fresh(ground)],
     }
 

@@ -9,7 +9,7 @@ import pytest
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import curves, first_updates, runs, train
-from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.evaluation import RunEvaluation
 from alignment.faults import injected
 from mobilenetv3_common.digits import write_digits
 from mobilenetv3_paddle.models.dropout import SharedDropout
@@ -126,7 +126,7 @@ def test_step_6_fails(name, reference, context, monkeypatch):
         result = judged(reference, project)
         assert WHERE[name] in [q.name for q in result.quantities if not q.passed]
         if WHERE[name] == "final_top1":
-            runs.compare(Context(project), result, [Evaluation])
+            runs.compare(Context(project), result, [RunEvaluation])
         trained = asked_to_train(monkeypatch)
         assert first_finding(context(project), result) == (fault.location, fault.hint)
         assert "port" not in trained, "the port is measured once, even when it fails"

@@ -33,7 +33,7 @@ FIGURES = ("samples", "skipped", "top1", "top5", "loss", "confusion")
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RunEvaluation:
     """A side's own loader and evaluation loop, alone and as two ranks, and the outputs that the figures are counted from.
 
     Attributes:
@@ -44,7 +44,7 @@ class Evaluation:
     ground: Ground
     labels: np.ndarray | None = None
 
-    def after(self, reference: Measurement) -> Evaluation:
+    def after(self, reference: Measurement) -> RunEvaluation:
         """The same with the labels that the reference's outputs gave, for the port."""
         return replace(self, labels=np.asarray(reference["labels"]))
 

@@ -17,7 +17,7 @@ from alignment.comparisons.run.averages import Averages
 from alignment.comparisons.run.checkpoints import lacks_checkpoints
 from alignment.comparisons.run.divergence import Divergence
 from alignment.comparisons.run.engine import Ground
-from alignment.comparisons.run.evaluation import Evaluation
+from alignment.comparisons.run.evaluation import RunEvaluation
 from alignment.comparisons.run.freezing import Freezing
 from alignment.comparisons.run.fresh import Fresh, lacks_fresh
 from alignment.comparisons.run.long_run import LongRun
@@ -37,7 +37,7 @@ def small_runs(context: Context, ground: Ground) -> list[Comparison]:
         Divergence(ground, context.spec.load is None),
         Freezing(ground),
         long,
-        Evaluation(ground),
+        RunEvaluation(ground),
     ]
     return [*runs, *options(context, ground), *([] if lacks_fresh(context) else [Fresh(ground)])]
 
@@ -54,9 +54,9 @@ def compare(context: Context, result: StepResult, comparisons: Sequence[type[Com
         ground = Ground.of(context, folder)
         chosen = [one for one in small_runs(context, ground) if comparisons is None or type(one) in comparisons]
         ahead = submit(lambda: [measured(context, one, "reference") for one in chosen])
-        ours = [None if isinstance(one, Evaluation | Views) else measured(context, one, "port") for one in chosen]
+        ours = [None if isinstance(one, RunEvaluation | Views) else measured(context, one, "port") for one in chosen]
         for one, own, theirs in zip(chosen, ours, ahead.result(), strict=True):
-            if theirs is not None and isinstance(one, Evaluation | Views):
+            if theirs is not None and isinstance(one, RunEvaluation | Views):
                 one = one.after(theirs)
                 own = measured(context, one, "port")
             if own is not None and theirs is not None:
