@@ -13,7 +13,6 @@ from alignment.comparisons import NAMES, guarded, lacks
 from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import forward
-from alignment.comparisons.precision import explain as precision
 from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import StepResult
 from alignment.faults import fault_named, faults_of, injected
@@ -69,7 +68,7 @@ def run_all(project: Project, precision: str, name: str | None = None) -> int:
 def _located(context: Context) -> str | None:
     """Where localisation in the low precision alone sees the mistake."""
     try:
-        finding = models.built(context) or precision.in_low_precision(context)
+        finding = models.built(context) or low_precision.in_low_precision(context)
     except Exception:  # a broken port may raise anything
         return None
     return finding.location if finding else None

@@ -56,6 +56,11 @@ class Compared:
     port: Measurement
     reference: Measurement
 
+    @property
+    def late(self) -> bool:
+        """Whether it is explained after what the model's modules show."""
+        return getattr(self.comparison, "late", False)
+
     def explain(self) -> Finding | None:
         return self.comparison.explain(self.port, self.reference)
 
@@ -71,6 +76,7 @@ class Unmeasured:
 
     comparison: Comparison
     error: Exception
+    late: bool = False
 
     def explain(self) -> Finding | None:
         raise self.error

@@ -22,6 +22,10 @@ Curves = dict[str, dict[str, np.ndarray]]
 class Explainable(Protocol):
     """A comparison with what it measured."""
 
+    @property
+    def late(self) -> bool:
+        """Whether it is explained after what the model's modules show."""
+
     def explain(self) -> Finding | None:
         """Place and cause of what is wrong in the measurements."""
 

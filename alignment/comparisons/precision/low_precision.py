@@ -18,9 +18,11 @@ from alignment.comparisons.loss import cases as step_4
 from alignment.comparisons.model import forward as step_1
 from alignment.comparisons.precision import mixed_precision
 from alignment.comparisons.result import StepResult
+from alignment.finding import Finding
 from alignment.frameworks._low import Low, narrowed
 from alignment.frameworks.base import Wanted
 from alignment.localize.blame import Pair
+from alignment.localize.search import random_cotangents, search
 from alignment.low_precision import Floor, Pool, judge
 from alignment.models.tracing import Network, training_mode
 from mobilenetv3_common.errors import UserError
@@ -172,6 +174,19 @@ def pair(context: Context, training: bool) -> Pair:
         draws=[networks[name] for name in DRAWS[1:]],
         dtype=context.precision,
     )
+
+
+def in_low_precision(context: Context) -> Finding | None:
+    """What the context's low precision alone has, if it has one: an overflow, an operator in another type than the reference's."""
+    if not context.precision or lacks(context):
+        return None
+    for training in (False,) if context.unshared_randomness else (False, True):
+        made = pair(context, training)
+        made.cotangents = random_cotangents(made)
+        if finding := search(made):
+            finding.measured += f", in {context.precision}"
+            return finding
+    return None
 
 
 def modules(context: Context, result: StepResult, training: bool) -> None:

@@ -14,13 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import Group, Quantity, judge_equal, norm
+from alignment.comparisons.comparison import Measurement, Value, compare
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.backward import lacks_updates
 from alignment.comparisons.update.runs import LABEL_SMOOTHING
+from alignment.finding import NO_HINT, Finding, Hint
 from alignment.frameworks._low import BITS, Low, kind_of, narrowed
-from alignment.low_precision import judge
+from alignment.kinds import Kind
+from alignment.low_precision import Error, Floor, bound, judge
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
@@ -72,6 +76,15 @@ MASTER = Experiment("master_weights", level="O2", optimizer=MASTERS, fed=True, u
 SCALE = 2.0**8
 MOVES = 2.0**-12  # share of the weights' norm by which one update of the others moves them
 
+PLACES = {
+    "scaling": "precision.unscale",
+    "clipping": "precision.unscale",
+    "skipping": "precision.step",
+    "growth": "precision.step",
+    "updates": "apply_update",
+    "master_weights": "precision.prepare",
+}
+
 
 @dataclass
 class UpdateTrace:
@@ -109,10 +122,9 @@ def add(context: Context, result: StepResult) -> None:
         result.not_run = "; ".join(filter(None, [result.not_run, f"automatic mixed precision: {lacking}"]))
         return
     title = f"{context.precision}.precision"
-    result.extend(lists(context, f"{title}.autocast"))
+    compare(context, result, Autocast(f"{title}.autocast"))
     for experiment in experiments(context):
-        traces = run(context, experiment)
-        result.extend(judge_experiment(experiment, f"{title}.{experiment.name}", traces, context.precision))
+        compare(context, result, MixedUpdates(*fitting(context, experiment), context.precision))
     result.cover("automatic mixed precision")
 
 
@@ -137,26 +149,102 @@ def kinds_of_layers(lane: Lane, own: bool) -> dict[str, str]:
     return {path: kind_of(call.output) for path, call in calls.items() if isinstance(call.output, np.ndarray)}
 
 
-def lists(context: Context, title: str) -> list[Quantity]:
-    """The type of each layer's output inside the port's autocast: the framework's own choice, or the reference's."""
-    port, reference = Lane(context, "port32", False), Lane(context, "reference32", False)
-    found, stock = (kinds_of_layers(port, own) for own in (True, False))
-    theirs = kinds_of_layers(reference, own=True)
-    group = Group(title)
-    for path, kind in found.items():
-        allowed = dict.fromkeys([stock.get(path, kind), *([theirs[path]] if path in theirs else [])])
-        row = judge_equal(f"{title}: {path}", np.array([kind]), np.array([kind if kind in allowed else next(iter(allowed))]))
-        group.add(row if row.passed else row.fail(f"computed in {kind}, expected {' or '.join(allowed)}"))
-    return list(group.rows())
+class Autocast:
+    """The type of each layer's output inside the port's autocast: the framework's own choice, or the reference's.
+
+    Args:
+        title: of the rows.
+    """
+
+    late = True
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+    def measure(self, context: Context, role: str) -> dict[str, str]:
+        lane = Lane(context, f"{role}32", False)
+        made = {f"own/{path}": kind for path, kind in kinds_of_layers(lane, own=True).items()}
+        if role == "port":
+            made |= {f"stock/{path}": kind for path, kind in kinds_of_layers(lane, own=False).items()}
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        group = Group(self.title)
+        for path in [name.partition("/")[2] for name in port if name.startswith("own/")]:
+            kind, stock = str(port[f"own/{path}"]), str(port.get(f"stock/{path}", port[f"own/{path}"]))
+            allowed = dict.fromkeys([stock, *([str(reference[f"own/{path}"])] if f"own/{path}" in reference else [])])
+            expected = kind if kind in allowed else next(iter(allowed))
+            row = judge_equal(f"{self.title}: {path}", np.array([kind]), np.array([expected]))
+            group.add(row if row.passed else row.fail(f"computed in {kind}, expected {' or '.join(allowed)}"))
+        return list(group.rows())
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        for row in self.judge(port, reference):
+            path = row.name.partition(": ")[2]
+            if not row.passed and path:
+                place = f"precision.autocast: {path}"
+                return Finding("update", place, Kind.AUTOCAST_LIST, row.reason, f"autocast: {path}")
+        return None
 
 
 # --- updates ---------------------------------------------------------------------------------------------------------------
 
 
-def run(context: Context, experiment: Experiment, lanes: tuple[str, ...] = LANES) -> dict[str, UpdateTrace]:
-    """Make an experiment on the lanes; the reference's float64 lane computes without mixed precision what has to come out."""
-    fitted, data, clip = fitting(context, experiment)
-    return {name: trace(Lane(context, name), fitted, data, clip) for name in lanes}
+class MixedUpdates:
+    """An experiment on all lanes; the reference's float64 lane computes without mixed precision what has to come out.
+
+    Args:
+        experiment: fitted.
+        data, clip: inputs and labels, and the norm to clip to: see ``fitting``.
+        dtype: the low precision.
+    """
+
+    late = True
+
+    def __init__(self, experiment: Experiment, data: tuple, clip: float | None, dtype: str) -> None:
+        self.experiment, self.data, self.clip, self.dtype = experiment, data, clip, dtype
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        given = self.experiment, self.data, self.clip
+        lanes = [lane for lane in LANES if lane.startswith("port") == (role == "port")]
+        traces = {lane: trace(Lane(context, lane), *given) for lane in lanes}
+        if role == "reference" and self.experiment.level == "O2":
+            traces["lossy"] = trace(Lane(context, "reference64"), *given, lossy=True)
+        made: dict[str, Value] = {}
+        for lane, one in traces.items():
+            made[f"{lane}/moved"] = np.array(one.moved, bool)
+            made |= {f"{lane}/change/{name}": array for name, array in one.change.items()}
+            made |= {f"{lane}/scaler/{number}": state for number, state in enumerate(one.scalers)}
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        title = f"{self.dtype}.precision.{self.experiment.name}"
+        return list(judge_experiment(self.experiment, title, traces_of(port, reference), self.dtype))
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        """The known mistake that gives what the port gave."""
+        traces, experiment = traces_of(port, reference), self.experiment
+        rows = judge_experiment(experiment, experiment.name, traces, self.dtype)
+        failed = next((row for row in rows if not row.passed), None)
+        if failed is None:
+            return None
+        hint = mistake(experiment, traces, failed, self.dtype)
+        return Finding("update", PLACES[experiment.name], *hint, f"{failed.name}: {failed.reason}")
+
+
+def traces_of(port: Measurement, reference: Measurement) -> dict[str, UpdateTrace]:
+    """What was measured, by lane."""
+    traces: dict[str, UpdateTrace] = {}
+    for name, value in {**reference, **port}.items():
+        lane, what, key = (*name.split("/", 2), "")[:3]
+        one = traces.setdefault(lane, UpdateTrace())
+        if what == "moved":
+            one.moved = np.asarray(value).tolist()
+        elif what == "change":
+            one.change[key] = np.asarray(value)
+        elif isinstance(value, Mapping):
+            one.scalers.append(dict(value))
+    return traces
 
 
 def fitting(context: Context, experiment: Experiment) -> tuple[Experiment, tuple, float | None]:
@@ -292,3 +380,39 @@ def joined(change: State, like: State) -> np.ndarray | None:
     if not change.keys() >= like.keys():
         return None
     return joined_all({name: change[name] for name in like}).astype(np.float32)
+
+
+def mistake(experiment: Experiment, traces: Mapping[str, UpdateTrace], failed: Quantity, dtype: str) -> Hint:
+    """The known mistake that gives what the port gave; ``NO_HINT`` where none does."""
+    port, truth = traces["port16"], traces["reference64"]
+    for number in range(len(truth.moved)):
+        if number == experiment.infinite and number < len(port.moved) and port.moved[number]:
+            return Kind.UPDATE_NOT_SKIPPED, "an update whose gradients are not finite changes the weights"
+    mine, right = joined(port.change, truth.change), joined(truth.change, truth.change)
+    if experiment.level == "O2" and mine is not None and right is not None:
+        lossy = joined(traces["lossy"].change, truth.change)
+        if lossy is not None and norm(mine - lossy) < 0.5 * min(norm(mine - right), norm(lossy - right)):
+            share = float(mine @ right) / float(right @ right)
+            words = f"updates too small for {dtype} are lost, as without float32 master weights: {share:.2f} of the change"
+            return Kind.MASTER_WEIGHTS_MISSING, words
+    if mine is not None and right is not None and traces["reference16"].scalers:
+        for kind, factor, words in (
+            (Kind.UNSCALE_MISSING, SCALE, "the gradients are not divided by the loss scale"),
+            (Kind.UNSCALE_AFTER_CLIPPING, 1 / SCALE, "the gradients are clipped before they are divided by the loss scale"),
+        ):
+            if agrees(mine / np.float64(factor), traces):
+                return kind, f"{words}, {SCALE:g}"
+    if ".scaler." in failed.name:
+        return Kind.LOSS_SCALE, f"the loss scaler's {failed.name.rpartition('.')[2]}: {failed.reason}"
+    return NO_HINT
+
+
+def agrees(change: np.ndarray, traces: Mapping[str, UpdateTrace]) -> bool:
+    """Whether a change of all weights is the right one, as far as the precision tells."""
+    truth = traces["reference64"].change
+    right, draws = joined(truth, truth), [joined(traces[name].change, truth) for name in DRAWS]
+    if right is None or any(draw is None or not np.isfinite(draw).all() for draw in draws):
+        return False
+    real = [draw for draw in draws if draw is not None]
+    floor = bound(Floor.of(real, right), real[0])
+    return Error.of(change, right).l2 <= tolerance.LOW_FACTOR * floor.l2
