@@ -53,14 +53,14 @@ def test_the_command_passes_step_2_on_more_pictures_than_it_compares(tmp_path):
 @pytest.mark.parametrize("change", ["another order", "another class"])
 def test_a_folder_that_is_listed_otherwise_than_torchvision_lists_it_fails(change, context, tmp_path, monkeypatch):
     sound = dataclasses.replace(context(), data_path=make_data(tmp_path / "data", 40, listed=False))
-    index = sound.index("val")
+    index = sound.material.index("val")
     names, labels = list(index.names), list(index.labels)
     if change == "another order":
         names[9], names[14] = names[14], names[9]  # neither is among the 32 pictures whose pixels are compared
     else:
         labels[4] = 3
     other = dataclasses.replace(index, names=tuple(names), labels=tuple(labels))
-    monkeypatch.setattr(type(sound), "index", lambda self, split: other)
+    monkeypatch.setattr(type(sound.material), "index", lambda self, split: other)
     evaluation = Evaluation(sound)
     rows = evaluation.judge(*(evaluation.measure(sound, role) for role in ("port", "reference")))
     failed = {row.name for row in rows if not row.passed}

@@ -236,7 +236,7 @@ class Boxed(NamedTuple):
             return None
         try:
             return self.made(other)
-        except (ValueError, IndexError):
+        except Exception:  # each decoder has its own where a box lies outside the picture
             return None
 
 
