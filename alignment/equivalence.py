@@ -66,9 +66,8 @@ class Equivalence:
         if self.seeds < FEWEST:
             return FEWEST - self.seeds
         counts = np.arange(self.seeds + 1, MOST + 1)
-        needed = (
-            (_student(counts, self.level / 2) + _student(counts, 1 - POWER)) * self.deviation * np.sqrt(self.alone + 1 / counts)
-        )
+        level = self.level if abs(self.mean) < self.margin else self.level / 2
+        needed = (_student(counts, level) + _student(counts, 1 - POWER)) * self.deviation * np.sqrt(self.alone + 1 / counts)
         enough = needed <= abs(abs(self.mean) - self.margin)
         return int(counts[int(np.argmax(enough))]) - self.seeds if enough.any() else None
 
