@@ -20,6 +20,7 @@ from alignment.kinds import Kind
 from alignment.localize import localize
 from alignment.localize.hypotheses import optimizers, pictures
 from alignment.localize.hypotheses.arrays import bfloat16, explains, float16
+from alignment.localize.hypotheses.hypothesis import Observed
 from alignment.models.weights import copy_to_paddle
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
@@ -482,10 +483,9 @@ def line(slope, offset):
     return (LEVELS * slope + offset).transpose(2, 0, 1).astype(np.float32)
 
 
-@pytest.mark.parametrize("number", range(len(list(pictures._normalisations(MEAN, STD)))))
-def test_every_other_normalisation_is_named(number):
-    kind, words, slope, offset = list(pictures._normalisations(MEAN, STD))[number]
-    assert pictures.normalisation_hint(line(slope, offset), LEVELS, EvalPreset()) == (kind, words)
+def normalisation_hint(ours):
+    levels = pictures.Levels(LEVELS.transpose(2, 0, 1).astype(np.float64), MEAN, STD)
+    return pictures.in_every_case(pictures.NORMALISATION, [Observed(levels, ours, line(1 / (255 * STD), -MEAN / STD), 1e-5)])
 
 
 @pytest.mark.parametrize(
@@ -497,15 +497,15 @@ def test_every_other_normalisation_is_named(number):
     ],
 )
 def test_a_normalisation_that_is_not_known_is_said_as_measured(slope, offset, kind):
-    found = pictures.normalisation_hint(line(slope, offset), LEVELS, EvalPreset())
-    assert found[0] is kind and found[1] not in [words for _, words, _, _ in pictures._normalisations(MEAN, STD)]
+    found = normalisation_hint(line(slope, offset))
+    assert found[0] is kind and found[1] not in pictures.NORMALISATION.makers
 
 
 def test_a_picture_that_is_no_function_of_the_levels_is_not_normalised_otherwise():
     right = line(1 / (255 * STD), -MEAN / STD)
     assert pictures.by_level(right, LEVELS) and pictures.by_level(right[::-1].copy(), LEVELS)
     assert not pictures.by_level(right[:, :, ::-1].copy(), LEVELS)
-    assert pictures.normalisation_hint(right[:, :, ::-1], LEVELS, EvalPreset()) == (Kind.UNKNOWN, "")
+    assert normalisation_hint(right[:, :, ::-1].copy()) == (Kind.UNKNOWN, "")
 
 
 BOX = (5, 9, 20, 17)
@@ -534,16 +534,18 @@ BOXES = {
 
 @pytest.mark.parametrize("box", BOXES)
 def test_another_box_is_named(box):
-    assert pictures.box_hint(BOX, erased, erased(box), erased(BOX))[0] is BOXES[box]
+    given = pictures.Boxed(BOX, erased, (64, 64))
+    case = Observed(given, erased(box), erased(BOX), 1e-9)
+    assert pictures.in_every_case(pictures.BOXES, [case])[0] is BOXES[box]
 
 
 def test_a_window_is_found_where_it_was_cut():
     picture = np.random.default_rng(5).random((3, 40, 50))
     assert pictures.window_of(picture[:, 3:33, 7:37], picture) == (3, 7)
     assert pictures.window_of(picture[:, 3:33, 7:37] + 1e-9, picture) is None
-    assert pictures.window_hint((7, 3), (3, 7))[0] is Kind.AXES_SWAPPED
-    assert pictures.window_hint((4, 6), (3, 7))[0] is Kind.CROP_OFF_BY_ONE
-    assert pictures.window_hint((0, 0), (3, 7))[0] is Kind.CROP
+    assert pictures.window_hint([((7, 3), (3, 7))])[0] is Kind.AXES_SWAPPED
+    assert pictures.window_hint([((4, 6), (3, 7))])[0] is Kind.CROP_OFF_BY_ONE
+    assert pictures.window_hint([((0, 0), (3, 7))])[0] is Kind.CROP
 
 
 def test_half_precision_is_rounded_to_even_as_the_frameworks_round():
