@@ -321,6 +321,18 @@ ENDINGS = {
 }
 
 
+def until_refused(port):
+    """Wait until the end has begun, however busy the machine is: no new connection is taken."""
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the service still takes connections")
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_signals_in_whatever_order_end_the_service_after_the_upload_under_way(service, ending):
     """SIGHUP dropped it; a second signal answered it with 500."""
@@ -331,6 +343,7 @@ def test_signals_in_whatever_order_end_the_service_after_the_upload_under_way(se
         for number in ENDINGS[ending]:
             running.process.send_signal(number)
             time.sleep(0.3)
+        until_refused(running.port)
         connection.sendall(CAT[1000:])
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200") and b"connection: close" in answer.lower()
