@@ -12,7 +12,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
@@ -75,46 +74,50 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
+    place, cores = Place.mine(), max(1, cpu_threads() // args.workers)
     access = Access(
         token(args.token_file), tuple(name.lower() for name in args.allowed_hosts), args.max_per_client,
         tuple(args.trusted_proxies), log(args),
     )  # fmt: skip
     bundle = read_bundle(args.model_dir)
-    cores = max(1, cpu_threads() // args.workers)
     decoders, threads, sparing = args.decoders or max(2, cores), args.threads or cores, max(1, cores // 2)
 
     def engine(threads: int) -> Engine:
         return create_engine(bundle, args.engine, args.precision, threads, args.device)
 
-    def work(place: Place | None) -> NoReturn:
-        """Serve in this process, as a worker among others if it has a place among them."""
-        predictor = Predictor(engine(threads), bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
-        limits = Limits(
-            int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
-            args.max_batch,
-        )  # fmt: skip
-        identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
-        beside_decoders = engine(sparing) if threads > sparing and args.device == "cpu" else None
-        app, service = create_app(predictor, identity, limits, decoders, access, place, beside_decoders)
-        connections = connection_limit(args.max_connections, decoders)
-
-        def started() -> None:
-            where = f"{bundle.model} on {predictor.engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
-            place.parent.send(where) if place else tell(where, error=False)
-
-        def stopping() -> None:
-            service.stopping = True
-
-        serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
-
-    sock = listening(args.host, args.port)
-    if args.host not in LOOPBACK and not access.token:
+    predictor = Predictor(engine(threads), bundle.preset, bundle.classes, bundle.image_backend, rules_of(args))
+    limits = Limits(
+        int(args.max_upload * 2**20), int(args.max_uploads * 2**20), int(args.max_pixels * 1e6), args.max_queue, args.timeout,
+        args.max_batch,
+    )  # fmt: skip
+    sock = place.sock if place else listening(args.host, args.port)
+    if place is None and args.host not in LOOPBACK and not access.token:
         tell(f"warning: --host {args.host} lets everyone who reaches this machine ask: give --token-file")
-    if args.workers == 1:
-        work(None)
-    worker = exit_on_user_error(work)  # type: ignore[arg-type]
-    supervise(worker, args.workers, args.shutdown, lambda where: tell(f"{where} with {args.workers} workers", error=False))
-    leave()
+    where = f"{bundle.model} on {predictor.engine.name}, http://{args.host}:{sock.getsockname()[1]}/"
+    if args.workers > 1 and place is None:
+        line = f"{where} with {args.workers} workers"
+        supervise(worker_command(argv), args.workers, sock, args.shutdown, lambda: tell(line, error=False))
+        leave()
+    identity = {"model": bundle.model, "weights_sha256": bundle.weights_sha256}
+    beside_decoders = engine(sparing) if threads > sparing and args.device == "cpu" else None
+    app, service = create_app(predictor, identity, limits, decoders, access, place, beside_decoders)
+    connections = connection_limit(args.max_connections, decoders)
+
+    def started() -> None:
+        if place:
+            place.answers()
+        else:
+            tell(where, error=False)
+
+    def stopping() -> None:
+        service.stopping = True
+
+    serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
+
+
+def worker_command(argv: list[str] | None) -> list[str]:
+    """What each worker runs: the same command, which finds its place in its environment."""
+    return [sys.executable, "-m", "mnv3.serve", *(sys.argv[1:] if argv is None else argv)]
 
 
 def token(path: Path | None) -> str:

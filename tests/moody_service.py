@@ -37,4 +37,5 @@ if __name__ == "__main__":
     folder, control, *flags = sys.argv[1:]
     make = serve.create_engine
     serve.create_engine = lambda *args, **options: Moody(make(*args, **options), Path(control))
+    serve.worker_command = lambda argv: [sys.executable, *sys.argv]
     sys.exit(serve.main(["--model-dir", folder, "--port", "0", *flags]))

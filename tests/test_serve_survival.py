@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import mmap
 import os
 import re
 import signal
@@ -267,50 +266,55 @@ def test_workers_are_replaced_without_streams_and_without_a_temporary_folder(exp
         process.kill()
 
 
+ONE_ANSWERS = """
+import os, sys, time
+number, _, parent = map(int, os.environ["MOBILENETV3_WORKER"].split(",")[:3])
+seen = sys.argv[1]
+if number == 1:
+    os.write(parent, b"1")
+    open(seen, "w").close()
+    time.sleep(60)
+while not os.path.exists(seen):
+    time.sleep(.001)
+if os.path.exists(seen + ".again"):  # the one that takes its place
+    os.write(parent, b"1")
+    time.sleep(60)
+open(seen + ".again", "w").close()
+"""
+
+
 def test_a_worker_that_ends_just_after_another_answered_is_replaced(tmp_path):
     """The supervisor looked at the workers one by one: the end of the first was seen, and the answer of the second was not yet."""
     handlers = {number: signal.getsignal(number) for number in ENDS}
     begun = []
 
-    def on_start(told):
-        begun.append(told)
+    def on_start():
+        begun.append(True)
         raise KeyboardInterrupt
-
-    def worker(place):
-        if place.number == 1:
-            place.parent.send("it answers")
-            seen.touch()
-            time.sleep(60)
-        while not seen.exists():
-            time.sleep(0.001)
-        if again.exists():  # the one that takes its place
-            place.parent.send("it answers")
-            time.sleep(60)
-        again.touch()
-        os._exit(1)
 
     try:
         for turn in range(5):
-            seen, again = tmp_path / str(turn), tmp_path / f"{turn} again"
-            with pytest.raises(KeyboardInterrupt):
-                workers.supervise(worker, 2, 1.0, on_start)
-        assert begun == ["it answers"] * 5
-        with pytest.raises(workers.UserError, match="a worker ended before it answered"):
-            workers.supervise(lambda place: os._exit(2), 2, 1.0, on_start)
+            command = [sys.executable, "-S", "-c", ONE_ANSWERS, str(tmp_path / str(turn))]
+            with socket.socket() as sock, pytest.raises(KeyboardInterrupt):
+                workers.supervise(command, 2, sock, 1.0, on_start)
+        assert len(begun) == 5
+        with socket.socket() as sock, pytest.raises(workers.UserError, match="a worker ended before it answered"):
+            workers.supervise([sys.executable, "-c", "pass"], 2, sock, 1.0, on_start)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def test_a_board_gives_the_last_text_whole_or_nothing():
-    board = mmap.mmap(-1, workers.BOARD)
+    board = workers._board()
     assert workers.read(board) == b""
     for text in (b"longer than the next", b"short", b""):
         workers.write(board, text)
         assert workers.read(board) == text
     workers.write(board, b"whole")
-    board[8:9] = b"W"
+    os.pwrite(board, b"W", 8)
     assert workers.read(board) == b""
+    os.close(board)
 
 
 ENDINGS = {

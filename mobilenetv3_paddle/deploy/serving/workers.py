@@ -1,20 +1,19 @@
-"""Several processes behind one socket: a parent that forks them, replaces those that end, and passes on the end."""
+"""Several processes behind one socket: a parent that starts them, replaces those that end, and passes on the end."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
-import multiprocessing
 import os
 import signal
+import socket
+import subprocess
+import tempfile
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -24,21 +23,37 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.streams import tell
 from mobilenetv3_paddle.deploy.serving.server import at_the_end
 
-BOARD = 2**20  # bytes that the metrics of a worker may have
+PLACE = "MOBILENETV3_WORKER"  # of a worker: its number, the descriptors of socket, of the pipe to its parent, of all metrics
 HUNG = 5.0  # seconds that the engine of a worker may hang before the worker ends, and another takes its place
 START = 90.0  # seconds that a worker may take until it answers
 PAUSE = 1.0  # seconds before a worker that ended is replaced, and between writings of its metrics
-_FORK = multiprocessing.get_context("fork")  # the parent has one thread, and has not loaded an engine
 
 
 @dataclass(frozen=True)
 class Place:
-    """A worker's place among the others: its number, what tells its parent that it answers, and the memory where each writes its
-    metrics for the others."""
+    """A worker's place among the others: its number, the socket that all listen on, a descriptor on which it tells its parent that
+    it answers, and descriptors of memory where each writes its metrics for the others."""
 
     number: int
-    parent: Connection
-    boards: list[mmap.mmap]
+    sock: socket.socket
+    parent: int
+    boards: tuple[int, ...]
+
+    @classmethod
+    def mine(cls) -> Place | None:
+        """The place of this process; None where it is no worker. It ends with its parent."""
+        given = os.environ.pop(PLACE, None)
+        if given is None:
+            return None
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        number, sock, parent, *boards = map(int, given.split(","))
+        return cls(number, socket.socket(fileno=sock), parent, tuple(boards))
+
+    def answers(self) -> None:
+        """Tell the parent that this worker answers."""
+        os.write(self.parent, b"1")
+        os.close(self.parent)
 
     def watch(self, hung: Callable[[], bool], metrics: CollectorRegistry) -> None:
         """Write the metrics every second, and end this process where its engine hangs, from a thread of its own."""
@@ -46,7 +61,8 @@ class Place:
         def work() -> None:
             since = time.monotonic()
             while True:
-                write(self.boards[self.number], generate_latest(metrics))
+                with contextlib.suppress(OSError):
+                    write(self.boards[self.number], generate_latest(metrics))
                 time.sleep(PAUSE)
                 since = since if hung() else time.monotonic()
                 if time.monotonic() - since > HUNG:
@@ -62,17 +78,17 @@ class Place:
         return generate_latest(registry)
 
 
-def write(board: mmap.mmap, text: bytes) -> None:
+def write(board: int, text: bytes) -> None:
     """Put a text on a board, with what tells whether it was read whole."""
-    head = len(text).to_bytes(4, "big") + zlib.crc32(text).to_bytes(4, "big")
-    board[: 8 + len(text)] = head + text
+    os.pwrite(board, len(text).to_bytes(4, "big") + zlib.crc32(text).to_bytes(4, "big") + text, 0)
 
 
-def read(board: mmap.mmap) -> bytes:
+def read(board: int) -> bytes:
     """The text that was last put on a board; none before the first, or where it is being written again and again."""
     for _ in range(10):
-        text = board[8 : 8 + int.from_bytes(board[:4], "big")]
-        if int.from_bytes(board[4:8], "big") == zlib.crc32(text):
+        data = os.pread(board, 2**20, 0)
+        text = data[8 : 8 + int.from_bytes(data[:4], "big")]
+        if data and int.from_bytes(data[4:8], "big") == zlib.crc32(text):
             return text
         time.sleep(0.001)
     return b""
@@ -96,67 +112,77 @@ class _Numbered:
 
 @dataclass
 class _Worker:
-    process: ForkProcess
-    pipe: Connection
-    told: str | None = None
+    process: subprocess.Popen
+    pipe: int
+    answers: bool = False
     since: float = field(default_factory=time.monotonic)
 
     def look(self) -> None:
-        """Note what it told when it answered; kill one that does not come to it."""
-        with contextlib.suppress(EOFError, OSError):
-            if self.told is None and self.pipe.poll():
-                self.told = self.pipe.recv()
-        if self.told is None and time.monotonic() - self.since > START:
-            self.process.kill()
+        """Note whether it answers; kill one that does not come to it."""
+        if not self.answers:
+            with contextlib.suppress(BlockingIOError):
+                self.answers = os.read(self.pipe, 1) == b"1"
+            if not self.answers and time.monotonic() - self.since > START:
+                self.process.kill()
 
 
-def supervise(serve: Callable[[Place], object], count: int, shutdown: float, on_start: Callable[[str], None]) -> None:
-    """Run ``serve`` in so many processes until the end is asked for, which gives requests ``shutdown`` seconds, and replace each
-    that ends; ``UserError`` where one ends before any has answered. ``on_start`` is given what one told when all answer."""
-    stop, begun, answered, boards = threading.Event(), False, False, [mmap.mmap(-1, BOARD) for _ in range(count)]
+def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
+    """Run a command so many times on a bound socket until the end is asked for, which gives requests ``shutdown`` seconds, and
+    replace each worker that ends; ``UserError`` where one ends before any has answered. ``on_start`` is told when all answer."""
+    stop, begun, answered, boards = threading.Event(), False, False, [_board() for _ in range(count)]
     at_the_end(lambda *_: stop.set())
     workers: list[_Worker] = []
     try:
-        workers += [_start(serve, number, boards) for number in range(count)]
+        workers += [_start(command, number, sock, boards) for number in range(count)]
         while not stop.wait(0.2 if begun else 0.05):
-            ended = [number for number, worker in enumerate(workers) if worker.process.exitcode is not None]
+            ended = [number for number, worker in enumerate(workers) if worker.process.poll() is not None]
             for worker in workers:  # after that: one that answered before another ended is known to answer
                 worker.look()
-            answered = answered or any(worker.told is not None for worker in workers)
+            answered = answered or any(worker.answers for worker in workers)
             for number in ended:
                 if not answered:
                     raise UserError("a worker ended before it answered: its own message is above")
                 tell(f"warning: worker {number} ended: another starts")
                 if not stop.wait(PAUSE):
                     with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
-                        workers[number] = _start(serve, number, boards)
-            if not begun and None not in (told := [worker.told for worker in workers]):
+                        pipe, workers[number] = workers[number].pipe, _start(command, number, sock, boards)
+                        os.close(pipe)
+            if not begun and all(worker.answers for worker in workers):
                 begun = True
-                on_start(str(told[0]))
+                on_start()
     finally:
         _end([worker.process for worker in workers], shutdown)
 
 
-def _start(serve: Callable[[Place], object], number: int, boards: list[mmap.mmap]) -> _Worker:
-    reading, writing = _FORK.Pipe(duplex=False)
-    with writing:
-        process = _FORK.Process(target=_work, args=(serve, Place(number, writing, boards)))
-        process.start()
-        return _Worker(process, reading)
-
-
-def _work(serve: Callable[[Place], object], place: Place) -> None:
-    at_the_end(signal.SIG_DFL)
+def _board() -> int:
+    """Memory for a worker's metrics, which needs no folder."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-    serve(place)
+        return os.memfd_create("metrics")
+    with tempfile.TemporaryFile() as file:  # macOS has none
+        return os.dup(file.fileno())
 
 
-def _end(processes: list[ForkProcess], shutdown: float) -> None:
+def _start(command: list[str], number: int, sock: socket.socket, boards: list[int]) -> _Worker:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    kept = (sock.fileno(), writing, *boards)
+    try:
+        place = ",".join(map(str, (number, *kept)))
+        return _Worker(subprocess.Popen(command, pass_fds=kept, env={**os.environ, PLACE: place}), reading)
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+
+
+def _end(processes: list[subprocess.Popen], shutdown: float) -> None:
     for process in processes:
         process.terminate()
     last = time.monotonic() + shutdown + 2  # a worker ends itself by force after a second more than it has
     for process in processes:
-        process.join(max(0.1, last - time.monotonic()))
-        process.kill()
-        process.join()
+        try:
+            process.wait(max(0.1, last - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
