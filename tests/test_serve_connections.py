@@ -70,6 +70,32 @@ def test_a_connection_that_has_ended_is_not_kept_until_the_garbage_collector_fin
         gc.enable()
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("pieces", [[b"all"], [b"al", b"l"], [b""]])
+def test_the_head_of_an_answer_is_sent_with_what_follows_it(method, pieces):
+    """Two sends for each picture cost the event loop more than the second of them needs."""
+
+    async def well(scope, receive, send):
+        length = str(sum(map(len, pieces))).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        for place, piece in enumerate(pieces, 1):
+            await send({"type": "http.response.body", "body": piece, "more_body": place < len(pieces)})
+
+    async def run():
+        transport, protocol = Recorded(), guarded(10, 5.0, 15.0)(uvicorn.Config(well), ServerState(), {})
+        protocol.connection_made(transport)
+        for _ in range(2):  # the second answer of a connection has a head of its own
+            protocol.data_received(method.encode() + b" / HTTP/1.1\r\nHost: h\r\n\r\n")
+            await asyncio.sleep(0.01)
+        protocol.connection_lost(None)
+        return [piece for piece in transport.told if piece and isinstance(piece, bytes)]
+
+    first, *rest = asyncio.run(run())
+    bodies = [piece for piece in pieces if piece] if method == "GET" else []
+    assert first.startswith(b"HTTP/1.1 200") and first.endswith(b"\r\n\r\n" + b"".join(bodies[:1]))
+    assert rest == [*bodies[1:], first, *bodies[1:]]
+
+
 def test_an_answer_is_not_held_back():
     """Without TCP_NODELAY the second piece of an answer waited 40 ms for the client's acknowledgement of the first."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from mobilenetv3_paddle.deploy.serving.metrics import Metrics
 
@@ -45,14 +46,18 @@ class Gate:
     def __init__(self, app: Any, access: Access, most: int, metrics: Metrics, stopping: Callable[[], bool]) -> None:
         self.app, self.access, self.most, self.metrics, self.stopping = app, access, most, metrics, stopping
         self._clients: Counter[str] = Counter()
+        self._proxied = ProxyHeadersMiddleware(self._answer, list(access.proxies))  # type: ignore[arg-type]
         metrics.active.set_function(self._clients.total)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        await self._proxied(scope, receive, send)  # type: ignore[arg-type]
+
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers, start, seen = Headers(scope=scope), time.perf_counter(), {"status": 0, "bytes": 0}
-        given, client = headers.get("x-request-id", ""), self._client(scope, headers)
+        given, client = headers.get("x-request-id", ""), (scope.get("client") or ("",))[0][:64]
         number = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
         async def sending(message: Message) -> None:
@@ -101,18 +106,6 @@ class Gate:
         if counted and self._clients.total() >= self.most:
             return refused(path, 503, "too many pictures are waiting: try again later", {"Retry-After": "1"})
         return None
-
-    def _client(self, scope: MutableMapping[str, Any], headers: Headers) -> str:
-        """Address of who asks: the last that a front added to ``X-Forwarded-For``, since a client writes there what it likes.
-
-        A front may add to the client's line or write a line of its own below it: both are one list (RFC 9110, 5.3).
-        """
-        address = (scope.get("client") or ("",))[0]
-        for name in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
-            if address not in self.access.proxies or not name.strip():
-                break
-            address = name.strip()[:64]
-        return address
 
 
 def refused(path: str, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
