@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.files import atomic_open, refuse_stand_in
 from mobilenetv3_common.growth import refuse_growth, refuse_long_table
 from mobilenetv3_common.safe_pickle import MOST_AXES, PickledArray, Raw, load_lazily
 
@@ -109,6 +109,7 @@ def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
         raise UserError(f"no such record: {path}")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty")
+    refuse_stand_in(path)
     with open(path, "rb") as file:
         found = _open_npz(path, file) if file.read(4) == b"PK\x03\x04" else _open_npy(path, file)
     for name, array in found.items():
@@ -133,14 +134,16 @@ def _open_npy(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
         content = content.raw[0]
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__.strip('_')}, not a dictionary of named arrays")
-    return {str(name): _array(path, name, value) for name, value in content.items()}
+    return {name: _array(path, name, value) for name, value in content.items()}
 
 
 def _array(path: Path, name: Any, value: Any) -> OnDisk:
     what = f"{path}: {name!r}"
+    if not isinstance(name, str):
+        raise UserError(f"{what} is a key of type {type(name).__name__}, not a name: save the arrays by their names")
     if isinstance(value, np.generic):
         return OnDisk((), value.dtype, False, functools.partial(io.BytesIO, value.tobytes()), what)
-    if not isinstance(name, str) or not isinstance(value, PickledArray) or value.raw is None:
+    if not isinstance(value, PickledArray) or value.raw is None:
         raise UserError(f"{what} is a {type(value).__name__.strip('_')}, not an array of numbers")
     if isinstance(value.raw, list):
         raise UserError(f"{what} is an array of objects, not of numbers")

@@ -77,6 +77,33 @@ def regular_file(path: str | os.PathLike) -> bool:
     return False
 
 
+# First bytes of what stands where somebody expects weights, a record or pictures -> what it is, and what to do.
+STAND_INS = {
+    b"version https://git-lfs": "a pointer of Git LFS, not the file itself: fetch that with git lfs pull",
+    b"<!doctype": "a web page, not the file itself: download it again, by the address of the file",
+    b"<html": "a web page, not the file itself: download it again, by the address of the file",
+    b"<?xml": "an XML page, e.g. an error of a store, not the file itself: download it again",
+    b"\x1f\x8b": "compressed with gzip: unpack it first (gunzip, tar)",
+    b"\x28\xb5\x2f\xfd": "compressed with zstandard: unpack it first (zstd -d)",
+    b"\xfd7zXZ\x00": "compressed with xz: unpack it first (unxz)",
+    b"\x89HDF\r\n": "an HDF5 file, e.g. of Keras, which is not read: save its arrays with PyTorch, Paddle or safetensors",
+    b"GGUF": "a GGUF file, which is not read: give the weights from which it was made",
+}
+
+
+def refuse_stand_in(path: str | os.PathLike) -> None:
+    """Refuse a file that is whole, but not the one that is meant, by its first bytes.
+
+    Raises:
+        UserError: it is one of ``STAND_INS``.
+    """
+    with open(path, "rb") as file:
+        head = file.read(64).lstrip().lower()
+    for first, words in STAND_INS.items():
+        if head.startswith(first.lower()):
+            raise UserError(f"{path} is {words}")
+
+
 def sha256_of(path: str | os.PathLike) -> str:
     """Hexadecimal SHA-256 of a file, read in chunks."""
     digest = hashlib.sha256()

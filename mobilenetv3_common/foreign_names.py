@@ -62,6 +62,7 @@ def translated(state: State, source: str = "auto", eps: float | None = None, tra
         if prefix is None:
             continue
         own, outside = within(state, prefix)
+        refuse_other_types(own)
         if longest := [n for n in own if re.search(r"\.\d{4,}\.", n)]:
             raise UserError(f"the weights have a layer {longest[0]}, which no network of {name}'s has")
         try:
@@ -88,6 +89,17 @@ def prefix_of(state: Mapping[str, np.ndarray], anchor: str) -> str | None:
             raise UserError(f"the weights hold several networks ({', '.join(found)}): save the one that is meant alone")
         found = known
     return found[0] if found else None
+
+
+def refuse_other_types(state: State) -> None:
+    """Refuse tensors of a network that are no floating numbers; metrics beside it may be of any type.
+
+    Raises:
+        UserError: names the first.
+    """
+    for name, array in state.items():
+        if array.dtype.kind != "f" and array.ndim:
+            raise UserError(f"{name} is of type {array.dtype}, which weights are not: save them as float32")
 
 
 def within(state: State, prefix: str) -> tuple[State, list[str]]:

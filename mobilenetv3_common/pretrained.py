@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.foreign_names import prefix_of, translated, within
+from mobilenetv3_common.foreign_names import prefix_of, refuse_other_types, translated, within
 from mobilenetv3_common.weights import State, as_torch
-from mobilenetv3_common.weights_file import Weights, read_weights, say
+from mobilenetv3_common.weights_file import Weights, naming, read_weights, say
 
 FIRST = "features.0.0.weight"  # by which a MobileNetV3 of this project and of torchvision is known
 
@@ -27,7 +30,20 @@ def read_for(path: str | os.PathLike, expected: Collection[str] = (FIRST,), take
     Raises:
         UserError: as ``read_weights`` and ``prepared``.
     """
-    return prepared(read_weights(path, take), path, expected)
+    return prepared(read_weights(path, take), path, expected, computes=True)
+
+
+def not_usable(state: State) -> str:
+    """What no network computes with, though activations may turn it into numbers again; empty where there is nothing.
+
+    A ReLU6 of NaN is 0 in Paddle: a network with such weights gives every class the same probability, and no error.
+    """
+    for name, array in state.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return f"{name} has values that are not finite"
+        if name.endswith("running_var") and array.size and array.min() < 0:
+            return f"{name} is a variance below zero"
+    return ""
 
 
 def prepared(
@@ -36,27 +52,32 @@ def prepared(
     expected: Collection[str] = (FIRST,),
     source: str = "auto",
     eps: float | None = None,
+    computes: bool = False,
 ) -> State:
     """``read_for`` of weights that were read; ``source`` and ``eps`` as for ``translated``.
+
+    Args:
+        computes: whether a network is to compute with them, which refuses what ``not_usable`` finds; else it is said.
 
     Raises:
         UserError: as ``translated``.
     """
     state, notes = as_torch(weights.state), list(weights.notes)
     if FIRST in expected:
-        odd = next((name for name, array in state.items() if array.dtype.kind not in "f" and array.ndim), None)
-        if odd is not None:
-            raise UserError(f"{path}: {odd} is of type {state[odd].dtype}, which weights are not: save them as float32")
-        try:
+        with naming(Path(path)):
             found = translated(state, source, eps, weights.trained_as)
-        except UserError as error:
-            raise UserError(f"{path}: {error.line}") from error
+            if found is None:
+                refuse_other_types(state)
         if found is not None:
             state = found.state
             notes += found.notes
     else:
         state, outside = under_names(state, expected)
         notes += outside
+    if broken := not_usable(state):
+        if computes:
+            raise UserError(f"{path}: {broken}: the run that wrote it diverged, or it is damaged; take an earlier checkpoint")
+        notes.append(f"warning: {broken}")
     say(path, ["; ".join(notes)] if notes else [])
     return state
 

@@ -99,6 +99,12 @@ def _check_archive(path: Path) -> None:
         raise UserError(f"{path} is damaged: {error}") from error
     if any(info.filename.endswith("/constants.pkl") for info in infos):
         raise UserError(f"{path} is a TorchScript program, which is not run: load it with torch.jit and save its state_dict()")
+    if not any(info.filename.endswith("/data.pkl") for info in infos):
+        held = f"it holds {infos[0].filename}" if infos else "it is empty"
+        raise UserError(
+            f"{path} is an archive that torch.save has not written ({held}): load it with the program that wrote it, and save "
+            "the model's state_dict()"
+        )
     refuse_growth(path, sum(info.file_size for info in infos))
 
 

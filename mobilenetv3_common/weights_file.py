@@ -20,6 +20,7 @@ import numpy as np
 
 from mobilenetv3_common.checkpoint import is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import refuse_stand_in
 from mobilenetv3_common.growth import refuse_growth, written_out
 from mobilenetv3_common.inert_pickle import ArrayUnpickler, Left
 from mobilenetv3_common.mindspore_checkpoint import read_ckpt
@@ -38,6 +39,7 @@ NO_WEIGHTS = re.compile(r"optim|sched|scaler|callback|criterion|averaging_state|
 PREFERRED = ("state_dict", "model", "model_state_dict", "current_model_state", "module", "net", "network", "weights", "params")
 MOST_VALUES = 1_000_000  # in a file's dictionaries and modules, written out
 DEEPEST = 4  # dictionaries within each other, of which trainers write two or three
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")  # torch's and Lightning's
 NAMED = 4  # entries of a file that the line names
 SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
@@ -92,16 +94,18 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
         raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(READ)}")
     if not path.is_file():
         raise UserError(f"no such weights file: {path}")
+    refuse_stand_in(path)
     if path.suffix == ".safetensors" and is_checkpoint(path):
         checkpoint = read_checkpoint(path)
         return _of_own_checkpoint(checkpoint.part("model"), checkpoint.part("ema"), path, take)
     content = _content(path)
     _refuse_tangle(content, path)
     with naming(path):
-        label, found, kind = _chosen(_sets(content), content, path, take)
+        sets = _sets(content)
+        label, found, kind = _chosen(sets, content, path, take)
         arrays, odd = _arrays(found, path)
         state, removed = without_wrappers(arrays)
-    left = [name for name in content if name != label.partition("/")[0]] if label and isinstance(content, Mapping) else []
+    left = _left_out(label, sets, content) if label and isinstance(content, Mapping) else []
     said = [f"took {label}" + (f" ({kind})" if kind else "")] if label else []
     said += [f"without {' and '.join(removed)} in the names"] if removed else []
     said += [f"left out {_listed([*left, *odd], content)}"] if left or odd else []
@@ -227,7 +231,7 @@ def _sets(content: Any, label: str = "") -> dict[str, Mapping[str, Any]]:
     if not isinstance(content, Mapping) or label.count("/") >= DEEPEST:
         return {}
     if _is_state(content):
-        return {label: content}
+        return _beside_average(content, label) or {label: content}
     found: dict[str, Mapping[str, Any]] = {}
     for key, value in content.items():
         if isinstance(key, str) and not NO_WEIGHTS.search(key):
@@ -236,11 +240,35 @@ def _sets(content: Any, label: str = "") -> dict[str, Mapping[str, Any]]:
 
 
 def _is_state(content: Mapping[Any, Any]) -> bool:
-    """Whether a dictionary is one of named tensors: some with axes, no dictionaries among them."""
+    """Whether a dictionary is one of named tensors: some with axes, and no sets of them or modules among them."""
     values = [_tensor(value) for value in content.values()]
-    inner = any(isinstance(value, Mapping) or (isinstance(value, Left) and modules_state(value)) for value in values)
     some = any(_unread(value) or (is_tensor(value) and len(value.shape)) for value in values)
-    return some and not inner and all(isinstance(key, str) for key in content)
+    return some and all(isinstance(key, str) for key in content) and not any(map(_holds_tensors, values))
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether a value is a module, or a dictionary with tensors at any depth; a layer's extra state or a note has none."""
+    if isinstance(value, Left):
+        return bool(modules_state(value))
+    return isinstance(value, Mapping) and any(
+        is_tensor(_tensor(inner)) or _unread(inner) or _holds_tensors(inner) for inner in value.values()
+    )
+
+
+def _beside_average(content: Mapping[str, Any], label: str) -> dict[str, Mapping[str, Any]]:
+    """The two sets in a dictionary that holds a network and, under other names, its average, as Lightning writes two modules."""
+    for head in {name.partition(".")[0] for name in content if "." in name}:
+        average = {name.removeprefix(f"{head}."): value for name, value in content.items() if name.startswith(f"{head}.")}
+        rest = {name: value for name, value in content.items() if not name.startswith(f"{head}.")}
+        names = {name.removeprefix("module.") for name, value in average.items() if "." in name}
+        if not AVERAGED.search(head) or not names or not rest:
+            continue
+        one = min(names)
+        for prefix in (name.removesuffix(one) for name in rest if name.endswith(one)):
+            if all(f"{prefix}{name}" in rest for name in names):
+                where = f"{label}/" if label else ""
+                return {f"{where}{head}.": average, f"{where}{prefix or 'the names without it'}": rest}
+    return {}
 
 
 def _unread(value: Any) -> bool:
@@ -265,7 +293,7 @@ def _chosen(
         if take == "averaged":
             raise UserError(f"{path} holds one set of weights and does not say that it is a moving average: leave the choice out")
         return "", sets[""], None
-    averaged = {label for label in sets if any(map(AVERAGED.search, label.split("/")))}
+    averaged = {label for label in sets if any(map(AVERAGED.search, re.split("[./]", label)))}
     if isinstance(content, Mapping) and {"state_dict", "ema_state_dict", "message_hub"} <= content.keys():
         averaged ^= {"state_dict", "ema_state_dict"}  # MMEngine exchanges the two when it saves
     elif isinstance(content, Mapping) and "current_model_state" in content:
@@ -281,6 +309,13 @@ def _chosen(
             f"{path} holds several sets of weights ({', '.join(labels)}): save the one that is meant in a file of its own"
         )
     return labels[0], sets[labels[0]], kind if averaged else None
+
+
+def _left_out(label: str, sets: Mapping[str, Any], content: Mapping[Any, Any]) -> list[Any]:
+    """What else is in a file: its other entries, and other sets within the entry of the one that is taken."""
+    top = label.partition("/")[0]
+    others = [name for name in content if name != top] if top in content else []  # else all is in one dictionary
+    return others + [name for name in sets if name != label and (name.partition("/")[0] == top or not others)]
 
 
 def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
@@ -312,12 +347,13 @@ def _of_paddle(array: np.ndarray, name: str, path: Path) -> np.ndarray:
 def without_wrappers(state: State) -> tuple[State, list[str]]:
     """A state without what data parallelism, compilation and averaging put around a model, and which names those were."""
     removed = []
-    if any("_orig_mod." in f".{name}" for name in state):  # of torch.compile, which may be anywhere
-        plain = {re.sub(r"(^|\.)_orig_mod\.", r"\1", name): array for name, array in state.items()}
-        if len(plain) < len(state):
-            raise UserError("the weights are there twice, with and without _orig_mod.: save one of the two alone")
-        state = plain
-        removed.append("_orig_mod.")
+    for wrapper in WRAPPERS:  # which may be anywhere
+        if any(f"{wrapper}." in name for name in state):
+            plain = {re.sub(rf"(^|\.){wrapper}\.", r"\1", name): array for name, array in state.items()}
+            if len(plain) < len(state):
+                raise UserError(f"the weights are there twice, with and without {wrapper}.: save one of the two alone")
+            removed += [f"{wrapper}."] if plain.keys() != state.keys() else []
+            state = plain
     while all(name.startswith("module.") for name, array in state.items() if array.ndim):
         # Beside what is averaged stands the number of updates, a scalar: n_averaged of torch, steps of MMEngine.
         state = {name.removeprefix("module."): array for name, array in state.items() if name.startswith("module.")}
