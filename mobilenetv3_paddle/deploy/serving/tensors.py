@@ -2,18 +2,21 @@
 
 A request is a JSON object. Its tensor stands in it as numbers, or behind it as bytes (the extension for binary data), and the
 answer likewise. Written after the specification of the protocol and of its extensions "binary_tensor_data" and "classification".
+msgspec holds the JSON to the types below, which say what the protocol allows; what depends on the model is checked after that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from array import array
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mobilenetv3_common.errors import UserError
 
@@ -42,6 +45,11 @@ class Signature:
         return 3, self.crop, self.crop
 
     @property
+    def words(self) -> str:
+        """What a request must hold."""
+        return f"{INPUT}, FP32, shape [N, 3, {self.crop}, {self.crop}]"
+
+    @property
     def most_bytes(self) -> int:
         """Of a request with binary tensors."""
         return MOST_HEADER + self.batch * math.prod(self.picture) * 4
@@ -64,27 +72,71 @@ class Asked:
 
     def packed(self) -> bytes:
         """As bytes, for another process."""
-        head = asdict(self) | {"images": self.images.shape}
-        text = json.dumps(head).encode()
-        return len(text).to_bytes(4, "big") + text + self.images.tobytes()
+        return msgspec.msgpack.encode(self, enc_hook=lambda images: (images.shape, images.tobytes()))
 
     @classmethod
     def unpacked(cls, data: bytes) -> Asked:
         """What ``packed`` made bytes of."""
-        end = 4 + int.from_bytes(data[:4], "big")
-        head = json.loads(data[4:end])
-        return cls(**head | {"images": np.frombuffer(data, np.float32, offset=end).reshape(head["images"])})
+        return msgspec.msgpack.decode(
+            data, type=cls, dec_hook=lambda _, packed: np.frombuffer(packed[1], np.float32).reshape(packed[0])
+        )
+
+
+class _Parameters(Struct, frozen=True):
+    """Of a request, its input or its output; each has some of them."""
+
+    binary_data_output: bool = False
+    binary_data_size: int | UnsetType = UNSET
+    binary_data: bool | UnsetType = UNSET
+    classification: int | UnsetType = UNSET
+    shared_memory_region: Any = UNSET
+
+    def __post_init__(self) -> None:
+        if self.shared_memory_region is not UNSET:
+            raise ValueError("shared memory is not offered here: send and receive tensors in the requests")
+
+
+class _Input(Struct):
+    name: Literal["images"]
+    datatype: Literal["FP32"]
+    shape: list[int]
+    parameters: _Parameters = _Parameters()
+    data: list[float | list[list[list[float]]]] = []  # row by row in one list, or in lists of lists
+
+
+class _Output(Struct):
+    name: Literal["logits"]
+    parameters: _Parameters = _Parameters()
+
+
+class _Request(Struct):
+    inputs: Annotated[list[_Input], Meta(min_length=1, max_length=1)]
+    outputs: Annotated[list[_Output], Meta(max_length=1)] = []
+    id: Annotated[str, Meta(max_length=MOST_ID)] | None = None
+    parameters: _Parameters = _Parameters()
+
+
+_REQUEST = msgspec.json.Decoder(_Request)
 
 
 def parse(header: bytes, raw: bytes | memoryview, signature: Signature) -> Asked:
     """Read a request: its JSON, and the bytes behind it; ``Refused`` where it cannot be answered."""
-    content = _object(_json(header), "the request")
-    number = content.get("id")
-    known = number is None or (isinstance(number, str) and len(number) <= MOST_ID)
-    _need(known, f"id must be a string of at most {MOST_ID} characters")
-    binary = _flag(_object(content.get("parameters", {}), "parameters"), "binary_data_output", False)
-    images = _images(content, raw, signature)
-    return Asked(number, *_wanted(content.get("outputs", []), binary, signature), images)
+    try:
+        request = _REQUEST.decode(header.decode())  # as bytes it might be UTF-16, which JSON here is not
+    except RecursionError as error:
+        raise Refused("the request is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise Refused("the request is no JSON: it is not UTF-8") from error
+    except msgspec.ValidationError as error:
+        raise Refused(f"{_line(error)}; the model takes one input ({signature.words}) and gives {OUTPUT}") from error
+    except msgspec.DecodeError as error:
+        raise Refused(f"the request is no JSON: {_line(error)}") from error
+    wanted = request.outputs[0].parameters if request.outputs else _Parameters()
+    binary = request.parameters.binary_data_output if wanted.binary_data is UNSET else wanted.binary_data
+    best, classes = wanted.classification, signature.classes
+    known = best is UNSET or 1 <= best <= classes
+    _need(known, f"classification must be a whole number from 1 to {classes}, found {best}")
+    return Asked(request.id, binary, 0 if best is UNSET else best, _images(request.inputs[0], raw, signature))
 
 
 def _need(holds: bool, right: str) -> None:
@@ -92,94 +144,33 @@ def _need(holds: bool, right: str) -> None:
         raise Refused(right)
 
 
-def _json(data: bytes) -> Any:
-    def no_constant(text: str) -> NoReturn:
-        raise Refused(f"the request is no JSON: {text} is no number of JSON's")
-
-    try:
-        return json.loads(data.decode(), parse_constant=no_constant)  # as bytes it might be UTF-16, which JSON here is not
-    except RecursionError as error:
-        raise Refused("the request is nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise Refused("the request is no JSON: it is not UTF-8") from error
-    except ValueError as error:
-        raise Refused(f"the request is no JSON: {_line(str(error))}") from error
-
-
-def _images(content: dict[str, Any], raw: bytes | memoryview, signature: Signature) -> np.ndarray:
-    right = f"{INPUT}, FP32, shape [N, 3, {signature.crop}, {signature.crop}]"
-    inputs = content.get("inputs")
-    found = f"{len(inputs)} are given" if isinstance(inputs, list) else "inputs must be a list of one"
-    _need(isinstance(inputs, list) and len(inputs) == 1, f"the model takes one input ({right}): {found}")
-    given = _object(inputs[0], "inputs[0]")  # type: ignore[index]
-    _need(given.get("name") == INPUT, f"the model has no input {_shown(given.get('name'))}: it takes {right}")
-    kind = given.get("datatype")
-    _need(kind == "FP32", f"datatype of {INPUT} is {_shown(kind)}: the model takes {right}")
-    shape = _shape(given.get("shape"), signature, right)
-    parameters = _object(given.get("parameters", {}), f"parameters of {INPUT}")
-    _need("shared_memory_region" not in parameters, "shared memory is not offered here: send the tensor in the request")
-    if "binary_data_size" in parameters:
-        _need("data" not in given, f"{INPUT} has data and binary_data_size: give one of them")
-        images = _from_bytes(parameters["binary_data_size"], raw, shape)
-    else:
-        _need(not len(raw), f"{len(raw):,} bytes follow the JSON, and no input has binary_data_size")
-        images = _from_numbers(given.get("data"), shape)
-    _need(bool(np.isfinite(images).all()), f"{INPUT} holds NaN or infinity (as float32)")
-    return images
-
-
-def _shape(given: Any, signature: Signature, right: str) -> tuple[int, ...]:
-    whole = isinstance(given, list) and all(type(size) is int for size in given)
-    fits = whole and len(given) == 4 and tuple(given[1:]) == signature.picture and given[0] >= 1
-    _need(fits, f"shape of {INPUT} is {_shown(given)}: the model takes {right}, N at least 1")
-    _need(given[0] <= signature.batch, f"{_shown(given[0])} pictures in one request: at most {signature.batch} (--max-batch)")
-    return tuple(given)
-
-
-def _from_bytes(size: Any, raw: bytes | memoryview, shape: tuple[int, ...]) -> np.ndarray:
-    right = 4 * math.prod(shape)
-    known = type(size) is int and size == right
-    _need(known, f"binary_data_size of {INPUT} is {_shown(size)}: {list(shape)} in FP32 is {right:,} bytes")
-    _need(len(raw) == right, f"{len(raw):,} bytes follow the JSON (Inference-Header-Content-Length), announced are {right:,}")
-    return np.frombuffer(raw, "<f4").reshape(shape).astype(np.float32, copy=False)
-
-
-def _from_numbers(data: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of JSON, row by row in one list or in lists of lists."""
-    if not isinstance(data, list):
-        raise Refused(f"{INPUT} has no data: give a list of numbers, or binary_data_size with the bytes behind the JSON")
+def _images(given: _Input, raw: bytes | memoryview, signature: Signature) -> np.ndarray:
+    """float32 (N, 3, crop, crop), finite."""
+    shape, size = tuple(given.shape), given.parameters.binary_data_size
+    fits = len(shape) == 4 and shape[1:] == signature.picture and shape[0] >= 1
+    _need(fits, f"shape of {INPUT} is {_line(given.shape)}: the model takes {signature.words}, N at least 1")
+    _need(shape[0] <= signature.batch, f"{shape[0]} pictures in one request: at most {signature.batch} (--max-batch)")
     total = math.prod(shape)
-    if data and isinstance(data[0], list):
-        level: list[Any] = [data]  # all that stands at one depth
-        for size in shape:
-            nested = all(isinstance(row, list) and len(row) == size for row in level)
-            _need(nested, f"data of {INPUT} is not nested as its shape {list(shape)} is")
-            level = [item for row in level for item in row]
-        data = level
-    _need(len(data) == total, f"data of {INPUT} has {len(data):,} numbers: shape {list(shape)} is {total:,}")
-    _need(set(map(type, data)) <= {int, float}, f"data of {INPUT} must be numbers")
-    try:
-        with np.errstate(over="ignore"):
-            return np.array(array("d", data)).astype(np.float32).reshape(shape)
-    except OverflowError as error:
-        raise Refused(f"data of {INPUT} has a number that is too large") from error
+    if size is UNSET:
+        _need(not len(raw), f"{len(raw):,} bytes follow the JSON, and no input has binary_data_size")
+        images = _rows(given.data, shape)
+        _need(images.size == total, f"data of {INPUT} has {images.size:,} numbers: shape {given.shape} is {total:,}")
+    else:
+        _need(not given.data, f"{INPUT} has data and binary_data_size: give one of them")
+        _need(size == 4 * total, f"binary_data_size of {INPUT} is {size}: {given.shape} in FP32 is {4 * total:,} bytes")
+        _need(len(raw) == size, f"{len(raw):,} bytes follow the JSON (Inference-Header-Content-Length), announced are {size:,}")
+        images = np.frombuffer(raw, "<f4").astype(np.float32, copy=False)
+    _need(bool(np.isfinite(images).all()), f"{INPUT} holds NaN or infinity (as float32)")
+    return images.reshape(shape)
 
 
-def _wanted(outputs: Any, binary: bool, signature: Signature) -> tuple[bool, int]:
-    """Whether the output is wanted as bytes, and how many classes of it."""
-    _need(isinstance(outputs, list), "outputs must be a list")
-    if not outputs:
-        return binary, 0
-    for output in outputs:
-        name = _object(output, "an output").get("name")
-        _need(name == OUTPUT, f"the model has no output {_shown(name)}: it gives {OUTPUT}")
-    _need(len(outputs) == 1, f"the output {OUTPUT} is asked for {len(outputs)} times")
-    parameters = _object(outputs[0].get("parameters", {}), f"parameters of {OUTPUT}")
-    _need("shared_memory_region" not in parameters, "shared memory is not offered here: leave shared_memory_region out")
-    best = parameters.get("classification", 0)
-    whole = "classification" not in parameters or (type(best) is int and 1 <= best <= signature.classes)
-    _need(whole, f"classification must be a whole number from 1 to {signature.classes}, found {_shown(best)}")
-    return _flag(parameters, "binary_data", binary), best
+def _rows(data: list[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers in one list, or nested as the shape is."""
+    with np.errstate(over="ignore"), contextlib.suppress(ValueError):  # of rows of several lengths
+        rows = np.array(data, np.float32)
+        if rows.ndim == 1 or rows.shape == shape:
+            return rows
+    raise Refused(f"data of {INPUT} is not nested as its shape {list(shape)} is")
 
 
 def answer(asked: Asked, logits: np.ndarray, classes: Sequence[str], about: dict[str, Any]) -> tuple[bytes, bytes]:
@@ -187,44 +178,19 @@ def answer(asked: Asked, logits: np.ndarray, classes: Sequence[str], about: dict
     ``Refused`` where the logits are not finite."""
     whole = bool(np.isfinite(logits).all())
     _need(whole, "the output is not finite: the numbers of the input are too large, or the weights are damaged")
-    output: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": list(logits.shape)}
-    raw = b""
+    kind, values, raw = "FP32", logits, logits.astype("<f4").tobytes()
     if asked.best:
         order = np.argsort(-logits, axis=1, kind="stable")[:, : asked.best]
         rows = [[f"{row[i]:f}:{i}:{classes[i]}" for i in best] for row, best in zip(logits, order, strict=True)]
-        texts = [text for row in rows for text in row]
-        output |= {"datatype": "BYTES", "shape": list(order.shape)}
-        data: Any = texts
-        if asked.binary:
-            raw = b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for text in texts)
-    else:
-        data = None if asked.binary else logits.ravel().tolist()
-        raw = logits.astype("<f4").tobytes() if asked.binary else b""
-    output |= {"parameters": {"binary_data_size": len(raw)}} if asked.binary else {"data": data}
+        kind, values = "BYTES", np.array(rows, object)
+        raw = b"".join(len(text.encode()).to_bytes(4, "little") + text.encode() for row in rows for text in row)
+    output: dict[str, Any] = {"name": OUTPUT, "datatype": kind, "shape": list(values.shape)}
+    output |= {"parameters": {"binary_data_size": len(raw)}} if asked.binary else {"data": values.ravel().tolist()}
     content = about | ({} if asked.id is None else {"id": asked.id}) | {"outputs": [output]}
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace"), raw
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace"), raw if asked.binary else b""
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Refused(f"{name} must be a JSON object, found {_shown(value)}")
-    return value
-
-
-def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
-    value = parameters.get(name, default)
-    _need(isinstance(value, bool), f"{name} must be true or false, found {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """A value for a message: one line, not long."""
-    try:
-        return _line(json.dumps(value))
-    except (ValueError, RecursionError):  # an integer of thousands of digits
-        return "what cannot be shown"
-
-
-def _line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 80 else text[:77] + "..."
+def _line(found: Any) -> str:
+    """What was found, for a message: one line, not long."""
+    text = " ".join(str(found).split())
+    return text if len(text) <= 160 else f"{text[:77]}...{text[-80:]}"
