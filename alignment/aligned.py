@@ -18,7 +18,7 @@ from alignment.comparisons.every import every_mistake
 from alignment.comparisons.explain import locate
 from alignment.comparisons.model import converted
 from alignment.comparisons.ranks import ranks
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import StepResult, only_nothing_real
 from alignment.comparisons.update import updates
 from alignment.coverage import Coverage
 from alignment.finding import Finding, Localization
@@ -111,9 +111,10 @@ def align(context: Context, wanted: Request) -> Aligned:
         steps = ", ".join(map(str, wanted.steps))
         raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
     failed = any(result.failed for result in done)
-    if failed:
+    differs = failed and not only_nothing_real(done)
+    if differs:
         print("localising ...", end="", flush=True)
-    if failed and wanted.onward and done[-1].place is None:
+    if differs and wanted.onward and done[-1].place is None:
         done, localization = _onward(context, done, wanted)
         accepted = [one for one in localization.every if one.accepted]
         context = context.but(
@@ -122,7 +123,7 @@ def align(context: Context, wanted: Request) -> Aligned:
     else:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
-    if failed:
+    if differs:
         print(f" {localization.seconds:.1f} s")
     covered = coverage.coverage_of(context, done, seen)
     results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command)
@@ -174,7 +175,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     print(" again with the mistakes fixed ...", end="", flush=True)
     corrected = search.corrected(found.every)
     again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
-    failed = [one for one in again if one.failed]
+    failed = [one for one in again if one.failed and not one.only_blind]
     if not open_ and not failed and again[-1].name == "updates":
         again[-1] = guarded(5, lambda: updates.run(corrected))
     numbers = [str(one.step) for one in done if one.failed]

@@ -77,6 +77,8 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
         return measures().faults(known, args.inject, steps, args.padiff, args.result_dir, file, args.ranks)
     if args.port_weights and not args.weights:
         raise UserError("--port-weights goes with --weights, the original from which the file was converted")
+    if args.calibrate and args.port_weights:
+        raise UserError("--calibrate changes the weights, and --port-weights compares files as they are: give one of the two")
     recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
@@ -163,6 +165,7 @@ def _align(
         data_path=args.data_path,
         weights_from=args.weights,
         take=args.checkpoint_weights,
+        calibrate=args.calibrate,
         port_weights=args.port_weights,
         names=names.modules,
         links=names.links,

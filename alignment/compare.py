@@ -99,8 +99,8 @@ class Leeway:
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
         sum: whether each number is one sum over samples and places, whose order of summation is the framework's own.
-        nothing32, nothing64: L2 errors that a quantity that is 0 (in exact mode also: zero but for rounding) may have, whatever its
-            own floor.
+        nothing32, nothing64: L2 errors that a quantity that is zero but for rounding may have, whatever its own floor: of the
+            norm of what it is part of (``Leeway.part_of``).
     """
 
     flips: int = 0
@@ -111,6 +111,10 @@ class Leeway:
     sum: bool = False
     nothing32: float = 0.0
     nothing64: float = 0.0
+
+    def part_of(self, norm: float) -> Leeway:
+        """The same for a part of something of this L2 norm: where it is zero but for rounding, rounding is that of the whole."""
+        return replace(self, nothing32=tolerance.BASE_FLOOR_32 * norm, nothing64=tolerance.SUMMATION_64 * norm)
 
 
 def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = True) -> str:
@@ -265,6 +269,9 @@ def judge_measured(name: str, lanes: Lanes, leeway: Leeway | None = None) -> Qua
         return quantity.fail(f"{kind}: {problem}")
     _differences(quantity, port, reference)
     lanes, leeway = _in_range(lanes, leeway)
+    if lanes.port64 is not None and leeway.change64 is None:
+        moved = distance(lanes.ulp64, lanes.reference64) if lanes.ulp64 is not None else 0.0  # type: ignore[arg-type]
+        leeway = replace(leeway, change64=Change(moved, norm(lanes.reference64)))  # type: ignore[arg-type]
     if lanes.port32 is not None and lanes.reference64 is not None:
         _judge_float32(quantity, lanes, leeway)
     if lanes.port64 is not None:
@@ -295,6 +302,8 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
     if lanes.ulp32 is not None:
         floor = max(floor, distance(lanes.ulp32, lanes.reference32))
     floor = max(floor, max(tolerance.BASE_FLOOR_32, leeway.pooled32) * scale)
+    if leeway.change64 is not None and _is_rounding(leeway.change64):
+        floor = max(floor, leeway.nothing32)
     if not math.isfinite(floor):
         quantity.fail("float32: the noise floor is not finite: the reference, or its one-ulp change, overflows")
         return
@@ -311,20 +320,21 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         quantity.fail(f"float32 error {relative(error, scale):.1e} is {relative(error, floor):.0f} x its noise floor")
 
 
+def _is_rounding(change: Change) -> bool:
+    """Whether a quantity that is not 0 is zero but for rounding."""
+    return change.scale > 0 and change.distance >= tolerance.NOISE_SHARE * change.scale
+
+
 def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
-    assert lanes.port64 is not None and lanes.reference64 is not None
-    change = leeway.change64
-    if change is None:
-        moved = distance(lanes.ulp64, lanes.reference64) if lanes.ulp64 is not None else 0.0
-        change = Change(moved, norm(lanes.reference64))
-    floor, scale = change
+    assert lanes.port64 is not None and lanes.reference64 is not None and leeway.change64 is not None
+    floor, scale = leeway.change64
     if not math.isfinite(floor):
         quantity.fail("exact mode: one-ulp changes make the reference infinite or NaN")
         return
     error = distance(lanes.port64, lanes.reference64)
     quantity.float64_diff = relative(error, scale)
     nothing = 0.0
-    if floor >= tolerance.NOISE_SHARE * scale and (scale > 0 or 0 < error <= leeway.nothing64):
+    if _is_rounding(leeway.change64) or (scale == 0 and 0 < error <= leeway.nothing64):
         quantity.noise = True
         quantity.note("zero but for rounding")
         nothing = leeway.nothing64

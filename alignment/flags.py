@@ -16,7 +16,7 @@ PRECISIONS = ("bfloat16", "float16")
 # The benchmark has its own model, data and weights.
 NOT_BENCHED = (
     "model", "data_path", "weights", "port_weights", "checkpoint_weights",
-    "names", "device", "image_backend", "seed", "localize", "config", "precision",
+    "names", "device", "calibrate", "image_backend", "seed", "localize", "config", "precision",
 )  # fmt: skip
 
 
@@ -43,6 +43,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         "project fetches, e.g. torchvision (default: calibrated weights, made once)",
     )
     _add_take(p)
+    _add_calibrate(p)
     p.add_argument(
         "--port-weights",
         metavar="FILE",
@@ -138,6 +139,7 @@ def audit_parser() -> Parser:
     )
     p.add_argument("--weights", metavar="FILE", help="of either side, for both (default: random, calibrated on the input)")
     _add_take(p)
+    _add_calibrate(p)
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
     p.add_argument("--training", action="store_true", help="also compare training mode and fresh weights")
     p.add_argument(
@@ -209,6 +211,15 @@ def shown(path: Path) -> str:
     """A path as short as it can be written from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
+
+
+def _add_calibrate(p: Parser) -> None:
+    p.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="with --weights FILE: keep its kernels and matrices, and calibrate the rest, since under fresh weights outputs hardly "
+        "depend on the input (default: off)",
+    )
 
 
 def _add_take(p: Parser) -> None:

@@ -53,7 +53,10 @@ FLIP_ALLOWANCE = 5e-3
 FLIP_SHARE = 2e-5
 
 # A measured quantity is noise where one-ulp changes move the truth by this share of itself, e.g. the gradients of the
-# projection BatchNorms' biases, which are zero in exact arithmetic.
+# projection BatchNorms' biases, which are zero in exact arithmetic. Its own norm then says nothing: it may lie within SUMMATION_64
+# (in float32 FLOOR_FACTOR * BASE_FLOOR_32) of the norm of what it is part of. That is for a gradient all gradients, for a running
+# statistic its layer's statistics, for a module's output the median size of the outputs. Under fresh weights the means behind a
+# projection were 1e-17 beside variances of 1, and the two sides differed by as much; a mean that is off by 1e-9 still fails.
 NOISE_SHARE = 1e-3
 
 # The same for what is computed in bfloat16 or float16: error, gain and shift (alignment.low_precision) may be this many times

@@ -58,6 +58,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         pair.project,
         weights_from=args.weights,
         take=args.checkpoint_weights,
+        calibrate=args.calibrate,
         names=names.modules,
         links=names.links,
         seed=args.seed,

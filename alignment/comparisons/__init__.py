@@ -25,6 +25,7 @@ STEPS: dict[int, Callable[[Context], StepResult]] = {
     5: backward.run,
     6: train.run,
 }
+BY_WEIGHTS = (1, 3, 4, 5)  # steps whose evidence depends on the weights
 PARTS: dict[int, str] = {2: "data", 3: "metric", 4: "loss"}  # what a step cannot do without
 
 
@@ -37,6 +38,8 @@ def run_step(number: int, context: Context) -> StepResult:
     result = guarded(number, lambda: STEPS[number](context))
     if context.precision and not result.failed:
         result = guarded(number, lambda: low_precision.add(context, result))
+    if result.lacking and number in BY_WEIGHTS and not context.material.weights.calibrated:
+        result.blind = f"{context.material.weights.name}: {result.problems[0].rpartition(': ')[0]}"
     result.seconds = time.perf_counter() - start
     return result
 

@@ -80,7 +80,7 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
     """
     start = time.perf_counter()
     outcome = Localization(notes=context.notes())
-    failed = next((result for result in results if result.failed), None)
+    failed = next((result for result in results if result.failed and not result.only_blind), None)
     if failed is not None:
         broken: Finding | None = None
         outcome.first = failed.place

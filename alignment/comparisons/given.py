@@ -42,6 +42,7 @@ class Given:
         data_path: pictures; the project's own by default.
         take: which weights of a training checkpoint are meant, one of ``mobilenetv3_common.weights_file.TAKE``.
         weights_from: None for calibrated weights, the name of published ones, or a file.
+        calibrate: whether what is random in these weights stays as it is and the rest is calibrated: for fresh weights.
         given_state: a canonical state to use instead.
         port_weights: a file that holds the same weights converted for the port, which the port then takes as it is.
         names: of modules of the port, or whole parts, that are called otherwise: port path -> reference path.
@@ -71,6 +72,7 @@ class Given:
     model: str = ""
     data_path: Path | None = None
     weights_from: str | None = None
+    calibrate: bool = False
     take: str = "auto"
     given_state: State | None = None
     port_weights: str | None = None

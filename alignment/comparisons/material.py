@@ -78,7 +78,14 @@ class SharedMaterial:
         reference = self.paired.named("reference", self.paired.made("reference", options))
         sides = (self.given.reference.framework, reference), (self.given.port.framework, port)
         name = path.name if self.given.weights_from in self.given.spec.published else self.given.weights_from
-        return Weights(load_file(path, sides, self.given.take), name, options, False)
+        state = load_file(path, sides, self.given.take)
+        if self.given.calibrate:
+            whole = self.regrouped(state, options, whole=True)
+            made = calibration.calibrated_state(
+                self.given.project, self.given.model, kept=whole, **{**self.given.options, **options}
+            )
+            return Weights(self.regrouped(made, options), f"{name} (calibrated)", options, True)
+        return Weights(state, name, options, False)
 
     def regrouped(self, state: State, options: Mapping[str, Any], whole: bool = False) -> State:
         """The reference's state in the pieces by which the engine knows its tensors, from whole tensors; or the other way round."""

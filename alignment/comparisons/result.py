@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,6 +40,8 @@ class StepResult:
         quantities: one row a comparison, in the order of computation: the first that fails is the first to diverge.
         evidence: what shows that there was something to compare.
         problems: evidence that is missing; any makes the step fail.
+        lacking: how many of the problems are evidence that is missing.
+        blind: which evidence the weights that were given do not leave; empty where they do, and with calibrated ones.
         not_run: why the step, or a part of it, was not run; it then proves nothing of that.
         records: arrays of the port and of the reference for the two record files.
         curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
@@ -55,6 +57,8 @@ class StepResult:
     quantities: list[Quantity] = field(default_factory=list)
     evidence: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    lacking: int = 0
+    blind: str = ""
     not_run: str = ""
     records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     curves: Curves = field(default_factory=dict)
@@ -80,6 +84,11 @@ class StepResult:
         return self.ran and not self.passed
 
     @property
+    def only_blind(self) -> bool:
+        """Whether it failed for nothing but weights under which nothing real is compared: no difference was seen."""
+        return bool(self.blind) and len(self.problems) == self.lacking and all(q.passed for q in self.quantities)
+
+    @property
     def passed(self) -> bool:
         """Whether the step was run and everything agreed; a step that was not run has not passed."""
         return bool(self.quantities) and not self.differs
@@ -93,6 +102,7 @@ class StepResult:
         """Note a piece of evidence; the step fails where it does not hold."""
         self.evidence[name] = value
         if not holds:
+            self.lacking += 1
             self.problems.append(f"{name} is {value}, expected {expected}: there was nothing real to compare")
 
     def cover(self, *topics: str) -> None:
@@ -107,6 +117,18 @@ class StepResult:
 
     def extend(self, rows: Iterable[Quantity]) -> None:
         self.quantities.extend(rows)
+
+
+def nothing_real(results: Sequence[StepResult]) -> str:
+    """One line for a person, where weights that were given make comparisons say nothing; empty where they do not."""
+    words = next((result.blind for result in results if result.blind), "")
+    return f"nothing real to compare here: {words}; so it is under fresh weights: calibrate, or use --calibrate" if words else ""
+
+
+def only_nothing_real(results: Sequence[StepResult]) -> bool:
+    """Whether this is all that makes steps fail."""
+    failed = [result for result in results if result.failed]
+    return bool(failed) and all(result.only_blind for result in failed)
 
 
 def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:

@@ -32,7 +32,9 @@ LEAST_BETWEEN = 2 * tolerance.GIVEN_LOGITS_STD_BETWEEN  # spread of outputs of s
 LARGE = 3 * 128 * 128  # numbers of one sample
 
 
-def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int | None = None, **options: Any) -> State:
+def calibrated_state(
+    project: Project, model: str = "", seed: int = 0, size: int | None = None, kept: State | None = None, **options: Any
+) -> State:
     """Random weights under which every parameter of the reference matters; a pure function of its arguments.
 
     Args:
@@ -40,6 +42,7 @@ def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int
         model: one of its models; the first where empty.
         seed: of the random values.
         size: of the calibration pictures in pixels; those of the model's input where None.
+        kept: canonical weights whose kernels and matrices are taken instead of random ones, e.g. fresh ones of the model's own.
         options: of the model's builder, besides those of its spec.
 
     Returns:
@@ -54,8 +57,8 @@ def calibrated_state(project: Project, model: str = "", seed: int = 0, size: int
     pictures = _pictures(project, spec, size)
     if pictures is None:
         shape = spec.input_shape if size is None else (*spec.input_shape[:-2], size, size)
-        return randomised_state(framework, network, spec, rng, lambda: _fake_inputs(spec, shape, rng))
-    state = _random_parameters(framework, network, rng)
+        return randomised_state(framework, network, spec, rng, lambda: _fake_inputs(spec, shape, rng), kept)
+    state = _random_parameters(framework, network, rng, kept)
     network = framework.in_float64(framework.place(network))
     noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
     state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
@@ -69,6 +72,7 @@ def randomised_state(
     spec: ModelSpec,
     rng: np.random.Generator,
     inputs: Callable[[], tuple[np.ndarray, ...]],
+    kept: State | None = None,
 ) -> State:
     """The same without pictures: statistics, and outputs of standard deviation 1, on given inputs.
 
@@ -78,11 +82,12 @@ def randomised_state(
         spec: of the model.
         rng: of the random values.
         inputs: makes the inputs, floating ones in float64, after the parameters are drawn.
+        kept: as for ``calibrated_state``.
 
     Returns:
         A canonical state, float32.
     """
-    state = _random_parameters(framework, network, rng)
+    state = _random_parameters(framework, network, rng, kept)
     network = framework.in_float64(framework.place(network))
     given = inputs()
     found: State = {}
@@ -103,11 +108,12 @@ def _amplified(state: State, factor: float) -> State:
     return {name: array * factor if array.ndim == 2 and array.dtype.kind == "f" else array for name, array in state.items()}
 
 
-def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator) -> State:
-    """The state of a model, which then has it, with every parameter drawn at random."""
+def _random_parameters(framework: Framework, network: Module, rng: np.random.Generator, kept: State | None = None) -> State:
+    """The state of a model, which then has it, with every parameter drawn at random, but for kernels and matrices of ``kept``."""
     roles = {entry.canonical: entry.role for entry in framework.entries(network)}
     state = framework.state(network)
     state = {name: array if roles[name] == "buffer" else random_values(rng, name, array) for name, array in state.items()}
+    state |= {name: array for name, array in (kept or {}).items() if name in state and array.ndim > 1 and roles[name] != "buffer"}
     for name, row in padding_rows(framework, network).items():
         state[name][row] = 0
     framework.load(network, state)

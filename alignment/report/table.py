@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alignment import tolerance
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
 from alignment.finding import Finding, Localization
 from mobilenetv3_common.terminal import verdict as verdict_word
 
@@ -142,6 +142,8 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
     """
     port, reference = context.titles()
     model = context.model
+    if only_nothing_real(results):
+        return f"Nothing real was compared: these weights cannot show whether the {port} {model} is the {reference} {model}."
     if not passed(results):
         return f"The {port} {model} is not the {reference} {model}."
     apart = ", apart from the differences that were accepted" if context.accepted else ""
@@ -195,7 +197,7 @@ def _kind_and_source(finding: Finding) -> str:
 
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
     """What failed, one line each, the place of the first mistake first; empty where all passed."""
-    lines = []
+    lines = [line] if (line := nothing_real(results)) else []
     if localization.first is not None:
         lines.append(f"first divergence: {localization.first.line()}")
     lines += mistakes(localization)

@@ -16,7 +16,7 @@ from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import initialisation, variants
 from alignment.comparisons.model.dropouts import dropout_profile
 from alignment.comparisons.model.embeddings import padding_rows
-from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed
+from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed, near_zero, wholes
 from alignment.comparisons.result import StepResult
 from alignment.frameworks.base import Framework, Module, leaves
 from alignment.models.observe import traced_outputs
@@ -137,9 +137,13 @@ def judge_case(
         floating = values.reference32 is None or values.reference32.dtype.kind == "f"
         judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
         rows[name] = judge(f"{case.name}.{name}", values)
-    narrow = [name for name, row in rows.items() if just_missed(row)]
+    again = {name: Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}) for name, row in rows.items() if not row.passed}
+    whole = wholes(runs["reference64"]) if again else {}
+    narrow = [
+        name for name, lanes in again.items() if just_missed(rows[name]) or near_zero(rows[name], lanes, whole.get(name, 0.0))
+    ]
     for name, far in moved(narrow).items():
-        rows[name] = judge_again(rows[name], Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}), far)
+        rows[name] = judge_again(rows[name], again[name], far, whole[name])
     # Of blocks that the project names, a port may compute some by functions; where it calls one, that has to be right.
     free = blocks if context.spec.blocks is None else sorted(called["reference"] - called["port"])
     if other := of_another_form(rows, free):
@@ -163,8 +167,8 @@ def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
     between = tolerance.LOGITS_STD_BETWEEN if calibrated else tolerance.GIVEN_LOGITS_STD_BETWEEN
     finite = np.ma.masked_invalid(logits)  # what is masked with infinity says nothing
     spread, apart = (float(np.ma.filled(found, np.nan)) for found in (finite.std(), finite.std(axis=0).mean()))
-    result.require("logits_std", round(spread, 4), low <= spread <= high, f"{low:g} to {high:g}")
-    result.require("logits_std_between_pictures", round(apart, 4), apart > between, f"above {between:g}")
+    result.require("logits_std", float(f"{spread:.4g}"), low <= spread <= high, f"{low:g} to {high:g}")
+    result.require("logits_std_between_pictures", float(f"{apart:.4g}"), apart > between, f"above {between:g}")
 
 
 def block_names(spec: ModelSpec, framework: Framework, network: Module) -> list[str]:

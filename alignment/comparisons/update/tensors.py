@@ -21,7 +21,7 @@ from alignment.compare import (
     relative,
     without_masked,
 )
-from alignment.comparisons.model.one_ulp import ULP_DRAWS
+from alignment.comparisons.model.one_ulp import ULP_DRAWS, is_statistic, wholes
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import Iteration, Run
 
@@ -68,9 +68,9 @@ def judge_tensors(
     leeway = Leeway(flips=flips, pooled64=history.pooled64[kind], float32=flips == 0)
     # A sum that is zero in exact arithmetic, such as the gradient of a bias before a BatchNorm, is whatever its order of
     # summation leaves: once it was ten times what any one-ulp change moved it by, and the other framework's was not.
-    if kind == "gradients":
-        size = sum(change.scale**2 for change in draws[0].values()) ** 0.5
-        leeway.nothing32, leeway.nothing64 = tolerance.BASE_FLOOR_32 * size, tolerance.SUMMATION_64 * size
+    # What it is part of are all gradients; of a running statistic, its layer's; a parameter is part of nothing.
+    size = sum(change.scale**2 for change in draws[0].values()) ** 0.5
+    layers = {} if kind == "gradients" else wholes({n: a for n, a in tensors["reference64"].items() if is_statistic(n)})
     if number == 0:
         leeway.pooled32 = mean_relative(changes_of(now["reference32"], now["reference64"], kind))
     else:
@@ -78,6 +78,7 @@ def judge_tensors(
     error = 0.0
     for name in dict.fromkeys([*tensors["reference64"], *tensors["port64"]]):
         leeway.change64 = changes.get(name)
+        leeway = leeway.part_of(size if kind == "gradients" else layers.get(name, 0.0))
         leeway.sum = kind == "gradients" and np.ndim(tensors["reference64"].get(name)) == 1
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
