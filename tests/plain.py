@@ -67,6 +67,7 @@ class PlainNetwork:
     """A ``Network`` of such modules; its outputs, statistics and gradients are given, where a test has them."""
 
     framework = PlainFramework()
+    stored = None
 
     def __init__(self, model: Plain, start: Mapping[str, np.ndarray] | None = None) -> None:
         self.model, self.start = model, dict(start or {})

@@ -6,7 +6,7 @@ are judged, and both are kept with the step's result. ``explain`` of a failed st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -80,6 +80,18 @@ class Unmeasured:
 
     def explain(self) -> Finding | None:
         raise self.error
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What is explained by a search through the modules: of the values, the blame by layers alone says the place.
+
+    Attributes:
+        explain: the search.
+    """
+
+    explain: Callable[[], Finding | None]
+    late: bool = False
 
 
 def measured(context: Context, comparison: Comparison) -> Compared | Unmeasured:

@@ -78,6 +78,8 @@ class Context(Given):
 
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know: layers called or nested otherwise, and which conversion was not checked."""
+        if self.not_held:
+            return [*self.paired.matched.matching.notes, *(f"not held by dumps: {words}" for words in self.not_held)]
         try:
             found = [*self.accepted, *(f"{note} (--names sets other pairs)" for note in self.paired.matched.matching.notes)]
         except Exception:  # a port that cannot be built is a finding of the steps

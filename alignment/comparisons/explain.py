@@ -63,6 +63,8 @@ def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
     Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
     looked at in training mode. A step that finds the place by itself has no stages.
     """
+    if result.stored:
+        return (what_was_measured,)
     looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES.get(result.step, ())
     if models.in_training in looks and context.unshared_randomness:
         return tuple(look for look in looks if look is not models.in_training)

@@ -60,6 +60,7 @@ class Given:
         mended: modules that compute in the port what they compute in the reference, by the reference's paths, since their mistakes
             are known.
         known_fresh: parameters whose fresh values are known to be drawn otherwise.
+        not_held: what two dumps do not hold, where these are the two sides.
         accepted: one line for each difference that was accepted beforehand and is there.
         in_haste: whether steps 5 and 6 compare what is quick first, and end where something has failed: for many attempts of which
             nobody reads the rows.
@@ -90,6 +91,7 @@ class Given:
     fitting: bool = False
     mended: tuple[str, ...] = ()
     known_fresh: frozenset[str] = frozenset()
+    not_held: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     in_haste: bool = False
     kept: Path | None = None

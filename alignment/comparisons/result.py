@@ -48,6 +48,7 @@ class StepResult:
         place: the first mistake, of a step that finds it by itself.
         raised: where the port raised, of a step that it ended.
         compared: the step's comparisons with what they measured, in the order in which data flows.
+        stored: whether it was measured elsewhere: no side can be run, and what is known of it is in ``compared``.
         seconds: wall time.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
     """
@@ -65,6 +66,7 @@ class StepResult:
     place: Finding | None = None
     raised: Finding | None = None
     compared: list[Explainable] = field(default_factory=list)
+    stored: bool = False
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)
 

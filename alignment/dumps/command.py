@@ -15,6 +15,7 @@ from alignment.audit import markdown
 from alignment.audit.command import STEPS
 from alignment.audit.inputs import chosen_inputs
 from alignment.audit.pair import ModelMaker, arguments
+from alignment.comparisons.explain import locate
 from alignment.coverage import Coverage
 from alignment.dumps import judge, make
 from alignment.dumps.store import Reader, read
@@ -102,7 +103,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         steps = judge.compared(dumps, args.training)
         for one in steps:
             print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
-        localization = judge.located(dumps, steps, args.training)
+        localization = locate(context, steps, with_table=False)
         covered = Coverage(list(dict.fromkeys(topic for one in steps for topic in one.covers)))
         results.write_results(
             args.report, context, steps, localization, covered, STEPS, flags, ["python", "-m", "alignment", "audit", *flags]

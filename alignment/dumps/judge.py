@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
+from alignment.comparisons.comparison import Searched
 from alignment.comparisons.context import Context
-from alignment.comparisons.explain import quantity_finding
 from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import judge_profiles
@@ -20,21 +20,21 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.gradients import judge_gradients
 from alignment.comparisons.update.runs import Iteration
 from alignment.dumps.make import GRADIENT_LANES, MODES, PORT_LANES, REFERENCE_LANES, recorded_calls
-from alignment.dumps.recorded import Recorded, RecordedModule, model_of
 from alignment.dumps.store import Reader
-from alignment.finding import Finding, Localization
-from alignment.frameworks.base import Call, leaves
+from alignment.dumps.stored import StoredModule, StoredSide, model_of
+from alignment.finding import Finding
+from alignment.frameworks.base import Framework, leaves
 from alignment.kinds import Kind
 from alignment.localize import compare_states
-from alignment.localize.blame import Blame, Pair, backward_quantities, forward_quantities, largest_of
+from alignment.localize.blame import Pair
 from alignment.localize.search import search
 from alignment.localize.structure import structure_finding
-from alignment.models.matching import Matching, matched
-from alignment.models.tracing import Answer, Cotangents, Limits, Network, carrying
+from alignment.models.matching import matched
+from alignment.models.tracing import Answer, Network, Stored
 from alignment.project import ModelSpec, Project, Side
 from mobilenetv3_common.errors import UserError
 
-NOT_HELD = "a dump does not hold this"
+PHASES = ("forward", "backward")
 NOT_COMPARED = (
     "the conversion of a file of weights (the engine itself loaded them into both sides)",
     "padding numbers of embeddings, where the input does not hold them",
@@ -44,31 +44,22 @@ NOT_COMPARED = (
 )
 
 
-@dataclass(frozen=True)
-class DumpContext(Context):
-    """A context of two dumps."""
-
-    def notes(self) -> list[str]:
-        """What is called otherwise, and what was not compared."""
-        return [*self.paired.matched.matching.notes, *(f"not held by dumps: {words}" for words in NOT_COMPARED)]
-
-
 @dataclass
 class Dumps:
     """Two dumps that belong together.
 
     Attributes:
         port, reference: the dumps.
-        sides: what is known of their frameworks.
+        sides: what they tell of their models.
         models: of the port and of the reference.
         context: of both.
     """
 
     port: Reader
     reference: Reader
-    sides: tuple[Recorded, Recorded]
-    models: tuple[RecordedModule, RecordedModule]
-    context: DumpContext
+    sides: tuple[StoredSide, StoredSide]
+    models: tuple[StoredModule, StoredModule]
+    context: Context
 
 
 def opened(port: Reader, reference: Reader) -> Dumps:
@@ -82,17 +73,25 @@ def opened(port: Reader, reference: Reader) -> Dumps:
             f"--port-dump {port.folder}: it was made with another --reference-dump than {reference.folder} "
             "(other inputs or weights): dump the port again with this one"
         )
-    mine, theirs = (Recorded(one.content["framework"], one.content["title"]) for one in (port, reference))
+    mine, theirs = StoredSide(port), StoredSide(reference)
     models = model_of(port), model_of(reference)
     state, name = theirs.state(models[1]), reference.content["weights"]["name"]
     first = leaves(reference.value(reference.content["cases"][0]["inputs"]), np.ndarray)
     spec = ModelSpec(lambda: models[0], lambda: models[1], input_shape=first[0].shape[1:])
     title = reference.content["model"].rpartition(":")[2]
-    project = Project(title, Side(mine), Side(theirs), {title: spec})
-    context = DumpContext(project, given_state=state, seed=reference.content["seed"], device=port.content["device"])
-    found = matched(*models, port.content["names"], (mine, theirs), lambda: (), linked=False)
+    project = Project(title, Side(_described(mine)), Side(_described(theirs)), {title: spec})
+    given = {"seed": reference.content["seed"], "device": port.content["device"], "not_held": NOT_COMPARED}
+    context = Context(project, given_state=state, **given)
+    found = matched(*models, port.content["names"], (mine, theirs), lambda: ())
+    found.name(models[0], 0)
+    found.name(models[1], 1)
     context = context.knowing(weights=Weights(state, name, {}, name == "calibrated"), matched=found)
     return Dumps(port, reference, (mine, theirs), models, context)
+
+
+def _described(side: StoredSide) -> Framework:
+    """As a project's side: a step that is stored asks nothing but descriptions of it."""
+    return cast(Framework, side)
 
 
 def compared(dumps: Dumps, training: bool) -> list[StepResult]:
@@ -112,7 +111,8 @@ def compared(dumps: Dumps, training: bool) -> list[StepResult]:
     why = dumps.reference.content["random"] if training else "training mode: not asked for (--training)"
     if not dumps.port.content["problem"]:
         _same_outputs(dumps)
-    return [_timed(_forward, dumps, why), _timed(_backward, dumps, why)]
+    steps = [_timed(_forward, dumps, why), _timed(_backward, dumps, why)]
+    return [replace(one, stored=True, compared=[Searched(partial(_first, dumps, training))]) for one in steps]
 
 
 def _same_outputs(dumps: Dumps) -> None:
@@ -154,7 +154,7 @@ def _forward(dumps: Dumps, without_training: str) -> StepResult:
         runs = {name: ours.value(lanes[name]) for name in PORT_LANES}
         runs |= {name: theirs.value(one["lanes"][name]) for name in REFERENCE_LANES}
         case = forward.PassCase(one["name"], theirs.value(one["inputs"]), one["training"])
-        forward.judge_case(context, result, case, runs, blocks, elsewhere, functools.partial(_moved, one.get("moved", {})))
+        forward.judge_case(context, result, case, runs, blocks, elsewhere, partial(_moved, one.get("moved", {})))
     profiles = {"port": ours.value(ours.content["dropouts"]), "reference": theirs.value(theirs.content["dropouts"])}
     result.quantities += judge_profiles(profiles, _dropping_by_function(dumps))
     return result
@@ -201,128 +201,46 @@ def _iteration(reader: Reader, made: Mapping[str, Any]) -> Iteration:
 # --- where ------------------------------------------------------------------------------------------------------------------
 
 
-class RecordedNetwork(Network):
-    """A side whose answers are those of a dump; every other question has an error for an answer, and confirms no hypothesis."""
-
-    def __init__(
-        self,
-        side: Recorded,
-        model: RecordedModule,
-        paths: Mapping[str, str] | None,
-        calls: Mapping[str, Call],
-        answers: Mapping[tuple[str, str], Answer],
-    ) -> None:
-        super().__init__(side, model, paths)
-        self.calls, self.answers = dict(calls), answers
-        self._keys = {id(call): key for key, call in calls.items()}
-
-    def trace(self, args: tuple, cotangents: Cotangents | None = None) -> dict[str, Call]:
-        """The calls of the dump."""
-        return self.calls
-
-    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None) -> Answer:
-        """What the dump says of one of its own calls."""
-        key = self._keys.get(id(call), "")
-        same = id(call) in self._keys and key.partition("#")[0] == path
-        return self.answers.get((key, "forward" if cotangents is None else "backward"), _unknown()) if same else _unknown()
-
-    def takes(self, path: str, call: Call) -> bool:
-        """Whether the port could be called so when its dump was made."""
-        return (self._keys.get(id(call), path), "forward") in self.answers
-
-    def answer_with(self, path: str, call: Call, change: Any) -> Answer:
-        return _unknown()
-
-    def _answer_hooked(self, path: str, call: Call, inside: Any, after: Any) -> Answer:
-        return _unknown()
-
-
-def _unknown() -> Answer:
-    return Answer(error=NOT_HELD)
-
-
-@dataclass
-class RecordedPair(Pair):
-    """Two dumps in one mode: a module is to blame by the same bounds as in ``Pair``."""
-
-    floors: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
-
-    def takes(self, key: str) -> bool:
-        return super().takes(key) and carrying(self.port, self.reference, key.partition("#")[0]) is None  # it holds no part of one
-
-    def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
-        path, call = key.partition("#")[0], self.calls[key]
-        cotangents = call.gradients if phase == "backward" else None
-        ours, theirs = (side.answer(path, call, cotangents) for side in (self.port, self.reference))
-        if NOT_HELD in (ours.error, theirs.error):
-            return Blame(False)
-        if ours.oversized:
-            return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, theirs)
-        if ours.error:
-            return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
-        named = backward_quantities if phase == "backward" else forward_quantities
-        found, right = named(ours), named(theirs)
-        blame = Blame(False, ours=ours, theirs=theirs, right=theirs)
-        largest = largest_of(right)
-        for name in dict.fromkeys([*right, *found]):
-            floor = self.floors[key, phase].get(name, 0.0)
-            wrong, own, words = self.differs(found.get(name), right.get(name), floor, largest)
-            blame.own = max(blame.own, own)
-            if wrong and not blame.guilty:
-                blame.guilty, blame.what, blame.measured = True, name, f"{name}: {words}"
-        return blame
-
-
-def located(dumps: Dumps, results: Sequence[StepResult], training: bool) -> Localization:
-    """The first mistake behind the first step that failed, as ``alignment.comparisons.explain.locate`` finds it."""
-    start = time.perf_counter()
-    failed = next((result for result in results if result.failed), None)
-    outcome = Localization(notes=dumps.context.notes())
-    if failed is not None:
-        outcome.first = _first(dumps, training) or quantity_finding(failed)
-    outcome.seconds = time.perf_counter() - start
-    return outcome
-
-
 def _first(dumps: Dumps, training: bool) -> Finding | None:
+    """The first mistake that the two dumps show."""
     matching, order = dumps.context.paired.matched.matching, dumps.reference.content["order"]
-    port = dumps.context.networks.fresh("port")
-    if finding := structure_finding(port, dumps.models[1], matching, dumps.sides, lambda: order):
+    if finding := structure_finding(*dumps.models, matching, dumps.sides, lambda: order):
         return finding
     if problem := dumps.port.content["problem"]:
         return Finding("weights", problem["place"] or "load", Kind.RAISES, "the weights do not load", problem["words"])
-    if finding := compare_states(port, dumps.models[1], matching, dumps.sides):
+    if finding := compare_states(*dumps.models, matching, dumps.sides):
         return finding
     for mode, on in MODES.items():
         if (training or not on) and mode in dumps.reference.content["calls"]:
-            pair = pair_of(dumps, mode, port, matching)
+            pair = pair_of(dumps, mode)
             if finding := search(pair):
                 return finding if finding.hint else _with_settings(pair, finding)
     return None
 
 
-def pair_of(dumps: Dumps, mode: str, port: RecordedModule, matching: Matching) -> RecordedPair:
+def pair_of(dumps: Dumps, mode: str) -> Pair:
     """Both dumps in one mode."""
-    known = recorded_calls(dumps.reference, mode)
+    matching, known = dumps.context.paired.matched.matching, recorded_calls(dumps.reference, mode)
     calls = {key: call for key, (call, _) in known.items()}
-    phases = ("forward", "backward")
-    places: list[tuple[str, str]] = [(key, phase) for key, (_, one) in known.items() for phase in phases if phase in one]
-    right = {(key, phase): _answer(dumps.reference, known[key][1][phase]) for key, phase in places}
-    floors = {(key, phase): known[key][1][phase]["floors"] for key, phase in places}
-    made = dumps.port.content["calls"][mode]
-    ours = {(key, phase): _answer(dumps.port, one) for key, phases in made.items() for phase, one in phases.items()}
-    networks = (
-        RecordedNetwork(dumps.sides[0], port, matching.paths, calls, ours),
-        RecordedNetwork(dumps.sides[1], dumps.models[1], None, calls, right),
+    held = {key: {phase: one[phase] for phase in PHASES if phase in one} for key, (_, one) in known.items()}
+    back = matching.renaming()
+    sides = (
+        (dumps.port, dumps.models[0], matching.paths, dumps.port.content["calls"][mode]),
+        (dumps.reference, dumps.models[1], None, held),
     )
+    networks = []
+    for side, (reader, model, paths, phases) in zip(dumps.sides, sides, strict=True):
+        answers = {(key, phase): _answer(reader, one) for key, made in phases.items() for phase, one in made.items()}
+        order = [path if paths is None else back.get(path, path) for path in model.order]
+        networks.append(Network(_described(side), model, paths, Stored(calls, answers, order)))
     given = dumps.reference.content["calls"][mode]
     inputs, cotangents = dumps.reference.value(given["inputs"]), dumps.reference.value(given["cotangents"])
-    return RecordedPair(*networks, matching, inputs, cotangents, training=MODES[mode], floors=floors)
+    return Pair(networks[0], networks[1], matching, inputs, cotangents, training=MODES[mode])
 
 
 def _answer(reader: Reader, one: Mapping[str, Any]) -> Answer:
     fields = {name: reader.value(one[name]) for name in ("outputs", "buffers", "input_gradients", "gradients")}
-    return Answer(**fields, error=one["error"], place=one["place"], oversized=one.get("oversized", False))
+    return Answer(**fields, error=one["error"], place=one["place"], oversized=one.get("oversized", False), floors=one.get("floors"))
 
 
 def _with_settings(pair: Pair, finding: Finding) -> Finding:

@@ -24,8 +24,8 @@ from alignment.comparisons.model.dropouts import dropout_profile_of
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest
 from alignment.comparisons.update.gradients import cotangents_of, gradients_of
 from alignment.comparisons.update.runs import Iteration
-from alignment.dumps.recorded import Recorded, model_of, structure
 from alignment.dumps.store import NotHeld, Reader, Writer
+from alignment.dumps.stored import StoredSide, model_of, structure
 from alignment.frameworks.base import Call, Framework, Module, leaves, mapped
 from alignment.localize.blame import Pair, backward_quantities, forward_quantities, one_ulp_call
 from alignment.localize.search import random_cotangents
@@ -208,12 +208,12 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
         UserError: a name is wrong.
     """
     writer, framework = Writer(), subject.framework
-    other, theirs = Recorded(dump.content["framework"], dump.content["title"]), model_of(dump)
+    other, theirs = StoredSide(dump), model_of(dump)
     check_names(names, framework.modules(subject.network), other.modules(theirs))
     first = leaves(dump.value(dump.content["cases"][0]["inputs"]), np.ndarray)
     small = dump.value(dump.content["gradients"]["eval"]["inputs"])
     two = mapped(small, np.ndarray, lambda array: array[:2])
-    found = matched(subject.network, theirs, names, (framework, other), lambda: two, linked=False)
+    found = matched(subject.network, theirs, names, (framework, other), lambda: two)
     state = other.state(theirs)
     context = subject.context(first[0].shape[1:], given_state=state, seed=dump.content["seed"], device=device)
     context = context.knowing(matched=found, orders=dump.content.get("orders", {}))

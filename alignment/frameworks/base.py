@@ -12,7 +12,6 @@ import abc
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -21,6 +20,7 @@ import numpy as np
 from alignment.frameworks._attention import Attended, Attention, AttentionForm
 from alignment.frameworks._calls import CallChange, Operation, Trace
 from alignment.frameworks._closures import follow
+from alignment.frameworks._describe import STATISTICS, Description, Layer, Layout
 from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks._exact import Replaced, exact_first, hold_to_original, holders
 from alignment.frameworks._low import Low, patched
@@ -28,19 +28,15 @@ from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied,
 from alignment.frameworks._paths import call_modules, paths_of
 from alignment.frameworks._pieces import Piece, call_tensors, leave_out, left_out, pieces_of
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.weights import Entry, State, canonical_state, in_canonical, own_state
+from mobilenetv3_common.weights import State, canonical_state, own_state
 
 __all__ = [
-    "Attended", "Attention", "Call", "CallChange", "Framework", "Keywords", "Layer", "Layout", "Low", "Module", "Operation",
-    "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules", "call_tensors", "in_precision",
-    "leave_out", "leaves", "left_out", "mapped", "paths_of", "pieces_of",
+    "STATISTICS", "Attended", "Attention", "Call", "CallChange", "Description", "Framework", "Keywords", "Layer", "Layout",
+    "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules",
+    "call_tensors", "in_precision", "leave_out", "leaves", "left_out", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 
 Optimizer = Any  # a framework's own, as Tensor and Module are
-
-# Where the derivative of a layer jumps, by kind. An input on the other side of one gives another gradient.
-STATISTICS = ("running_mean", "running_var")  # canonical last names of what a normalisation keeps from batch to batch
-KINKS: dict[str, tuple[float, ...]] = {"relu": (0.0,), "relu6": (0.0, 6.0), "hardswish": (-3.0, 3.0), "hardsigmoid": (-3.0, 3.0)}
 
 
 class Handle(Protocol):
@@ -49,46 +45,7 @@ class Handle(Protocol):
     def remove(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a framework's own form differs from the canonical one.
-
-    Attributes:
-        statistics: a normalisation layer's own names of its running statistics -> canonical names. A layer has them where it
-            has all of them.
-        renamed: kinds of layers (``Layer.kind``) -> their own names of parameters -> canonical names.
-        transposed: kinds of layers (``Layer.kind``) whose ``weight`` lies transposed.
-        flat: kinds of layers (``Layer.kind``) whose parameters over several axes lie in one dimension.
-        counters: last names of tensors that the canonical form leaves out.
-        momentum_keeps: whether the momentum of a normalisation layer is the share of the old statistics (Paddle, MindSpore),
-            not that of the new batch (torch).
-    """
-
-    statistics: Mapping[str, str] = field(default_factory=dict)
-    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    transposed: frozenset[str] = frozenset()
-    flat: frozenset[str] = frozenset()
-    counters: frozenset[str] = frozenset()
-    momentum_keeps: bool = False
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What a module computes, in words that belong to no framework.
-
-    Attributes:
-        kind: ``"conv"``, ``"linear"``, ``"batch_norm"``, ``"dropout"``, ``"relu"``, ``"max_pool"``, ...; the class's name in
-            lower case where the framework's file does not know the class.
-        settings: its hyperparameters under torch's names, ``momentum`` as the share of the new batch; sizes as tuples.
-        title: the class's own name, for people.
-    """
-
-    kind: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    title: str = ""
-
-
-class Framework(abc.ABC):
+class Framework(Description):
     """One framework on one device.
 
     Args:
@@ -97,10 +54,7 @@ class Framework(abc.ABC):
             without them. (A class that calls the framework's functions needs none: those are exact by themselves.)
 
     Attributes:
-        name: as in ``alignment/frameworks/NAME.py``, file names and JSON.
-        title: for people.
         tensor_type, module_type: the framework's classes.
-        layout: what separates its own form from the canonical one.
         suffixes: of weights files in its own form.
         scaler: ``"scale"``, ``"growth"``, ``"backoff"``, ``"interval"``, ``"count"`` -> their names in a loss scaler's state.
         computing: the method of a module that computes, which a module's author writes.
@@ -109,11 +63,8 @@ class Framework(abc.ABC):
         low: precision of ``call`` and ``vjp``; None for that of the tensors.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
     tensor_type: ClassVar[type]
     module_type: ClassVar[type]
-    layout: ClassVar[Layout]
     suffixes: ClassVar[tuple[str, ...]]
     scaler: ClassVar[Mapping[str, str]] = {}
     computing: ClassVar[str] = "forward"
@@ -124,7 +75,7 @@ class Framework(abc.ABC):
     def __init__(
         self, layers: Mapping[type, str] | None = None, exact_layers: Mapping[type, Callable[[Module], Module]] | None = None
     ) -> None:
-        self.own_layers = dict(layers or {})
+        super().__init__(layers)
         self.exact_layers = dict(exact_layers or {})
         self._holders: list[Replaced] = []
 
@@ -181,10 +132,6 @@ class Framework(abc.ABC):
         """An array as a tensor of the same shape and type on the device, without gradient."""
 
     @abc.abstractmethod
-    def array(self, tensor: Tensor) -> np.ndarray:
-        """A tensor as an array of its own memory, same shape and type."""
-
-    @abc.abstractmethod
     def times(self, tensor: Tensor, factors: np.ndarray) -> Tensor:
         """The tensor times constant factors of its shape, in the tensor's own type, part of the graph."""
 
@@ -194,43 +141,10 @@ class Framework(abc.ABC):
 
     # --- modules -----------------------------------------------------------------------------------------------------------
 
-    @abc.abstractmethod
-    def children(self, module: Module) -> list[tuple[str, Module]]:
-        """The direct children by name, in order of definition; one that has two names is named twice."""
-
-    @abc.abstractmethod
-    def own_tensors(self, module: Module) -> dict[str, Tensor]:
-        """A module's parameters, then its persistent buffers, those of its children left out, by the framework's own names."""
-
-    def unsaved(self, module: Module) -> dict[str, Tensor]:
-        """A module's own buffers that its state does not hold, those of its children left out, by the framework's own names."""
-        return {}
-
-    def canonical_shape(self, module: Module, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a tensor of ``own_tensors`` in the canonical form, a matrix not yet turned round.
-
-        Args:
-            module, name: whose tensor.
-            shape: as it lies.
-        """
-        return shape
-
-    @abc.abstractmethod
-    def is_parameter(self, tensor: Tensor) -> bool:
-        """Whether a tensor of ``own_tensors`` is a parameter in torch's sense: statistics are none."""
-
-    @abc.abstractmethod
-    def trainable(self, tensor: Tensor) -> bool:
-        """Whether gradients reach a tensor and optimizers move it."""
-
-    def set_trainable(self, tensor: Tensor, on: bool) -> None:  # noqa: B027  (a framework that is never mended needs none)
+    def set_trainable(self, tensor: Tensor, on: bool) -> None:
         """Whether gradients reach a tensor from now on."""
 
     convention: ClassVar[AttentionForm] = AttentionForm({})
-
-    def attention(self, module: Module) -> Attention | None:
-        """What the framework's own attention or transformer layer is that a module is; None where it is none."""
-        return None
 
     def attended(self, module: Module, args: tuple, kwargs: Mapping[str, Any]) -> Attended | None:
         """A call of an attention or transformer layer in the form that the frameworks have in common, where it has one."""
@@ -241,10 +155,6 @@ class Framework(abc.ABC):
         """What a module is given for such a call; None where it is another layer."""
         layer = self.attention(module)
         return self.convention.own(layer, call) if layer is not None and layer.kind == call.kind else None
-
-    @abc.abstractmethod
-    def _stock(self, module: Module) -> Layer | None:
-        """What a module of a class of the framework computes, or of a class derived from one; None where unknown."""
 
     def set_settings(self, module: Module, changes: Mapping[str, Any]) -> bool:
         """Give a stock layer other settings, under the names of ``Layer.settings``, in place.
@@ -307,112 +217,13 @@ class Framework(abc.ABC):
         """
         return Sharing(uniform)
 
-    def follow(self, model: Module) -> None:  # noqa: B027  (a framework with one current device has nothing to do)
+    def follow(self, model: Module) -> None:
         """Compute where a model's tensors lie."""
 
-    def without_inplace(self, model: Module) -> None:  # noqa: B027  (most frameworks have no such layers)
+    def without_inplace(self, model: Module) -> None:
         """Turn off the layers' in-place computation: an output that the next layer overwrites cannot be compared."""
 
-    def layer(self, module: Module) -> Layer:
-        """What a module computes; of an exact replacement, what the replaced layer computed."""
-        replaced = getattr(module, "replaced_layer", None)
-        if isinstance(replaced, Layer):
-            return replaced
-        title = type(module).__name__
-        if type(module) in self.own_layers:
-            return Layer(self.own_layers[type(module)], title=title)
-        return self._stock(module) or Layer(title.lower(), title=title)
-
-    def knows(self, module: Module) -> bool:
-        """Whether a module is a layer of the framework or of the project, and no module of a user's own."""
-        return (
-            isinstance(getattr(module, "replaced_layer", None), Layer)
-            or type(module) in self.own_layers
-            or bool(self._stock(module))
-        )
-
-    def modules(self, model: Module, every_path: bool = False) -> dict[str, Module]:
-        """The model (path ``""``) and every module below it by path, parents first.
-
-        Args:
-            model: any module.
-            every_path: a module that has several paths is there under each, not under the first alone.
-        """
-        found: dict[str, Module] = {}
-        seen: set[int] = set()
-        shown = paths_of(model)
-
-        def walk(path: str, module: Module) -> None:
-            if id(module) in seen and not every_path:
-                return
-            seen.add(id(module))
-            found[shown.get(path, path)] = module
-            for name, child in self.children(module):
-                walk(f"{path}.{name}" if path else name, child)
-
-        walk("", model)
-        return found
-
-    def kinks(self, module: Module) -> tuple[float, ...]:
-        """Where the module's derivative jumps, as values of its first input, ascending; empty where it does not."""
-        return KINKS.get(self.layer(module).kind, ())
-
     # --- state -------------------------------------------------------------------------------------------------------------
-
-    def statistics_names(self) -> set[str]:
-        """Last names of running statistics in the own form."""
-        return set(self.layout.statistics) or set(STATISTICS)
-
-    def described(self, model: Module) -> list[tuple[Entry, Tensor]]:
-        """Every tensor of the model's state with its name in both forms, in the order of the framework's own state.
-
-        A module that has two paths has its tensors under both, as in the framework's state.
-        """
-        found: list[tuple[Entry, Tensor]] = []
-        layout, shown, pieces = self.layout, paths_of(model), pieces_of(model)
-
-        def walk(prefix: str, module: Module) -> None:
-            own = self.own_tensors(module)
-            path = shown.get(prefix[:-1], prefix[:-1])
-            above = f"{path}." if path else ""
-            kind = self.layer(module).kind if own else ""
-            normalises = bool(layout.statistics) and all(name in own for name in layout.statistics)
-            names = {**(layout.statistics if normalises else {}), **layout.renamed.get(kind, {})}
-            for name, tensor in own.items():
-                if name in layout.counters or name in left_out(module):
-                    continue
-                if (parts := pieces.get(prefix + name)) is not None:
-                    found.extend((part, tensor) for part in parts)
-                    continue
-                new = names.get(name, name)
-                transposed = kind in layout.transposed and new == "weight"
-                shape = self.canonical_shape(module, name, tuple(int(n) for n in tensor.shape))
-                flat = len(shape) > len(tensor.shape)
-                parameter = self.is_parameter(tensor) and not (normalises and name in layout.statistics)
-                role = "parameter" if parameter else "buffer"
-                shape = shape[::-1] if transposed else shape
-                found.append((Entry(above + new, prefix + name, shape, transposed, role, flat=flat), tensor))
-            for name, child in self.children(module):
-                walk(f"{prefix}{name}.", child)
-
-        walk("", model)
-        return found
-
-    def entries(self, model: Module) -> list[Entry]:
-        """The names and shapes of the model's state in both forms, in the order of the framework's own state."""
-        return [entry for entry, _ in self.described(model)]
-
-    def tensors(self, model: Module) -> dict[str, Tensor]:
-        """The tensors of the model's state by canonical name, in the framework's own layout."""
-        return {entry.canonical: tensor for entry, tensor in self.described(model)}
-
-    def parameters(self, model: Module) -> dict[str, Tensor]:
-        """The parameters (statistics are none) by canonical name; one that has two names is there under both."""
-        return {entry.canonical: tensor for entry, tensor in self.described(model) if entry.role == "parameter"}
-
-    def state(self, model: Module) -> State:
-        """Parameters, statistics and other buffers in canonical form."""
-        return in_canonical((entry, self.array(tensor)) for entry, tensor in self.described(model))
 
     def load(self, model: Module, state: Mapping[str, np.ndarray], source: str = "the weights") -> None:
         """Put a canonical state into a model, in place; arrays are cast to the model's own types.
@@ -454,6 +265,16 @@ class Framework(abc.ABC):
                 they are. Where the last of ``args`` is a ``Keywords``, it holds arguments by name.
             watched: modules whose calls are noted, by path.
         """
+
+    def calls_of(self, model: Module, inputs: tuple) -> Mapping[str, Call | None]:
+        before = self.training(model)
+        self.set_training(model, False)
+        try:
+            return self.call(model, inputs, watched=self.modules(model)).calls
+        except Exception:  # noqa: BLE001  (a port may raise anything; the search says so)
+            return {}
+        finally:
+            self.set_training(model, before)
 
     def traced(
         self,

@@ -18,7 +18,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.finding import Finding, LayerRow, Localization
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.localize.blame import Pair
 from alignment.localize.search import (
@@ -30,7 +30,7 @@ from alignment.localize.search import (
 )
 from alignment.localize.structure import structure_finding
 from alignment.models import rounding
-from alignment.models.matching import Matching, match_modules, matched, order_of_use
+from alignment.models.matching import Matching, Sides, match_modules, matched, order_of_use
 from alignment.models.observe import share_dropout
 from alignment.models.tracing import Network
 from alignment.models.weights import copy_weights, renamed
@@ -104,12 +104,12 @@ def localize(
     return outcome
 
 
-def compare_states(port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]) -> Finding | None:
+def compare_states(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> Finding | None:
     """The first of ``states_compared``."""
     return next(iter(states_compared(port, reference, matching, frameworks)), None)
 
 
-def states_compared(port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]) -> list[Finding]:
+def states_compared(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[Finding]:
     """The tensors that the port shares by mistake, or holds with other values; those of other shapes are left out.
 
     Args:
@@ -129,9 +129,7 @@ def states_compared(port: Module, reference: Module, matching: Matching, framewo
     return weights_findings(ours, {n: a for n, a in right.items() if n in ours and ours[n].shape == a.shape}, apart)
 
 
-def tied_by_mistake(
-    port: Module, reference: Module, matching: Matching, frameworks: tuple[Framework, Framework]
-) -> list[list[str]]:
+def tied_by_mistake(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> list[list[str]]:
     """Groups of the reference's names whose parameters are one tensor in the port alone; see ``states_compared``."""
     names = matching.renaming()
     expected = tied_names(frameworks[1].described(reference), lambda entry: entry.canonical)

@@ -110,6 +110,11 @@ class Pair:
         return [network for network in (self.port, self.reference, self.truth, *self.draws) if network is not None]
 
     @property
+    def stored(self) -> bool:
+        """Whether the two sides were dumped: nothing can be computed."""
+        return self.port.stored is not None
+
+    @property
     def called(self) -> set[str]:
         """Paths of the modules that the reference's pass called and the port has."""
         return {path for key in self.calls if (path := key.partition("#")[0]) in self.matching.paths}
@@ -151,6 +156,8 @@ class Pair:
         """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""
         path = key.partition("#")[0]
         paths = self.matching.paths
+        if path in paths and self.stored and carrying(self.port, self.reference, path) is not None:
+            return False  # a dump holds no answer of a part of a module
         return path not in paths or (not self._holds_more(path) and self.port.takes(path, self.calls[key]))
 
     def _holds_more(self, path: str) -> bool:
@@ -166,7 +173,7 @@ class Pair:
         """Put the reference's module in the place of the port's; returns whether that can be done."""
         if path in self.mended:
             return True
-        if self.matching.adapters[path].fixed or not mend(self.port, self.reference, path):
+        if self.stored or self.matching.adapters[path].fixed or not mend(self.port, self.reference, path):
             return False
         self.mended.add(path)
         self.forget()
@@ -174,6 +181,8 @@ class Pair:
 
     def with_mended(self, key: str, phase: str, paths: Iterable[str], whole: bool = False) -> Blame | None:
         """How a call answers with modules inside it put right for this once; None where one of them cannot be."""
+        if self.stored:
+            return None
         mended = set(self.mended)
         with contextlib.ExitStack() as once:
             for path in paths:
@@ -217,6 +226,8 @@ class Pair:
         if ours.oversized:
             return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, oversized=True)
         theirs = self.reference.answer(path, call, cotangents)
+        if not (ours.held and theirs.held):
+            return Blame(False)
         if ours.error:
             return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
         if self.truth is not None:
@@ -226,9 +237,15 @@ class Pair:
             noisy, expected = self.reference.answer(path, one_ulp_call(call), cotangents), theirs
         for answer in {id(one): one for one in (theirs, noisy, expected)}.values():
             answer.outputs = answer.outputs[: self._given_by_port(path, call)]
+        drawn = [noisy, *(draw.answer(path, call, cotangents) for draw in self.draws)]
+        return self._judged(key, phase, Blame(False, ours=ours, theirs=theirs, right=expected), drawn)
+
+    def _judged(self, key: str, phase: str, blame: Blame, noisy: Sequence[Answer]) -> Blame:
+        """How the answers of a blame differ, held to those of the reference that have rounding in them."""
+        path, call = key.partition("#")[0], self.calls[key]
         named = backward_quantities if phase == "backward" else forward_quantities
-        found, right, shaken = named(ours), named(expected), named(noisy)
-        drawn = [shaken, *(named(draw.answer(path, call, cotangents)) for draw in self.draws)]
+        found, right, floors = named(blame.ours), named(blame.right), blame.theirs.floors or {}
+        shaken, *_ = drawn = [named(one) for one in noisy]
         if phase == "backward":
             found, shaken, *drawn = (where_derived(one, right) for one in (found, shaken, *drawn))
             if any(b is not None and not np.isfinite(b).all() for b in right.values()):
@@ -236,7 +253,6 @@ class Pair:
             right = {
                 name: value for name, value in where_derived(right, right).items() if name not in self._made_by_port(path, call)
             }
-        blame = Blame(False, ours=ours, theirs=theirs, right=expected)
         largest = largest_of(right)
         known = self._known_below(path)
         for name in dict.fromkeys([*right, *found]):
@@ -245,7 +261,7 @@ class Pair:
             if self.draws:
                 wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
             else:
-                wrong, own, words = self.differs(found.get(name), right.get(name), shaken.get(name), largest)
+                wrong, own, words = self.differs(found.get(name), right.get(name), shaken.get(name, floors.get(name)), largest)
             blame.own = max(blame.own, own)
             blame.every += [name] if wrong else []
             if wrong and not blame.guilty:

@@ -147,9 +147,7 @@ def _learn(pair: Pair, key: str, phase: str) -> None:
     }  # fmt: skip
     calls = pair.port.given_inside(path, pair.calls[key], unlike) if unlike else {}
     for name, child in unlike.items():
-        if calls.get(name) is None:  # what was recorded elsewhere cannot be called once more
-            continue
-        if (found := learned(calls[name], pair.calls[child])) is not None:
+        if name in calls and (found := learned(calls[name], pair.calls[child])) is not None:
             before, alike = pair.blame(child, "forward") if pair.takes(child) else None, adapters[name]
             adapters.learn(name, found)
             pair.look_again(name)
@@ -269,7 +267,7 @@ def _narrowed(pair: Pair, key: str) -> str:
     inside = [name for name in layers if name != path and f"{name}.".startswith(f"{path}." if path else "")]
     ours, theirs = (network.given_inside(path, call, inside) for network in (pair.port, pair.reference))
     last = ""
-    for name in (name for name in theirs if ours.get(name) is not None and theirs[name] is not None):  # none of a dump
+    for name in (name for name in theirs if name in ours):
         given = [leaves((calls[name].args, calls[name].kwargs), np.ndarray) for calls in (ours, theirs)]
         if not all(given) or sorted(given[0][0].shape) != sorted(given[1][0].shape):
             continue  # in another form: it says nothing

@@ -14,19 +14,20 @@ from typing import Any, Literal
 
 from alignment import tolerance
 from alignment.frameworks import framework_of
-from alignment.frameworks.base import Framework, Module, call_modules, call_tensors, leave_out
+from alignment.frameworks.base import Description, Framework, Module, call_modules, call_tensors, leave_out
 from alignment.models import values
 from alignment.models.forms import Adapters
 from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
-from alignment.models.values import Sides
+from alignment.models.values import Live
 from alignment.models.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
 Tied = tuple[Sequence[str], Sequence[str]]
+Sides = tuple[Description, Description]
 CLEARLY = 2  # the layers' order of use is believed where names leave so many times as many tensors without a counterpart
 
 
@@ -116,7 +117,6 @@ def matched(
     sides: Sides,
     inputs: Callable[[], tuple],
     links: Sequence[Link] = (),
-    linked: bool = True,
 ) -> Matched:
     """Match two fresh models, and choose how to call the port's modules and both sides' tensors.
 
@@ -125,22 +125,23 @@ def matched(
         names: port path -> reference path, for modules or whole prefixes.
         sides: frameworks of the port and of the reference.
         inputs: makes arrays to run them on.
-        links: between tensors that a person wrote.
-        linked: whether further links are looked for, and pairs confirmed by values, for which both models must be there.
+        links: between tensors that a person wrote; others are looked for, and pairs confirmed by values, where both models can run.
 
     Raises:
         UserError: a link of these does not hold.
     """
+    mine, theirs = sides
+    live = (mine, theirs) if isinstance(mine, Framework) and isinstance(theirs, Framework) else None
     models, unknown = (port, reference), _constants((port, reference), sides)
     _hide(models, sides, unknown)
-    matching, found, fits = _match(models, dict(names), sides, inputs, list(links), linked)
+    matching, found, fits = _match(models, dict(names), sides, inputs, list(links), live)
     second = _second_names(sides[0], port), _second_names(sides[1], reference)
     tied: Tied = ((), ())
     if not fits and any(second):
         left = lacking(matching, found, sides[0].entries(port), sides[1].entries(reference))
         more = unknown[0] | {name: [] for name in second[0]}, unknown[1] | {name: [] for name in second[1]}
         _hide(models, sides, more, second)
-        other = _match(models, dict(names), sides, inputs, list(links), linked)
+        other = _match(models, dict(names), sides, inputs, list(links), live)
         if lacking(other[0], other[1], sides[0].entries(port), sides[1].entries(reference)) < left:
             (matching, found, fits), unknown, tied = other, more, second
         else:
@@ -175,7 +176,7 @@ def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], ent
     return bool(held) and all(name in known or name.rpartition(".")[0] in paired for name in held)
 
 
-def _second_names(framework: Framework, model: Module) -> tuple[str, ...]:
+def _second_names(framework: Description, model: Module) -> tuple[str, ...]:
     """Own names under which parameters go that another name has already: a head tied to the embedding, one module at two paths."""
     found, seen = [], set()
     for entry, tensor in framework.described(model):
@@ -192,7 +193,7 @@ def _hide(models: tuple[Module, Module], sides: Sides, unknown: tuple[Forms, For
         _leave_out(sides[number], model, tied[number])
 
 
-def _leave_out(framework: Framework, model: Module, names: Sequence[str]) -> None:
+def _leave_out(framework: Description, model: Module, names: Sequence[str]) -> None:
     """The modules that hold tensors under these names do not know them either; one at two paths holds them under its first."""
     for path, module in framework.modules(model).items():
         leave_out(module, [name for name in framework.own_tensors(module) if path and f"{path}.{name}" in names])
@@ -222,7 +223,12 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
 
 
 def _match(
-    models: tuple[Module, Module], names: dict[str, str], sides: Sides, inputs: Callable[[], tuple], links: list[Link], linked: bool
+    models: tuple[Module, Module],
+    names: dict[str, str],
+    sides: Sides,
+    inputs: Callable[[], tuple],
+    links: list[Link],
+    live: Live | None,
 ) -> tuple[Matching, list[Link], bool]:
     """The matching by own paths, the links, and whether every tensor has its counterpart then."""
     entries = sides[0].entries(models[0]), sides[1].entries(models[1])
@@ -246,18 +252,18 @@ def _match(
         layers = {e.canonical.rpartition(".")[0] for e in entries[1]}
         guessed = any(own != path and own not in names for path, own in matching.paths.items() if path in layers)
         numbered = all(path.rpartition(".")[2].isdigit() for path, own in matching.paths.items() if own != path)
-        if linked and guessed and not numbered:
-            matching, _ = _confirmed(models, matching, links, names, links, sides, inputs())
+        if live and guessed and not numbered:
+            matching, _ = _confirmed(models, matching, links, names, links, live, inputs())
         return matching, links, True
     other = _by_path(*models, names, sides)
     if not lacking(other, links, *entries):
         return other, links, True
     if not lacking(other, links, *entries, shapes=False):  # every name is there: what differs is no name
-        shaped = _otherwise_shaped(models, matching, links, sides, entries) if linked else None
+        shaped = _otherwise_shaped(models, matching, links, sides, entries) if live else None
         if shaped is None:
             return matching, links, False
-        if any(link.transposed for link in shaped):
-            matching, shaped = _confirmed(models, matching, shaped, names, links, sides, inputs())
+        if live and any(link.transposed for link in shaped):
+            matching, shaped = _confirmed(models, matching, shaped, names, links, live, inputs())
         return matching, shaped, True
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
@@ -266,13 +272,13 @@ def _match(
         if (fewer := lacking(again, more, *entries)) < lacks:
             other, found, lacks = again, more, fewer
     same_layers = lacks and not lacking(other, found, *entries, shapes=False) and lacking(matching, links, *entries, shapes=False)
-    if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not linked):
+    if (lacks * CLEARLY > left and not same_layers) or (len(found) > len(links) and not live):
         return matching, links, False
-    if not lacks and linked:
-        other, found = _confirmed(models, other, found, names, links, sides, inputs())
-    if linked:
-        _pair_by_tensors(models, sides, other, found, inputs())
-        _pair_wrapped(models, other, found, sides, inputs())
+    if not lacks and live:
+        other, found = _confirmed(models, other, found, names, links, live, inputs())
+    if live:
+        _pair_by_tensors(models, live, other, found, inputs())
+        _pair_wrapped(models, other, found, live, inputs())
     return other, found, not lacks
 
 
@@ -315,7 +321,7 @@ def _confirmed(
     links: list[Link],
     names: Mapping[str, str],
     fixed: list[Link],
-    sides: Sides,
+    sides: Live,
     inputs: tuple,
 ) -> tuple[Matching, list[Link]]:
     """The matching and the links under which the two models give the same from random weights, where there are such."""
@@ -374,10 +380,10 @@ def match_modules(
         UserError: one of the two is not a model.
     """
     sides = frameworks or (framework_of(port), framework_of(reference))
-    return _match((port, reference), dict(names or {}), sides, tuple, [], linked=False)[0]
+    return _match((port, reference), dict(names or {}), sides, tuple, [], None)[0]
 
 
-def order_of_use(framework: Framework, model: Module, inputs: tuple) -> list[str]:
+def order_of_use(framework: Description, model: Module, inputs: tuple) -> list[str]:
     """Paths of a model's modules in the order in which their first calls end; empty where the model raises."""
     return use_of(framework, model, inputs).order
 
@@ -508,7 +514,7 @@ def _linked(links: Sequence[Link], number: int, path: str) -> frozenset[tuple]:
     return frozenset(found)
 
 
-def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
+def _pair_by_tensors(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
     """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
 
     Of two mere containers the layers in them have told already whether they are one, unless all that they hold is packed or held
@@ -544,7 +550,7 @@ def _pair_by_tensors(models: tuple[Module, Module], sides: Sides, matching: Matc
 
 
 def _trial(
-    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Live, inputs: tuple
 ) -> values.Trial | None:
     """The two models with the same random weights; None where the reference does not run, which is somebody else's to report."""
     try:
@@ -555,7 +561,7 @@ def _trial(
     return trial
 
 
-def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Sides, inputs: tuple) -> None:
+def _pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Live, inputs: tuple) -> None:
     """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
     chains = [one for one in _chains(models, sides, matching.paths, links) if len(one[0]) != len(one[1])]
     if not chains:
@@ -583,8 +589,8 @@ def _as_used(parts: list[Part], rank: Mapping[str, int]) -> list[Part]:
 class _Matcher:
     """Pairs the children of matched parents, from the whole model downwards."""
 
-    port: Framework
-    reference: Framework
+    port: Description
+    reference: Description
     names: dict[str, str]
     matching: Matching
     ranks: Callable[[int], dict[str, int]]

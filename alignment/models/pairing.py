@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Description, Module
 
 How = Literal["same", "moved", "replaced"]
 Move = tuple[float, tuple[int, int]]  # score; how many of both sequences it takes
@@ -49,7 +49,7 @@ def joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def part_of(framework: Framework, path: str, module: Module) -> Part:
+def part_of(framework: Description, path: str, module: Module) -> Part:
     """A module of a model, at a path."""
     layer, entries = framework.layer(module), framework.entries(module)
     shapes = tuple(sorted(tuple(sorted(e.shape)) for e in entries))

@@ -18,6 +18,7 @@ from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
 Limits = Mapping[str, int]  # by module: how many numbers its output may hold
+NOT_HELD = "a dump does not hold this"
 
 
 class Oversized(Exception):
@@ -36,6 +37,7 @@ class Answer:
         error: the exception, where the call raised one.
         place: where it was raised: file, line and function.
         oversized: whether the call was ended where a module inside gave more than its limit.
+        floors: of a reference's dump, by name as they are compared: how far (L2) one-ulp changes of the input move the values.
     """
 
     outputs: list[np.ndarray] = field(default_factory=list)
@@ -45,6 +47,33 @@ class Answer:
     error: str = ""
     place: str = ""
     oversized: bool = False
+    floors: dict[str, float] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is known."""
+        return self.error != NOT_HELD
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a dump holds of one side's modules in one mode. Every other question has an unknown answer, and confirms no hypothesis.
+
+    Attributes:
+        calls: of the reference, by key, which both sides were given.
+        answers: by key and phase.
+        order: paths of the modules in the order of use.
+    """
+
+    calls: dict[str, Call]
+    answers: Mapping[tuple[str, str], Answer]
+    order: Sequence[str]
+
+    def answer(self, path: str, call: Call, phase: str) -> Answer:
+        """What a module answered to a call of the reference's."""
+        key = next((key for key, known in self.calls.items() if known is call and key.partition("#")[0] == path), None)
+        unknown = Answer(error=NOT_HELD)
+        return unknown if key is None else self.answers.get((key, phase), unknown)
 
 
 class Network:
@@ -54,6 +83,7 @@ class Network:
         framework: the model's.
         model: holds its weights; every call begins from the statistics that it holds now.
         paths: reference path -> the model's own path of the modules that both sides have; None for the reference.
+        stored: what is known of a side that was dumped, which computes nothing.
 
     Attributes:
         modules: by the reference's path, each once.
@@ -61,9 +91,12 @@ class Network:
         adapters: of the port's modules; a reference's own modules are called as they are.
     """
 
-    def __init__(self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None) -> None:
-        self.framework, self.model = framework, model
-        framework.without_inplace(model)
+    def __init__(
+        self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None, stored: Stored | None = None
+    ) -> None:
+        self.framework, self.model, self.stored = framework, model, stored
+        if stored is None:
+            framework.without_inplace(model)
         if paths is None:
             self.modules = framework.modules(model)
             names = {path: path for path in self.modules}
@@ -154,6 +187,8 @@ class Network:
 
         A module's second call is ``name#2``, and so on. The gradients are those of the sum of output * cotangent.
         """
+        if self.stored is not None:
+            return self.stored.calls
         try:
             if cotangents is None:
                 calls = self.framework.call(self.model, args, watched=self.modules).calls
@@ -176,6 +211,8 @@ class Network:
     def takes(self, path: str, call: Call) -> bool:
         """Whether a module can be called as the reference's was: a mere container (LayerList, ModuleList) cannot, nor one whose
         forward has other arguments."""
+        if self.stored is not None:
+            return self.stored.answer(path, call, "forward").held
         module, name = self.modules[path], self.framework.computing
         inherited = getattr(self.framework.module_type, name, None)
         if name not in vars(module) and inherited is not None and getattr(type(module), name, None) is inherited:
@@ -191,10 +228,14 @@ class Network:
 
     def called(self, path: str, call: Call, among: Iterable[str]) -> list[str]:
         """Which of some modules a call of one calls, in the order in which the calls end."""
+        if self.stored is not None:
+            return [name for name in self.stored.order if name in among] if path == "" else []
         return [key.partition("#")[0] for key in self.given_inside(path, call, among)]
 
     def given_inside(self, path: str, call: Call, among: Iterable[str]) -> dict[str, Call]:
         """What some modules inside one got and gave in a call of that one, by module and number; nothing where it raises."""
+        if self.stored is not None:
+            return {}
         watched = {name: self.modules[name] for name in among if name in self.modules}
         try:
             return self.framework.call(self.modules[path], *self.given(path, call), watched).calls
@@ -257,6 +298,8 @@ class Network:
             cotangents: gradients of its outputs.
             limits: of the modules inside it; the call ends where one is passed.
         """
+        if self.stored is not None:
+            return self.stored.answer(path, call, "forward" if cotangents is None else "backward")
         module, framework = self.modules[path], self.framework
         self.put_back(path)
         prefix = f"{path}." if path else ""
@@ -296,6 +339,8 @@ class Network:
             among: paths of the modules whose calls are one operation each.
             changes: number of an operation -> what is changed in it.
         """
+        if self.stored is not None:
+            return None
         prefix = f"{path}." if path else ""
         inside = {
             name: module for name, module in self.modules.items() if name.startswith(prefix) and name != path and name in among
@@ -310,6 +355,8 @@ class Network:
 
     def answer_with(self, path: str, call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
         """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
+        if self.stored is not None:
+            return Answer(error=NOT_HELD)
         framework, prefix, start = self.framework, f"{path}." if path else "", self.start
         own = [(tensor, framework.array(tensor)) for name, (_, tensor) in self._parameters.items() if name.startswith(prefix)]
         wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
@@ -327,6 +374,8 @@ class Network:
     def answer_set(self, path: str, call: Call, changes: Mapping[str, object]) -> Answer:
         """What a layer gives for the input of a call, without gradients, with other settings than its own; nothing where it cannot
         have them."""
+        if self.stored is not None:
+            return Answer(error=NOT_HELD)
         framework = self.framework
         with self._alone(path):  # a copy keeps what its layers are hooked to
             module = framework.copy(self.modules[path])
@@ -353,6 +402,8 @@ class Network:
         return self._answer_hooked(path, call, self.modules[inside], changed)
 
     def _answer_hooked(self, path: str, call: Call, inside: Module, after: Callable) -> Answer:
+        if self.stored is not None:
+            return Answer(error=NOT_HELD)
         handle = self.framework.hook(inside, after=after)
         try:
             return self.answer(path, call)
@@ -394,6 +445,7 @@ def apart(port: Network, reference: Network, path: str) -> Network | None:
 @contextlib.contextmanager
 def training_mode(networks: Sequence[Network], training: bool) -> Iterator[None]:
     """All models in one mode inside the block, and in their own again after it."""
+    networks = [network for network in networks if network.stored is None]
     before = [network.framework.training(network.model) for network in networks]
     try:
         for network in networks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, leaves
+from alignment.frameworks.base import Description, Module, leaves
 from alignment.models.links import by_module
 from alignment.models.pairing import Part, part_of
 from mobilenetv3_common.weights import Entry
@@ -27,19 +27,12 @@ class Use:
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def use_of(framework: Framework, model: Module, inputs: tuple) -> Use:
+def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
     """Run a model, and see what it uses when; nothing where it raises."""
-    before = framework.training(model)
-    framework.set_training(model, False)
-    try:
-        calls = framework.call(model, inputs, watched=framework.modules(model)).calls
-    except Exception:  # a port may raise anything; the search says so
-        return Use()
-    finally:
-        framework.set_training(model, before)
+    calls = framework.calls_of(model, inputs)
     found = Use(list(dict.fromkeys(key.partition("#")[0] for key in calls)))
     for path in found.order:
-        call = calls[path]  # None of a side that is known from its dump
+        call = calls[path]
         arrays = leaves((call.args, call.kwargs), np.ndarray) if call is not None else []
         if arrays:
             found.inputs[path] = arrays[0]
@@ -78,7 +71,7 @@ class Unit:
         return self.part.path
 
 
-def units_of(framework: Framework, model: Module, use: Use, branches: bool = False) -> list[Unit]:
+def units_of(framework: Description, model: Module, use: Use, branches: bool = False) -> list[Unit]:
     """What computes by itself or has tensors of its own, in the order of use.
 
     Args:
@@ -116,7 +109,7 @@ def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
     return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
 
 
-def in_branches(framework: Framework, model: Module, use: Use) -> list[str]:
+def in_branches(framework: Description, model: Module, use: Use) -> list[str]:
     """The order of use, but for parallel branches: siblings that are given the same array stand by the layers in them.
 
     Which of them a forward calls first says nothing, as their outputs are added up or concatenated by other calls.

@@ -28,7 +28,7 @@ SECONDS = 20.0  # after which nothing more is tried
 MATRICES = 4  # of one module, of which every choice is tried
 MUCH_LESS = 0.7  # times the difference that there was
 PASSES = 64  # through the port, to tell layers of the same shapes apart
-Sides = tuple[Framework, Framework]
+Live = tuple[Framework, Framework]  # sides whose models can be run
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Trial:
         inputs: of both.
     """
 
-    def __init__(self, models: tuple[Module, Module], sides: Sides, inputs: tuple) -> None:
+    def __init__(self, models: tuple[Module, Module], sides: Live, inputs: tuple) -> None:
         self.sides, self.inputs = sides, inputs
         self.port, reference = (side.copy(model) for side, model in zip(sides, models, strict=True))
         for side, model in zip(sides, (self.port, reference), strict=True):
@@ -176,7 +176,7 @@ def _difference(outputs: Sequence[np.ndarray], output: Any) -> float:
 
 def confirmed(
     models: tuple[Module, Module], layers: dict[str, str], containers: dict[str, str], links: Sequence[Link],
-    fixed: tuple[Mapping[str, str], Sequence[Link]], sides: Sides, inputs: tuple,
+    fixed: tuple[Mapping[str, str], Sequence[Link]], sides: Live, inputs: tuple,
 ) -> Confirmed:  # fmt: skip
     """See whether the two models agree under a pairing; where not, look for the pairing under which they do.
 
