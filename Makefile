@@ -39,10 +39,10 @@ test-weekly: setup
 	$(RUN) -m pytest -m weekly --ignore tests/test_documented_commands.py
 
 test-pages: setup
-	$(RUN) -m pytest -n 0 -m "slow and not weekly" tests/test_documented_commands.py
+	$(RUN) -m pytest -m "slow and not weekly" tests/test_documented_commands.py
 
 test-commands: setup
-	$(RUN) -m pytest -n 0 -m slow tests/test_documented_commands.py
+	$(RUN) -m pytest -m slow tests/test_documented_commands.py
 
 align-resnet50: setup
 	$(RUN) -m alignment run projects/resnet50/project.py

@@ -66,6 +66,7 @@ TWICE = (
     f"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --print-every 1 --output-dir output/{{}}"
 )
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
+COMPARES = re.compile(r"\balign|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
     r"make (test|test-slow|lint|tipc|docs|test-pages|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(
@@ -500,6 +501,15 @@ def check(command: Command, how: Run, output: str, page: str) -> None:
         assert finding in " ".join(page.split()), f"{command.document} does not show {finding!r}"
 
 
+def check_run(project: Project, command: Command) -> None:
+    how = expected(command.text)
+    if how.in_ci:
+        runs = (ROOT / ".ci" / "run").read_text() + (ROOT / ".github" / "workflows" / "weekly.yml").read_text()
+        assert re.search(rf"^(      - run: )?{command.text}$", runs, re.M)
+        return
+    check(command, how, project.run(command.text), (ROOT / command.document).read_text())
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project"))
@@ -512,14 +522,22 @@ def marked(command: Command) -> Any:
     return pytest.param(command, marks=[pytest.mark.slow, *weekly], id=f"{command.document}: {command.text}")
 
 
-@pytest.mark.parametrize("command", [marked(command) for command in every_command()])
-def test_a_command_does_what_its_page_says(project, command):
-    how = expected(command.text)
-    if how.in_ci:
-        runs = (ROOT / ".ci" / "run").read_text() + (ROOT / ".github" / "workflows" / "weekly.yml").read_text()
-        assert re.search(rf"^(      - run: )?{command.text}$", runs, re.M)
-        return
-    check(command, how, project.run(command.text), (ROOT / command.document).read_text())
+def of_group(compares: bool) -> Any:
+    return pytest.mark.parametrize("command", [marked(c) for c in every_command() if bool(COMPARES.search(c.text)) == compares])
+
+
+# A process of the tests takes a class: the commands that compare models need nothing of those that train, export and serve one, so
+# that the two run beside each other, each in a copy of the project.
+class TestCommandsThatCompareModels:
+    @of_group(compares=True)
+    def test_a_command_does_what_its_page_says(self, project, command):
+        check_run(project, command)
+
+
+class TestCommandsOfOneModel:
+    @of_group(compares=False)
+    def test_a_command_does_what_its_page_says(self, project, command):
+        check_run(project, command)
 
 
 def test_every_command_has_its_expectation_and_every_expectation_a_command():
