@@ -26,6 +26,7 @@ from alignment.flags import shown
 from alignment.kinds import Kind
 from alignment.report import picture, results, table
 from alignment.report.table import also
+from alignment.strangers import engine
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
 
@@ -79,6 +80,7 @@ class Aligned:
         return 1 if any(result.failed for result in self.results) else 0
 
 
+@engine()
 def align(context: Context, wanted: Request) -> Aligned:
     """Run steps, localise where one fails, write the results, and print all of it.
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
+from alignment.strangers import Refused
+
 Array = np.ndarray
 Pads = Sequence["int | tuple[int, int]"]  # before and after in each dimension of the picture
 
@@ -79,7 +81,7 @@ def conv(
     kernel = weight.shape[2:]
     out = tuple((n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(x.shape[2:], dilation, kernel, stride, strict=True))
     if min(out) < 1 or weight.shape[0] % groups or x.shape[1] != weight.shape[1] * groups:
-        raise ValueError(f"weight {weight.shape} in {groups} group(s) does not fit a picture of shape {x.shape}")
+        raise Refused(f"weight {weight.shape} in {groups} group(s) does not fit a picture of shape {x.shape}")
     by_group = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     total = np.zeros((x.shape[0], groups, weight.shape[0] // groups, math.prod(out)))
     for tap in itertools.product(*map(range, kernel)):
@@ -103,7 +105,7 @@ def padded(x: Array, padding: Pads, mode: str = "zeros", value: float = 0.0) -> 
     if not any(before or after for before, after in wide):
         return x
     if mode == "reflect" and any(max(m) >= size for m, size in zip(wide[2:], x.shape[2:], strict=True)):
-        raise ValueError("the picture is smaller than its reflected margin")
+        raise Refused("the picture is smaller than its reflected margin")
     if mode == "zeros":
         return np.pad(x, wide, constant_values=value)
     return np.pad(x, wide, mode=PAD_MODES[mode])  # type: ignore[call-overload]
@@ -150,12 +152,12 @@ def pool(
     """
     around = margins(padding)
     if any(max(m) > k // 2 for m, k in zip(around, kernel, strict=True)):
-        raise ValueError("the padding is more than half of the window")
+        raise Refused("the padding is more than half of the window")
     out, more = [], []
     for n, k, s, (before, after) in zip(x.shape[2:], kernel, stride, around, strict=True):
         whole = n + before + after - k
         if whole < 0:
-            raise ValueError("the window is larger than the picture")
+            raise Refused("the window is larger than the picture")
         count = -(-whole // s) + 1 if ceil_mode else whole // s + 1
         if ceil_mode and (count - 1) * s >= n + before:
             count -= 1

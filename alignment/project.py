@@ -25,6 +25,7 @@ from alignment.draws import Draws
 from alignment.frameworks import advice_on, import_module
 from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
 from alignment.raised import import_problem
+from alignment.strangers import strangers
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
@@ -397,11 +398,11 @@ def load_ports(path: str | Path) -> dict[str, Project]:
     file = Path(path).resolve()
     if not file.is_file() or file.suffix != ".py":
         raise UserError(f"{path} is not a project file: give a Python file that defines PROJECT, e.g. projects/NAME/project.py")
-    try:
+    with strangers("file", alone=True) as raised:
         module = import_file(file)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever a stranger's file raises
+    if isinstance(raised.error, UserError):
+        raise raised.error
+    if (error := raised.error) is not None:
         if advice := advice_on(error):
             raise UserError(f"{path} cannot be imported: {advice}") from error
         raise import_problem(path, file, error) from error

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, refuse_stand_in
 from mobilenetv3_common.growth import refuse_growth, refuse_long_table
@@ -176,12 +177,12 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     whole = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
     read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
     shape: tuple[int, ...]
-    try:
+    with strangers("file", alone=True) as raised:  # a Python literal of a stranger's, and a type made of it
         shape, fortran, dtype = read(whole)
-    except ValueError:
-        raise
-    except Exception as error:  # a Python literal of a stranger's, and a type made of it
-        raise ValueError(f"a damaged header ({type(error).__name__})") from error
+    if isinstance(raised.error, ValueError):
+        raise raised.error
+    if raised.error is not None:
+        raise ValueError(f"a damaged header ({type(raised.error).__name__})") from raised.error
     if len(shape) > MOST_AXES or any(isinstance(n, bool) or not 0 <= n < 1 << 62 for n in shape):
         raise ValueError(f"an array of shape {shape!s:.60}")
     if dtype.itemsize == 0 and math.prod(shape) > 0:

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 
 from mobilenetv3_common.called import as_called
@@ -57,6 +58,12 @@ class WorkerError(UserError):
     """A loader worker has ended."""
 
 
+class ProgramError(Exception):
+    """A mistake of the program itself: the command ends with the traceback, a line that says so, and a status of its own."""
+
+    status = 3
+
+
 @contextlib.contextmanager
 def naming_lost_ranks(timeout: float) -> Iterator[None]:
     """Inside the block, what a collective operation raises when another rank is late or gone is one line.
@@ -103,6 +110,10 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
                     sys.stdout.flush()
         except UserError as error:
             _tell(f"error: {error.line}")
+            status = error.status
+        except ProgramError as error:
+            traceback.print_exception(error.__cause__ or error)
+            _tell(f"internal error: {printable(str(error))}")
             status = error.status
         except BrokenPipeError:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.

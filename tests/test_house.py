@@ -106,6 +106,27 @@ def test_a_tolerance_elsewhere_would_be_found():
     assert list(tolerances_of(text)) == ["RTOL", "SAME"]
 
 
+def catch_all(text):
+    """Lines that catch whatever is raised, or that only let it through again."""
+    everything = {"Exception", "BaseException"}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type is not None else everything
+            if caught & everything:
+                yield node.lineno
+
+
+def test_whatever_a_stranger_raises_is_caught_in_one_file():
+    assert {path.name for path in FILES if list(catch_all(path.read_text()))} == {"strangers.py"}
+    used = [path for path in FILES if "with strangers(" in path.read_text()]
+    assert len(used) > 25
+
+
+@pytest.mark.parametrize("how", ["except Exception:", "except:", "except (OSError, BaseException) as e:", "except Exception as e:"])
+def test_a_second_place_would_be_found(how):
+    assert list(catch_all(f"try:\n    a()\nexcept OSError:\n    b()\n{how}\n    c()")) == [5]
+
+
 def too_long(text):
     functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [node.name for node in functions if node.end_lineno - node.lineno >= SCREEN]

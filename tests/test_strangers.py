@@ -1,93 +1,153 @@
-"""Pairs as strangers write them: networks over a graph, capsules with routing, a recurrent translator with attention."""
+"""What a stranger's code raises is a finding; what the engine raises by mistake is an internal error, whoever called it."""
 
-import json
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from alignment.cli import main
-from tests.conftest import ROOT
-
-FOLDER = ROOT / "tests/forms"
-MODELS = {"graph": "Graph", "capsules": "Capsules", "sentence": "Sentence"}
-SOUND = {
-    "graph": ("", ""),
-    "capsules": ("", ""),
-    "sentence": ("", ""),
-    # The two vectors under each other's names.
-    "graph, exchanged": ("h @ self.att_src + (h @ self.att_dst).t()", "(h @ self.att_src).t() + h @ self.att_dst"),
-}
-# What is changed in the port's source -> place, words of the only mistake.
-MISTAKES = {
-    "graph, softmax": ("scores, axis=1) @", "scores, axis=0) @", "Graph.forward", "ours.py:28: softmax axis 0, expected 1"),
-    "graph, no loops": ("unsqueeze(1) * loops", "unsqueeze(1) * edges", "Graph.forward", "ours.py:39: * of input 2, expected of +"),
-    "graph, degree": ("** -0.5", "** -1.0", "Graph.forward", "ours.py:38: ** -1, expected -0.5"),
-    "graph, mask": ("adjacency > 0", "adjacency >= 0", "Graph.forward", "ours.py:27: ge(argument 2=0), expected gt"),
-    "graph, no bias": ("+ self.bias", "", "Graph.forward", "+ (@ in line 15, a tensor of the reference of shape [8]) is missing"),
-    "capsules, axis": ("(logits, axis=2)", "(logits, axis=1)", "digit", "ours.py:33: softmax axis 1, expected 2"),
-    "capsules, largest": ("argmax", "argmin", "Capsules.forward", "ours.py:49: argmin(axis=1), expected max(axis=1), output 2"),
-    "capsules, sum": (
-        "paddle.mean(paddle.sum(votes * v, axis=-1), ", "paddle.sum(paddle.sum(votes * v, axis=-1), ", "digit",
-        "ours.py:36: sum(axis=0), expected mean(axis=0)"),
-    "capsules, rounds": ("iterations=3", "iterations=2", "digit", ""),
-    "sentence, padding": ("features, padding_idx=0", "features", "encoder.embedding", "padding_idx None, expected 0"),
-    "sentence, order": ("[state, context], axis", "[context, state], axis", "Sentence.forward", "ours.py:40: concat of squeeze in"),
-    "sentence, direction": ("last.transpose", "last[::-1].transpose", "encoder", "ours.py:17: getitem index :, expected -2"),
-}  # fmt: skip
+from alignment import compare, strangers
+from alignment.comparisons import comparison
+from alignment.comparisons.result import StepResult, guarded
+from alignment.strangers import InternalError, Refused
+from mobilenetv3_common.errors import UserError, exit_on_user_error
 
 
-def audited(name, source, folder, words=None):
-    rng = np.random.default_rng(0)
-    edges = np.triu((rng.random((7, 7)) > 0.5).astype(np.float32), 1)
-    np.savez(folder / "graph.npz", x=rng.standard_normal((7, 6)).astype(np.float32), edges=edges + edges.T)
-    np.savez(folder / "sentence.npz", source=rng.integers(1, 20, (3, 7)) if words is None else words)
-    given = "2x1x11x11" if name == "capsules" else f"{folder}/{name}.npz"
-    (folder / "ours.py").write_text(source)
-    sides = ["--port", f"{folder}/ours.py:{MODELS[name]}", "--reference", f"{FOLDER}/{name}_theirs.py:{MODELS[name]}"]
-    status = main(["audit", *sides, "--input", given, "--report", str(folder / "report")])
-    return status, json.loads((folder / "report" / "alignment.json").read_text())
+def theirs(*args):
+    """A stranger's function."""
+    raise ValueError("theirs")
 
 
-def changed(name, before, after):
-    source = (FOLDER / f"{name}_ours.py").read_text()
-    assert before in source
-    return source.replace(before, after)
+def caught(run):
+    with strangers.strangers("port") as raised:
+        run()
+    return raised
 
 
-@pytest.mark.parametrize("case", SOUND)
-def test_sound_ports_pass(case, tmp_path):
-    name = case.partition(",")[0]
-    status, found = audited(name, changed(name, *SOUND[case]), tmp_path)
-    assert status == 0, found["localization"]
+class Given:
+    """A comparison that hands what one side gives to a function of the engine."""
+
+    def __init__(self, port, reference=None):
+        self.sides = {"port": port, "reference": np.ones(3) if reference is None else reference}
+
+    def measure(self, context, role):
+        return {"distance": compare.distance(self.sides[role], np.ones(3))}
 
 
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_the_only_finding(case, tmp_path):
-    name = case.partition(",")[0]
-    before, after, place, words = MISTAKES[case]
-    status, found = audited(name, changed(name, before, after), tmp_path)
-    (mistake,) = found["localization"]["every"]
-    assert status == 1 and mistake["location"] == place and words in mistake["hint"], mistake
-    assert words or not mistake["hint"], mistake  # what is not understood is not named
+@pytest.mark.parametrize(
+    "run",
+    [
+        theirs,
+        lambda: functools.partial(theirs, 1)(),
+        lambda: theirs(wrong=1),
+        lambda: SimpleNamespace().forward,
+        lambda: compare.distance(theirs(), 1),
+        lambda: (_ for _ in ()).throw(UserError("a refusal")),
+        lambda: (_ for _ in ()).throw(Refused("a refusal")),
+    ],
+)
+def test_what_a_stranger_raises_is_kept(run):
+    raised = caught(run)
+    assert raised.error is not None
+    assert raised.words.partition(":")[0] == type(raised.error).__name__
+    assert raised.error.__traceback__ is None or raised.error.__traceback__.tb_frame.f_locals == {}
 
 
-def test_a_padding_number_in_the_input_is_judged_by_its_gradient(tmp_path):
-    """A port that treats the number by itself has other settings and the same gradients: it is right."""
-    words = np.arange(21).reshape(3, 7) % 20
-    named = audited("sentence", changed("sentence", "features, padding_idx=0", "features"), tmp_path, words)[1]
-    (mistake,) = named["localization"]["every"]
-    assert mistake["kind"] == "padding_index" and "settings" not in mistake["measured"], mistake
-    masked = changed("sentence", "features, padding_idx=0", "features").replace(
-        "self.words(source)", "self.words(source) * (source != 0).astype(self.words.weight.dtype).unsqueeze(-1)"
-    )
-    assert audited("sentence", masked, tmp_path, words)[0] == 0
+def test_nothing_is_kept_where_nothing_is_raised():
+    raised = caught(lambda: None)
+    assert (raised.error, raised.words, raised.place, raised.there) == (None, "", "", "")
 
 
-def test_rows_of_a_graph_are_no_samples(tmp_path, capsys):
-    """Arrays of other lengths are given whole, as are those that the reference does not take cut into samples."""
-    status, _ = audited("graph", (FOLDER / "graph_ours.py").read_text(), tmp_path)
-    assert status == 0 and "x and edges by name, whole, not cut into samples" in capsys.readouterr().out
-    sides = ["--port", f"{tmp_path}/ours.py:Graph", "--reference", f"{FOLDER}/graph_theirs.py:Graph"]
-    np.savez(tmp_path / "none.npz", x=np.zeros((0, 6), np.float32), edges=np.zeros((0, 0), np.float32))
-    assert main(["audit", *sides, "--input", f"{tmp_path}/none.npz"]) == 2
-    assert "expected arrays that hold numbers" in capsys.readouterr().err
+@pytest.mark.parametrize("given", [(None, np.ones(3)), ("a", np.ones(3)), (np.ones(3), np.ones(4))])
+def test_a_mistake_of_the_engine_is_not_kept(given):
+    with pytest.raises(InternalError, match=r"raised \w+Error.*\(alignment/distance.py:\d+\) while the port's code ran"):
+        caught(lambda: compare.distance(*given))
+
+
+@pytest.mark.parametrize("error", [KeyError("k"), RuntimeError("r"), ValueError("v"), TypeError("t"), AttributeError("a")])
+def test_a_function_of_the_engine_that_raises_is_the_engines_whoever_calls_it(monkeypatch, error):
+    def raises(*args):
+        raise error
+
+    monkeypatch.setattr(compare, "relative", raises)
+    port = SimpleNamespace(forward=lambda: compare.relative(1.0, 1.0))
+    for run in (lambda: compare.relative(1.0, 1.0), port.forward):
+        with pytest.raises(InternalError, match=type(error).__name__):
+            caught(run)
+        with pytest.raises(InternalError):
+            guarded(1, lambda run=run: run())
+
+
+def test_the_ports_values_are_the_ports_where_the_references_went_through():
+    result = guarded(3, lambda: comparison.compare(None, StepResult(3, "metric"), Given("no array")))
+    assert result.failed
+    with pytest.raises(InternalError):
+        guarded(3, lambda: comparison.compare(None, StepResult(3, "metric"), Given(np.ones(3), "no array")))
+
+
+def test_what_was_kept_once_stays_the_strangers():
+    raised = caught(theirs)
+
+    def again():
+        raise raised.error
+
+    assert caught(again).error is raised.error
+    assert caught(again).place == raised.place
+
+
+def test_alone_everything_is_the_strangers():
+    with strangers.strangers("file", alone=True) as raised:
+        compare.distance(None, None)
+    assert isinstance(raised.error, Exception)
+    with strangers.strangers("file", alone=True) as raised:
+        sys.exit(3)
+    assert raised.words == "SystemExit: 3"
+
+
+def test_a_command_ends_with_a_status_of_its_own(capsys):
+    @exit_on_user_error
+    @strangers.engine()
+    def main():
+        return int(compare.distance("a", np.ones(3)))
+
+    assert main() == 3
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert told.splitlines()[-1].startswith("internal error: the engine itself raised")
+
+
+def test_what_the_engine_refuses_passes_through_it():
+    for error in (UserError("bad input"), OSError(2, "no such file", "x"), InternalError("seen before")):
+        with pytest.raises(type(error)) as found, strangers.engine():
+            raise error
+        assert found.value is error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["alignment.comparisons.model.forward.judge_case", "alignment.compare.judge_measured"])
+def test_a_run_in_which_the_engine_raises_says_so(tmp_path, broken):
+    module, _, name = broken.rpartition(".")
+    script = f"""
+        import sys, {module}
+
+        def raises(*args, **kwargs):
+            raise KeyError("planted")
+
+        for one in [one for key, one in sys.modules.items() if key.startswith("alignment") and hasattr(one, "{name}")]:
+            one.{name} = raises
+        import alignment.comparisons.model.forward
+        alignment.comparisons.model.forward.{name} = raises
+        from mnv3.align import main
+        sys.exit(main(["--steps", "1", "--result-dir", {str(tmp_path / "result")!r}]))
+    """
+    root = Path(strangers.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("internal error: the engine itself raised KeyError: 'planted'")
+    assert "the port" not in done.stdout

@@ -19,6 +19,7 @@ from alignment.comparisons.context import Context
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
 from alignment.report.environment import commit, machine
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 
@@ -93,9 +94,9 @@ def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) 
     ours, theirs = pair.outputs
     if not ours or ours == theirs:
         return
-    try:
+    with strangers("port") as raised:  # whatever the port raises: the steps say so
         context.networks.build("port")
-    except Exception:  # whatever the port raises: the steps say so
+    if raised.error is not None:
         return
     if any(other.parameters for other in context.paired.matched.matching.unmatched):
         return
@@ -111,10 +112,10 @@ def _check_reparametrised(context: Context) -> None:
     Raises:
         UserError: one does.
     """
-    try:
+    with strangers("port") as raised:  # whatever the port raises: the steps say so
         alone = [other for other in context.paired.matched.matching.unmatched if other.parameters]
         models = (context.spec.port(), context.spec.reference()) if alone else ()
-    except Exception:  # whatever the port raises: the steps say so
+    if raised.error is not None:
         return
     for role, side, model in zip(context.sides, context.frameworks, models, strict=False):
         own = [entry.own for entry in side.entries(model)]
@@ -146,10 +147,9 @@ def _input(pair: AuditPair) -> str:
 
 def _names(context: Context) -> NameMap:
     """The port's own names; none where it cannot be built, which the steps have said."""
-    try:
+    with strangers("port"):  # whatever a port raises that can be built but once
         return name_map(context.paired.matched, context.frameworks, (context.spec.port(), context.spec.reference()))
-    except Exception:  # whatever a port raises that can be built but once
-        return NameMap()
+    return NameMap()
 
 
 def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, flags: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from alignment.audit.named import named_object
 from alignment.frameworks.base import Framework, Keywords, Module, leaves
 from alignment.record import load_record
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 MakeInputs = Callable[[int, tuple[int, ...], np.random.Generator], tuple[Any, ...]]
@@ -146,10 +147,10 @@ def _of_function(text: str) -> Inputs:
         raise UserError(
             f"--input {text}: expected a function of (samples, numpy generator) that returns an array, a tuple of them, or a dict"
         )
-    try:
+    with strangers("function of --input") as raised:
         made = make(SAMPLES, (), np.random.default_rng(0))
-    except Exception as error:
-        raise UserError(f"--input {text}: called with ({SAMPLES}, generator) it raises {type(error).__name__}: {error}") from error
+    if raised.error is not None:
+        raise UserError(f"--input {text}: called with ({SAMPLES}, generator) it raises {raised.whole}") from raised.error
     arrays = leaves(made, np.ndarray)
     if not arrays or any(array.ndim == 0 or len(array) != SAMPLES for array in arrays):
         raise UserError(f"--input {text}: called with ({SAMPLES}, generator) it must return arrays of {SAMPLES} samples")
@@ -195,10 +196,10 @@ def tried(framework: Framework, network: Module, inputs: Inputs) -> tuple[int, s
     shape = inputs.shape
     arrays = inputs.make(SAMPLES, shape, rng) if inputs.make else (rng.standard_normal((SAMPLES, *shape)).astype(np.float32),)
     framework.set_training(network, False)
-    try:
+    with strangers("reference") as raised:  # a stranger's network
         outputs = framework.call(network, arrays).outputs
-    except Exception as error:  # a stranger's network
-        return 0, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    if raised.error is not None:
+        return 0, f"{type(raised.error).__name__}: {' '.join(str(raised.error).split())[:200]}"
     return len(outputs), "" if outputs else "it returns no tensors"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from alignment.frameworks import advice_on, import_module
 from alignment.project import import_file
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 
@@ -26,17 +26,16 @@ def named_object(flag: str, text: str) -> Any:
     warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
+    with strangers("module", alone=True) as raised:
         module = import_file(_file(flag, module_name)) if module_name.endswith(".py") else import_module(module_name)
-    except UserError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+    if (error := raised.error) is not None:
+        if isinstance(error, UserError):
+            raise error
+        absent = isinstance(error, ModuleNotFoundError)
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise UserError(f"{flag} {text}: there is no module {error.name!r} here") from error
-        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {advice_on(error) or words_of(error)}") from error
-    except Exception as error:  # whatever a stranger's module raises
-        where = f" ({place})" if (place := place_of(error)) else ""
-        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {advice_on(error) or words_of(error)}{where}") from error
+        why = f"{advice_on(error) or raised.words}{'' if absent else raised.there}"
+        raise UserError(f"{flag} {text}: {module_name} cannot be imported: {why}") from error
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):

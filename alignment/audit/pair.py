@@ -20,7 +20,7 @@ from alignment.models.links import covered
 from alignment.models.matching import Matched
 from alignment.models.names import NameMap
 from alignment.project import ModelSpec, Project, Side
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 
@@ -75,13 +75,11 @@ class ModelMaker:
         Raises:
             UserError: the callable raises.
         """
-        try:
+        with strangers("callable", alone=True) as raised:
             return self.function()
-        except UserError:
-            raise
-        except Exception as error:
-            where = place_of(error)
-            raise UserError(f"{self.title} cannot be built: {words_of(error)}{f' ({where})' if where else ''}") from error
+        if isinstance(raised.error, UserError):
+            raise raised.error
+        raise UserError(f"{self.title} cannot be built: {raised.words}{raised.there}") from raised.error
 
 
 @dataclass(frozen=True)

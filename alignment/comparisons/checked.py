@@ -13,6 +13,7 @@ from alignment.comparisons.given import Given
 from alignment.frameworks.base import Module, leaves
 from alignment.models.links import forms_of
 from alignment.models.names import check_names
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 
@@ -23,14 +24,14 @@ def check(context: Context) -> None:
         UserError: the reference cannot be built or run, a side is no model of its framework, or a named layer is not there.
     """
     title = f"{context.project.name}: the reference of {context.model}"
-    try:
+    with strangers("reference") as raised:  # a stranger's builder raises what it likes
         network = context.paired.made("reference", context.options)
-    except Exception as error:  # a stranger's builder raises what it likes
-        raise UserError(f"{title} cannot be built: {type(error).__name__}: {error}") from error
+    if raised.error is not None:
+        raise UserError(f"{title} cannot be built: {raised.whole}") from raised.error
     _check_type(context, "reference", network)
-    try:
+    with strangers("port") as raised:  # that is a finding of the steps
         port = context.paired.made("port", context.options)
-    except Exception:  # that is a finding of the steps
+    if raised.error is not None:
         port = None
     if port is not None:
         _check_type(context, "port", port)
@@ -55,11 +56,11 @@ def check(context: Context) -> None:
         if not isinstance(inputs, tuple) or not arrays or not samples:
             raise UserError(f"{context.project.name}: inputs of {context.model} must return a tuple of arrays, samples first")
         framework.set_training(network, False)
-        try:
+        with strangers("reference") as raised:
             framework.call(framework.place(network), inputs)
-        except Exception as error:
+        if raised.error is not None:
             shapes = ", ".join(str(array.shape) for array in arrays)
-            raise UserError(f"{title} cannot run on inputs of shape {shapes}: {type(error).__name__}: {error}") from error
+            raise UserError(f"{title} cannot run on inputs of shape {shapes}: {raised.whole}") from raised.error
 
 
 def refusal(given: Given, options: Mapping[str, Any]) -> str:

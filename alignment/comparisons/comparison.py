@@ -16,6 +16,7 @@ from alignment.compare import Quantity
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import Explainable, StepResult
 from alignment.finding import Finding
+from alignment.strangers import strangers
 
 Value = np.ndarray | Mapping[str, float] | str  # an array, named numbers, or what a side does in words: "raises"
 Measurement = Mapping[str, Value]  # of one side, by name; it can be stored
@@ -96,10 +97,10 @@ class Searched:
 
 def measured(context: Context, comparison: Comparison) -> Compared | Unmeasured:
     """Measure both sides once; what says where a step that has failed goes wrong adds no row to it."""
-    try:
+    with strangers("port") as raised:  # whatever the port raises
         made = {role: comparison.measure(context, role) for role in ("reference", "port")}
-    except Exception as error:  # whatever the port raises
-        return Unmeasured(comparison, error)
+    if raised.error is not None:
+        return Unmeasured(comparison, raised.error)
     return Compared(comparison, made["port"], made["reference"])
 
 

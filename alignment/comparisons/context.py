@@ -23,6 +23,7 @@ from alignment.models.mending import mend_all
 from alignment.models.outputs import Order
 from alignment.models.tracing import Network
 from alignment.project import Side
+from alignment.strangers import strangers
 
 PASSES = 8  # that a network makes with the same weights and inputs before its outputs are taken to be no matter of chance
 
@@ -80,10 +81,9 @@ class Context(Given):
         """What a reader of the verdict has to know: layers called or nested otherwise, and which conversion was not checked."""
         if self.not_held:
             return [*self.paired.matched.matching.notes, *(f"not held by dumps: {words}" for words in self.not_held)]
-        try:
-            found = [*self.accepted, *(f"{note} (--names sets other pairs)" for note in self.paired.matched.matching.notes)]
-        except Exception:  # a port that cannot be built is a finding of the steps
-            found = [*self.accepted]
+        found = [*self.accepted]
+        with strangers("port"):  # one that cannot be built is a finding of the steps
+            found += [f"{note} (--names sets other pairs)" for note in self.paired.matched.matching.notes]
         if self.port_weights is None and self.given_state is None:
             found.append(
                 f"conversion not checked: the engine itself loaded the {self.material.weights.name} weights into both sides "

@@ -21,7 +21,7 @@ from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import source_line
 from alignment.localize.structure import structure_findings
 from alignment.models.matching import order_of_use
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 
 NUMBERS = str.maketrans("", "", "0123456789.")
 
@@ -80,22 +80,22 @@ class EveryMistake:
     def _built(self) -> bool:
         """Structure and weights; returns whether the port can be built."""
         context = self.context
-        try:
+        with strangers("port") as raised:  # whatever the port raises
             port, matching = context.networks.fresh("port"), context.paired.matched.matching
-        except Exception as error:  # whatever the port raises
-            place = place_of(error) or context.model
-            self.found.append(Finding("structure", place, Kind.RAISES, "the model cannot be built", words_of(error)))
+        if raised.error is not None:
+            place = raised.place or context.model
+            self.found.append(Finding("structure", place, Kind.RAISES, "the model cannot be built", raised.words))
             return False
         reference = context.networks.build("reference")
         used = lambda: order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))  # noqa: E731
         structure = structure_findings(port, reference, matching, context.frameworks, used, context.spec.last_layer)
         weights: list[Finding] = []
-        try:
+        with strangers("port") as raised:
             loaded = context.networks.build("port")
-        except Exception as error:
+        if raised.error is not None:
             if not structure:
                 words = "the weights do not load"
-                weights = [Finding("weights", place_of(error) or "load", Kind.RAISES, words, words_of(error))]
+                weights = [Finding("weights", raised.place or "load", Kind.RAISES, words, raised.words)]
             elif (loaded := context.networks.loaded_in_part()) is not None:
                 weights = states_compared(loaded, reference, matching, context.frameworks)
         else:
@@ -123,7 +123,7 @@ class EveryMistake:
 
     def _pair(self, make, remark: str, backward: bool = True) -> None:  # type: ignore[no-untyped-def]
         """The modules' own mistakes in one mode and precision."""
-        try:
+        with strangers("port") as raised:  # the port may raise anything where it is not mended
             pair: Pair = make()
             pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), set(self.unmendable)
             if backward:
@@ -131,11 +131,11 @@ class EveryMistake:
             for finding in findings(pair):
                 finding.measured += remark
                 self._add(finding)
-        except Exception as error:  # the port may raise anything where it is not mended
-            if place := place_of(error):
-                self._add(Finding("forward", place, Kind.RAISES, "the port cannot run", words_of(error)))
+        if raised.error is not None:
+            if place := raised.place:
+                self._add(Finding("forward", place, Kind.RAISES, "the port cannot run", raised.words))
             else:
-                self.remarks.append(f"the search ended early: {words_of(error)}")
+                self.remarks.append(f"the search ended early: {raised.words}")
             return
         for path in [path for path in pair.mended if path not in self.mended]:
             self._mend(path)
@@ -158,9 +158,9 @@ class EveryMistake:
                 self._add(finding)
 
     def _fresh_weights(self) -> None:
-        try:
+        with strangers("port") as raised:  # the port cannot be built, which has been said
             self.found += models.fresh_mistakes(self.context)
-        except Exception:  # the port cannot be built, which has been said
+        if raised.error is not None:
             return
 
 
@@ -216,10 +216,9 @@ def _hidden(found: list[Finding]) -> list[str]:
 
 def _fresh_port(context: Context) -> Module | None:
     """The port as it is built, its modules known by its own paths; None where it cannot be."""
-    try:
+    with strangers("port"):  # the finding says where
         return context.spec.port(**{**context.spec.options, **context.options})
-    except Exception:  # the finding says where
-        return None
+    return None
 
 
 def _line(context: Context, model: Module | None, finding: Finding) -> str:

@@ -14,7 +14,7 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.backward import lacks_updates
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 
 Look = Callable[[Context], Finding | None]
 
@@ -87,11 +87,11 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
         broken: Finding | None = None
         outcome.first = failed.place
         for name, look in () if failed.place else _looks(context, failed):
-            try:
+            with strangers("port") as raised:  # the port may raise anything; a later stage may still name the place
                 outcome.first = look()
-            except Exception as error:  # the port may raise anything; a later stage may still name the place
-                place = place_of(error) or name
-                broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", words_of(error))
+            if raised.error is not None:
+                place = raised.place or name
+                broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", raised.words)
             if outcome.first is not None:
                 break
         outcome.first = outcome.first or broken or failed.raised or quantity_finding(failed)

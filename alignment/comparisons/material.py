@@ -14,6 +14,7 @@ from alignment.frameworks._low import BITS, rounded_at_random
 from alignment.frameworks.base import STATISTICS
 from alignment.models import calibration
 from alignment.models.weights import load_file, translated
+from alignment.strangers import strangers
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
@@ -66,14 +67,14 @@ class SharedMaterial:
         if self.given.weights_from is None:
             return Weights(self.regrouped(self._calibrated(own), own), "calibrated", own, True)
         path = self._weights_file(self.given.weights_from)
-        try:
+        with strangers("port") as raised:  # a port that cannot be built is a finding of the steps, not a reason to read no file
             shown = self.paired.matched.shown
-        except Exception:  # a port that cannot be built is a finding of the steps, not a reason to read no file
+        if raised.error is not None:
             shown = {}
         options = {**own, **self._options_of(path, shown)}
-        try:
+        with strangers("port") as raised:
             port = self.paired.named("port", self.paired.made("port", options))
-        except Exception:
+        if raised.error is not None:
             port = None
         reference = self.paired.named("reference", self.paired.made("reference", options))
         sides = (self.given.reference.framework, reference), (self.given.port.framework, port)

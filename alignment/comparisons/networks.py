@@ -12,6 +12,7 @@ from alignment.comparisons.paired import Paired
 from alignment.frameworks.base import Module, in_precision
 from alignment.models import rounding, unsaved
 from alignment.models.weights import renamed
+from alignment.strangers import strangers
 from mobilenetv3_common.weights import State, read_state
 
 
@@ -90,13 +91,13 @@ class Networks:
     def roundings(self) -> Mapping[str, rounding.Choice]:
         """Of eps, by role; none where the port cannot be built, which the steps then say."""
         pairs = []
-        try:
+        with strangers("port") as raised:  # whatever the port raises
             for role, side in self.given.sides.items():
                 network = side.framework.place(self._exactly(role, self._to_be_loaded(role)))
                 self.load(role, network, self.start(role))
                 pairs.append((side.framework, network))
             paths = self.paired.matched.matching.paths
-        except Exception:  # whatever the port raises
+        if raised.error is not None:
             return {role: {} for role in self.given.sides}
         inputs = in_precision(self.given.fake_inputs(4, small=True))
         return dict(zip(self.given.sides, rounding.choose(pairs[0], pairs[1], paths, inputs), strict=True))
@@ -132,9 +133,9 @@ class Networks:
             if values is None or values.shape != entry.shape:
                 values = entry.to_canonical(framework.array(tensor))
             given[entry.canonical] = values
-        try:
+        with strangers("port") as raised:  # whatever the port raises
             load = self.given.spec.load or framework.load
             load(network, given)
-        except Exception:  # whatever the port raises
+        if raised.error is not None:
             return None
         return network

@@ -9,6 +9,7 @@ from alignment.comparisons.given import Given, once
 from alignment.frameworks.base import Module
 from alignment.models.matching import Matched, matched
 from alignment.models.outputs import Order, orders_of, put_in_order
+from alignment.strangers import strangers
 
 
 class Paired:
@@ -46,10 +47,9 @@ class Paired:
     @once
     def matches(self) -> bool:
         """Whether the port can be built, and so matched."""
-        try:
+        with strangers("port"):  # whatever it raises, the steps say so
             return bool(self.matched)
-        except Exception:  # whatever it raises, the steps say so
-            return False
+        return False
 
     @once
     def matched(self) -> Matched:
@@ -69,11 +69,10 @@ class Paired:
         """Of the named outputs of the reference's modules, by path; nothing where it does not run, which ``check`` says."""
         framework, network = self.given.reference.framework, self.made("reference", self.given.options)
         framework.set_training(network, False)
-        try:
+        with strangers("reference"):
             inputs = self.given.fake_inputs(2, small=True)
             return orders_of(framework.call(framework.place(network), inputs, watched=framework.modules(network)).calls)
-        except Exception:
-            return {}
+        return {}
 
     def matched_port(self, options: Mapping[str, Any]) -> Module:
         """A new port, by the reference's paths; where nothing is matched yet, this model is, which saves building another.

@@ -12,7 +12,7 @@ import numpy as np
 from alignment.compare import Quantity
 from alignment.finding import Finding
 from alignment.kinds import Kind
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 
 NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
 ROLES = ("port", "reference")
@@ -135,11 +135,10 @@ def only_nothing_real(results: Sequence[StepResult]) -> bool:
 
 def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
     """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
-    try:
+    with strangers("port") as raised:
         return step()
-    except Exception as error:
-        place = place_of(error)
-        problem = f"{type(error).__name__}: {str(error).strip() or 'no message'}{f' ({place})' if place else ''}"
-        raised = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", words_of(error)) if place else None  # type: ignore[arg-type]
-        evidence = {"traceback": traceback.format_exc()}
-        return StepResult(number, NAMES[number], problems=[problem], evidence=evidence, raised=raised)
+    place = raised.place
+    problem = f"{type(raised.error).__name__}: {str(raised.error).strip() or 'no message'}{f' ({place})' if place else ''}"
+    finding = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", raised.words) if place else None  # type: ignore[arg-type]
+    evidence = {"traceback": "".join(traceback.format_exception(raised.error))}
+    return StepResult(number, NAMES[number], problems=[problem], evidence=evidence, raised=finding)

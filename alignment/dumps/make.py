@@ -34,7 +34,7 @@ from alignment.models.names import check_names
 from alignment.models.rounding import BETTER
 from alignment.models.tracing import Answer, Network, training_mode
 from alignment.project import ModelSpec, Project, Side
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 REFERENCE_LANES = ("reference32", "ulp32", "reference64")
@@ -228,12 +228,12 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
         "gradients": {},
         "calls": {},
     }
-    try:
+    with strangers("port") as raised:  # the weights do not fit, or whatever the port raises
         network = context.networks.build("port")
         context = context.knowing(roundings={"port": _roundings(context, dump), "reference": {}})
         lanes = {name: Lane(context, name) for name in PORT_LANES}
-    except Exception as error:  # noqa: BLE001  (the weights do not fit, or whatever the port raises)
-        content["problem"] = _problem(error)
+    if raised.error is not None:
+        content["problem"] = _problem(raised)
         return writer, content
     content["dropouts"] = writer.value(dropout_profile_of(framework, network))
     content["structure"] = structure(framework, _with_own_names(network), writer)
@@ -253,16 +253,15 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
     return writer, content
 
 
-def _problem(error: Exception) -> dict[str, str]:
-    return {"words": error.line if isinstance(error, UserError) else words_of(error), "place": place_of(error)}
+def _problem(raised: strangers) -> dict[str, str]:
+    return {"words": raised.error.line if isinstance(raised.error, UserError) else raised.words, "place": raised.place}
 
 
 def _guarded(run: Any) -> dict[str, Any]:
     """What a run gives, or what it raised: that is a finding of the audit."""
-    try:
+    with strangers("port") as raised:  # whatever the port raises
         return run()
-    except Exception as error:  # noqa: BLE001  (whatever the port raises)
-        return {"problem": _problem(error)}
+    return {"problem": _problem(raised)}
 
 
 def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:

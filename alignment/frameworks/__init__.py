@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from alignment.frameworks.base import Framework
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 EXTRAS = {"torch": "ref"}  # frameworks whose extra in pyproject.toml has another name than they
@@ -110,10 +111,10 @@ def import_module(name: str) -> ModuleType:
     Raises:
         Exception: whatever the module raises.
     """
-    try:
+    with strangers("module", alone=True) as raised:
         return importlib.import_module(name)
-    except Exception as error:
-        known = [framework(name) for name in names() if sys.modules.get(name) is not None]
-        if not any(one.repaired(error) for one in known):
-            raise
+    assert raised.error is not None
+    known = [framework(name) for name in names() if sys.modules.get(name) is not None]
+    if not any(one.repaired(raised.error) for one in known):
+        raise raised.error
     return importlib.import_module(name)

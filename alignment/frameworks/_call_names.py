@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from alignment.strangers import Refused
+
 Shape = tuple[int, ...]
 Attributes = dict[str, Any]
 
@@ -192,7 +194,7 @@ class Named:
         """The call's arguments with other attributes, under canonical names.
 
         Raises:
-            KeyError: the function has no such parameter.
+            Refused: the function has no such parameter.
         """
         new, named_ = list(args), dict(kwargs)
         for key, value in change.items():
@@ -201,7 +203,7 @@ class Named:
                 continue
             own = next((o for o in self.bound if RENAMED.get(o, o) == key and o not in IGNORED), None)
             if own is None:
-                raise KeyError(key)
+                raise Refused(f"the function has no parameter {key}")
             value = not value if own in NEGATED else value
             if own in self.places:
                 new[self.places[own]] = value

@@ -16,6 +16,7 @@ import numpy as np
 
 from alignment.frameworks._call_names import Named, bound_names, named
 from alignment.frameworks._passes import Module, Tensor, leaves, mapped
+from alignment.strangers import strangers
 
 LIMIT = 1 << 30  # bytes of all arrays of one trace: what is called later is not noted
 OWN_FOLDER = str(Path(__file__).parent)
@@ -143,18 +144,17 @@ class Recorder:
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
             args, kwargs = named(name, names, defaults, args, kwargs, self._plain).changed(change, args, kwargs)
-        try:
+        with strangers("framework", alone=True) as raised:
             result = function(*args, **kwargs)
-        except Exception:
+        if raised.error is not None:
             if given:
                 self._describe(operation, named(name, names, defaults, args, kwargs, self._plain), [])
             if change is None or isinstance(change, Mapping):
-                raise
+                raise raised.error
             made = [self.framework.tensor(array) for array in change]
             result = made[0] if len(made) == 1 else made
-        else:
-            if change is not None and not isinstance(change, Mapping):
-                result = self._replaced(result, change)
+        elif change is not None and not isinstance(change, Mapping):
+            result = self._replaced(result, change)
         made = [args[0]] if name == "__setitem__" else leaves(result, kind)
         if made and operation not in self.trace.operations:
             operation.outputs = [self._note(tensor) for tensor in made]

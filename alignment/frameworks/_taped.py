@@ -13,7 +13,7 @@ from alignment.frameworks._calls import CallChange, Recorder, Trace
 from alignment.frameworks._dropout import Sharing, Uniform, share
 from alignment.frameworks._passes import Call, Pass, Supplied, Wanted, arguments_of, leaves, mapped
 from alignment.frameworks.base import Framework, Module, Tensor
-from alignment.raised import words_of
+from alignment.strangers import Refused, strangers
 
 OWN_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_forward_post_hooks")  # of torch's and Paddle's modules
 
@@ -191,10 +191,10 @@ class Taped(Framework):
         with self._no_graph(), self.exact_calls(), self._computing(module, arrays):
             with recording as recorder, recorder.hooked():
                 recorder.give(given)
-                try:
+                with strangers("port") as raised:  # the port may raise anything; what it called before is known
                     recorder.finish(self._run(module, *given))
-                except Exception as error:  # the port may raise anything; what it called before is known
-                    recorder.trace.error = words_of(error)
+                if raised.error is not None:
+                    recorder.trace.error = raised.words
         return recorder.trace
 
     def vjp(
@@ -223,7 +223,7 @@ class Taped(Framework):
         pairs = [(o, c) for o, c in zip(outputs, starts, strict=False) if c is not None and self.trainable(o)]
         for output, cotangent in pairs:  # Paddle reads beyond the end of a smaller one
             if tuple(output.shape) != cotangent.shape:
-                raise ValueError(f"an output of shape {tuple(output.shape)} has no gradient of shape {cotangent.shape}")
+                raise Refused(f"an output of shape {tuple(output.shape)} has no gradient of shape {cotangent.shape}")
         found: dict[int, np.ndarray | None] = {}
         if pairs and asked:
             pulled = self._pull([o for o, _ in pairs], [c for _, c in pairs], [*asked.values()])

@@ -31,6 +31,7 @@ from alignment.models.forms import learned
 from alignment.models.forms.axes import same_numbers
 from alignment.models.matching import Unmatched
 from alignment.models.tracing import Cotangents, Network, training_mode
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
@@ -69,14 +70,19 @@ def random_cotangents(pair: Pair) -> list[np.ndarray | None]:
     """
     network = pair.reference
     with training_mode([network], pair.training):
-        try:
-            outputs = network.framework.call(network.model, pair.args).outputs
-        except Exception as error:
-            raise UserError(f"the reference cannot run on these inputs: {error}") from error
-        finally:
-            network.put_back()
+        outputs = _outputs(network, pair.args)
     rng = np.random.default_rng(0)
     return [rng.standard_normal(o.shape) / max(o.size, 1) if o.dtype.kind == "f" else None for o in outputs]
+
+
+def _outputs(network: Network, args: tuple) -> list[np.ndarray]:
+    """What the reference gives; what a pass changed in it is put back."""
+    with strangers("reference") as raised:
+        outputs = network.framework.call(network.model, args).outputs
+    network.put_back()
+    if raised.error is not None:
+        raise UserError(f"the reference cannot run on these inputs: {raised.error}") from raised.error
+    return outputs
 
 
 def refuse_randomness(pair: Pair) -> None:
@@ -89,12 +95,7 @@ def refuse_randomness(pair: Pair) -> None:
     with training_mode([network], pair.training):
         first: list[np.ndarray] = []
         for _ in range(PASSES if pair.training else 2):
-            try:
-                outputs = network.framework.call(network.model, pair.args).outputs
-            except Exception as error:
-                raise UserError(f"the reference cannot run on these inputs: {error}") from error
-            finally:
-                network.put_back()
+            outputs = _outputs(network, pair.args)
             first = first or outputs
             both = (without_masked(*one) for one in zip(first, outputs, strict=False))
             pairs = [(a, b) for a, b in both if np.isfinite(a).all()]
@@ -302,9 +303,9 @@ def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
     path, call = key.partition("#")[0], pair.calls[key]
     having, without = (pair.reference, pair.port) if other.kind == "missing" else (pair.port, pair.reference)
     among = set(pair.port.modules) & set(pair.reference.modules)
-    try:
+    with strangers("port") as raised:  # the arrays are too many to be kept, or it raises
         there, here = having.traced(path, call, among | {other.path}), without.traced(path, call, among)
-    except Exception:  # the arrays are too many to be kept, or it raises
+    if raised.error is not None:
         return False
     if there is None or here is None:
         return False
@@ -383,10 +384,9 @@ def _row(key: str, kind: str, phase: str, ours: Any, truth: np.ndarray, noise: A
 
 
 def _traced(network: Network, args: tuple, cotangents: Cotangents | None) -> dict[str, Call]:
-    try:
+    with strangers("port"):  # a port that cannot run has no rows; the search has said why
         return network.trace(args, cotangents)
-    except Exception:  # a port that cannot run has no rows; the search has said why
-        return {}
+    return {}
 
 
 def _first(call: Call, phase: str) -> np.ndarray | None:

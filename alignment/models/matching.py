@@ -23,6 +23,7 @@ from alignment.models.passes import paired_layers
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.models.values import Live
 from alignment.models.weights import translated
+from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry, is_statistic
 
 UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
@@ -553,9 +554,9 @@ def _trial(
     models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Live, inputs: tuple
 ) -> values.Trial | None:
     """The two models with the same random weights; None where the reference does not run, which is somebody else's to report."""
-    try:
+    with strangers("reference") as raised:
         trial = values.Trial(models, sides, inputs)
-    except Exception:
+    if raised.error is not None:
         return None
     trial.load(matching.paths, links)
     return trial

@@ -17,6 +17,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import Framework, Module, mapped
+from alignment.strangers import strangers
 
 Choice = dict[str, dict[bool, bool]]  # own path of a module -> training mode -> whether eps is rounded there
 BETTER = 4.0  # times closer than with both rounded, and farther apart with both rounded than the order of summation explains:
@@ -100,9 +101,9 @@ def apply(framework: Framework, network: Module, choice: Choice) -> None:
 
 def _calls(reference: Model, watched: Mapping[str, Module], inputs: tuple) -> list[tuple[str, tuple, dict]]:
     """What each module is first given, scaled down; nothing where the reference cannot run in this mode (one value a channel)."""
-    try:
+    with strangers("reference") as raised:
         calls = reference.framework.call(reference.network, inputs, watched=watched).calls
-    except Exception:
+    if raised.error is not None:
         return []
     smaller = lambda array: array * SMALL if array.dtype.kind == "f" else array  # noqa: E731
     given = {path: mapped((call.args, call.kwargs), np.ndarray, smaller) for path, call in calls.items() if path in watched}
@@ -114,10 +115,10 @@ def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwa
     options = list(itertools.product(*[(True, False) if part.norms else (True,) for part in parts]))
     apart: list[float] = []
     for option in options:
-        try:
+        with strangers("port") as raised:  # the port may raise anything, or give another shape; the steps then say so
             ours, theirs = (part.answer(modes[0], rounded, args, kwargs) for part, rounded in zip(parts, option, strict=True))
             apart.append(relative(distance(ours, theirs), norm(theirs)))
-        except Exception:  # the port may raise anything, or give another shape; the steps then say so
+        if raised.error is not None:
             apart.append(float("inf"))
     best = int(np.argmin(apart))
     chosen = options[best] if apart[0] > max(BETTER * apart[best], tolerance.EPS_SUMMATION) else options[0]

@@ -13,7 +13,7 @@ import numpy as np
 from alignment.frameworks.base import Call, CallChange, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
 from alignment.models.forms import Adapters, CallAdapter, told
 from alignment.models.weights import renamed
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
@@ -237,12 +237,11 @@ class Network:
         if self.stored is not None:
             return {}
         watched = {name: self.modules[name] for name in among if name in self.modules}
-        try:
-            return self.framework.call(self.modules[path], *self.given(path, call), watched).calls
-        except Exception:  # a port may raise anything; what it called before is lost
-            return {}
-        finally:
-            self.put_back(path)
+        calls: dict[str, Call] = {}
+        with strangers("port"):  # what it called before is lost
+            calls = self.framework.call(self.modules[path], *self.given(path, call), watched).calls
+        self.put_back(path)
+        return calls
 
     def calls_until(self, args: tuple, limits: Limits) -> tuple[dict[str, Call], bool]:
         """One pass without gradients, which ends early where a module gives more than its limit.
@@ -258,14 +257,10 @@ class Network:
             number = sum(key.partition("#")[0] == path for key in calls) + 1
             calls[path if number == 1 else f"{path}#{number}"] = Call((), {}, arrays)
 
-        try:
-            with self._limited(self.modules, limits, keep):
-                framework.call(self.model, args)
-            return calls, True
-        except Exception:  # a port may raise anything; the search has said what
-            return calls, False
-        finally:
-            self.put_back()
+        with strangers("port") as raised, self._limited(self.modules, limits, keep):
+            framework.call(self.model, args)
+        self.put_back()
+        return calls, raised.error is None
 
     @contextlib.contextmanager
     def _limited(
@@ -306,7 +301,7 @@ class Network:
         own = {n[len(prefix) :]: pair for n, pair in self._parameters.items() if n.startswith(prefix)}
         trained = {name: (entry, tensor) for name, (entry, tensor) in own.items() if framework.trainable(tensor)}
         inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
-        try:
+        with strangers("port") as raised:
             adapter = self.adapter(path, call)
             args, kwargs = adapter.given(call.args, call.kwargs)
             if cotangents is None:
@@ -322,13 +317,10 @@ class Network:
             answer = Answer(adapter.outputs(made.outputs), kept, inputs)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
-            return answer
-        except Oversized:
+        self.put_back(path)
+        if isinstance(raised.error, Oversized):
             return Answer(oversized=True)
-        except Exception as error:  # the port may raise anything; that is a finding, not a crash
-            return Answer(error=words_of(error), place=place_of(error))
-        finally:
-            self.put_back(path)
+        return answer if raised.error is None else Answer(error=raised.words, place=raised.place)
 
     def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, CallChange] | None = None) -> Trace | None:
         """The functions that a module's own forward calls, for the input of a call.
@@ -381,11 +373,10 @@ class Network:
             module = framework.copy(self.modules[path])
         if not framework.set_settings(module, changes):
             return Answer()
-        try:
+        with strangers("port") as raised:  # such a layer does not take this input
             adapter = self.adapter(path, call)
             return Answer(adapter.outputs(framework.call(module, *adapter.given(call.args, call.kwargs)).outputs))
-        except Exception as error:  # such a layer does not take this input
-            return Answer(error=words_of(error))
+        return Answer(error=raised.words)
 
     def answer_without(self, path: str, call: Call, skipped: str) -> Answer:
         """What a module gives for the input of a call where a module inside it, by the model's own path, gives its input back."""

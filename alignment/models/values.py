@@ -22,6 +22,7 @@ from alignment.models.calibration import padding_rows, random_values
 from alignment.models.links import Link, covered, forms_of, is_stack, plain, same_kernels, same_kind
 from alignment.models.outputs import orders_of, put_in_order
 from alignment.models.weights import translated
+from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry, in_canonical
 
 SECONDS = 20.0  # after which nothing more is tried
@@ -115,19 +116,16 @@ class Trial:
     def takes(self, own: str, other: str) -> bool:
         """Whether a module of the port runs on what the reference's was given."""
         call = self.calls.get(other)
-        try:
+        with strangers("port"):  # arguments in another order, or whatever the port raises
             return call is not None and bool(self.sides[0].call(self.modules[own], call.args, call.kwargs).outputs)
-        except Exception:  # arguments in another order, or whatever the port raises
-            return False
+        return False
 
     def error(self, own: str, other: str) -> float:
         """Relative L2 between what a module of the port gives for the reference's input and what the reference's gave."""
         call = self.calls[other]
-        try:
-            outputs = self.sides[0].call(self.modules[own], call.args, call.kwargs).outputs
-        except Exception:  # another signature, or whatever the port raises
-            return math.inf
-        return _difference(outputs, call.output)
+        with strangers("port"):  # another signature, or whatever the port raises
+            return _difference(self.sides[0].call(self.modules[own], call.args, call.kwargs).outputs, call.output)
+        return math.inf
 
     def same_calls(self, paths: Sequence[str]) -> bool:
         """Whether modules of the reference, one in another, get and give the same: each but one only passes on."""
@@ -138,10 +136,9 @@ class Trial:
 
     def calls_of_port(self) -> dict[str, Call]:
         """What each module of the port got and gave; nothing where it raises."""
-        try:
+        with strangers("port"):
             return self.sides[0].call(self.port, self.inputs, watched=self.modules).calls
-        except Exception:
-            return {}
+        return {}
 
     def apart(self, mine: Call, other: str) -> float:
         """Relative L2 between what a module of the port gave in a run and what the reference's gave, but for axes of 1."""
@@ -191,9 +188,9 @@ def confirmed(
     """
     found = Confirmed(dict(layers), list(links), False, set())
     end = time.monotonic() + SECONDS
-    try:
+    with strangers("reference") as raised:  # a reference that does not run is somebody else's to report
         trial = Trial(models, sides, inputs)
-    except Exception:  # a reference that does not run is somebody else's to report
+    if raised.error is not None:
         return found
     trial.load(found.paths, found.links)
     if trial.error("", "") > tolerance.PAIRED_AGREE:
@@ -413,14 +410,11 @@ class _Attempt:
         """Whether the outputs are the reference's in the end."""
         framework = self.trial.sides[0]
         handles = [framework.hook(self.trial.modules[own], before=self._choosing(own)) for own in self.pairs]
-        try:
+        with strangers("port") as raised:  # _Stop, or whatever the port raises
             outputs = framework.call(self.trial.port, self.trial.inputs).outputs
-        except Exception:  # _Stop, or whatever the port raises
-            return False
-        finally:
-            for handle in handles:
-                handle.remove()
-        return _difference(outputs, self.trial.calls[""].output) <= tolerance.PAIRED_AGREE
+        for handle in handles:
+            handle.remove()
+        return raised.error is None and _difference(outputs, self.trial.calls[""].output) <= tolerance.PAIRED_AGREE
 
     def _choosing(self, own: str) -> Callable[[Module, tuple], None]:
         def choose(_module: Module, args: tuple) -> None:

@@ -28,7 +28,7 @@ from alignment.comparisons.data.train_transform import TrainTransform
 from alignment.comparisons.result import StepResult, guarded
 from alignment.finding import Finding
 from alignment.kinds import Kind
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
@@ -228,13 +228,12 @@ def _explaining(context: Context, result: StepResult, kept: Sequence[Compared]) 
         return [one for one in kept if isinstance(one.comparison, Errors)]
     broken = None
     for name, look in _looks(context, kept):
-        try:
+        with strangers("port") as raised:  # the port may raise anything; a later comparison may still name the place
             compared = look()
             if compared.explain() is not None:
                 return [compared]
-        except Exception as error:  # the port may raise anything; a later comparison may still name the place
-            words = words_of(error)
-            broken = broken or Finding("data", place_of(error) or name, Kind.RAISES, "the port cannot run", words)
+        if raised.error is not None:
+            broken = broken or Finding("data", raised.place or name, Kind.RAISES, "the port cannot run", raised.words)
     result.raised = broken or result.raised
     return []
 

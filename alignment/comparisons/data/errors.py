@@ -20,6 +20,7 @@ from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.project import Side
+from alignment.strangers import strangers
 from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.sampling import BatchPlan, SampleKey
@@ -96,11 +97,11 @@ def _ended(side: Side, context: Context, index: DatasetIndex, broken: bool, says
         dataset.__class__ = _raising(type(dataset))
     loader = part(side).build_loader(dataset, BatchPlan(PICTURES, BATCH_SIZE, context.seed))
     count = 0
-    try:
+    with strangers("port") as raised:  # each framework has its own
         for count, _ in enumerate(loader, start=1):  # noqa: B007  # how many there were is the result
             pass
-    except Exception as error:  # each framework has its own
-        return {"batches": count, "raised": True, "named": says in str(error)}
+    if raised.error is not None:
+        return {"batches": count, "raised": True, "named": says in str(raised.error)}
     return {"batches": count, "raised": False, "named": False}
 
 

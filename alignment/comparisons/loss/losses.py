@@ -17,6 +17,7 @@ from alignment.comparisons.model.forward import LANES
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import UNEXPLAINED, factor_hint
+from alignment.strangers import strangers
 
 LOCATION, DISTILLATION = "CrossEntropyLoss", "DistillationLoss"
 Others = Callable[[LossCase], Iterator[tuple[Hint, float]]]
@@ -64,12 +65,12 @@ class Losses:
         for case in self.cases:
             for lane in lanes_of(role):
                 given, name = in_precision(case, lane), f"{case.name}.{lane}"
-                try:
+                with strangers("port") as raised:
                     made[f"{name}.loss"], made[f"{name}.gradient"] = value_and_gradient(side, given)
-                except Exception as error:
+                if raised.error is not None:
                     if role == "reference":
                         raise
-                    made[f"{name}.raises"] = f"{type(error).__name__}: {error}"
+                    made[f"{name}.raises"] = raised.whole
                     made |= _with_all_arguments(context, given, name)
         return made
 
@@ -177,9 +178,9 @@ class Losses:
 
 def _with_all_arguments(context: Context, case: LossCase, name: str) -> dict[str, Value]:
     """What a port that raises gives where no argument is left out; nothing where it raises then, too."""
-    try:
+    with strangers("port") as raised:
         value, gradient = value_and_gradient(context.port, case, defaults=False)
-    except Exception:
+    if raised.error is not None:
         return {}
     return {f"{name}.all.loss": value, f"{name}.all.gradient": gradient}
 

@@ -16,6 +16,7 @@ from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.localize.search import weights_finding
 from alignment.models.weights import ANY_FRAMEWORK, entries_of
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry, State, read_state
 
@@ -120,8 +121,8 @@ def read_converted(context: Context, expected: Sequence[Entry]) -> State:
 
 def entries(context: Context) -> list[Entry]:
     """The reference's tensors as a file of the port holds them; names are the port's own where its structure is right."""
-    try:
+    with strangers("port") as raised:  # a port that cannot be built is a finding of the steps
         port = context.networks.fresh("port")
-    except Exception:  # a port that cannot be built is a finding of the steps
+    if raised.error is not None:
         port = None
     return entries_of(context.port.framework, port, context.reference.framework, context.networks.fresh("reference"))

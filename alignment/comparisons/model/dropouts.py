@@ -11,6 +11,7 @@ from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.context import Context
 from alignment.frameworks.base import Framework, Module
 from alignment.models.observe import dropout_probe
+from alignment.strangers import strangers
 
 Profile = dict[str, np.ndarray]
 
@@ -51,10 +52,10 @@ def _calls(context: Context, role: str, network: Module, profile: Profile) -> di
     """How often each dropout layer is called in one pass; nothing where the model raises."""
     framework = context.sides[role].framework
     modules = framework.modules(network)
-    try:
+    with strangers("port") as raised:  # whatever the port raises, the search says
         inputs = context.fake_inputs(2, small=True)
         made = framework.call(framework.place(network), inputs, watched={name: modules[name] for name in profile}).calls
-    except Exception:  # whatever the port raises, the search says
+    if raised.error is not None:
         return {}
     return dict(Counter(key.partition("#")[0] for key in made))
 

@@ -17,7 +17,7 @@ from alignment.localize.search import random_cotangents, search, table
 from alignment.localize.structure import structure_finding
 from alignment.models.matching import order_of_use
 from alignment.models.tracing import Network
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 
 SAMPLES = 4
 PICTURE_SIZE = 96
@@ -25,10 +25,10 @@ PICTURE_SIZE = 96
 
 def structure(context: Context) -> Finding | None:
     """The first module or tensor that one side alone has."""
-    try:
+    with strangers("port") as raised:  # whatever the port raises
         port, matching = context.networks.fresh("port"), context.paired.matched.matching
-    except Exception as error:  # whatever the port raises
-        return Finding("structure", place_of(error) or context.model, Kind.RAISES, "the model cannot be built", words_of(error))
+    if raised.error is not None:
+        return Finding("structure", raised.place or context.model, Kind.RAISES, "the model cannot be built", raised.words)
     reference = context.networks.build("reference")
 
     def used() -> list[str]:
@@ -41,10 +41,10 @@ def built(context: Context) -> Finding | None:
     """The structure of the port, and the weights that it holds after loading."""
     if finding := structure(context):
         return finding
-    try:
+    with strangers("port") as raised:
         loaded = context.networks.build("port")
-    except Exception as error:
-        return Finding("weights", place_of(error) or "load", Kind.RAISES, "the weights do not load", words_of(error))
+    if raised.error is not None:
+        return Finding("weights", raised.place or "load", Kind.RAISES, "the weights do not load", raised.words)
     return compare_states(loaded, context.networks.build("reference"), context.paired.matched.matching, context.frameworks)
 
 
@@ -204,10 +204,9 @@ def fresh_mistakes(context: Context) -> Iterator[Finding]:
 
 def layers(context: Context, training: bool = False) -> list[LayerRow]:
     """The table over all modules; empty where the two models cannot be traced."""
-    try:
+    with strangers("port"):  # the finding has said what is wrong; without a running model there is no table
         made = pair(context, training)
         made.cotangents = random_cotangents(made)
         search(made)
         return table(made)
-    except Exception:  # the finding has said what is wrong; without a running model there is no table
-        return []
+    return []

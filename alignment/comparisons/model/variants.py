@@ -17,6 +17,7 @@ from alignment.comparisons.result import StepResult
 from alignment.frameworks.base import Module, in_precision, leaves, mapped
 from alignment.models.calibration import randomised_state
 from alignment.project import ModelSpec, Side
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
 SAMPLES = 4
@@ -60,16 +61,16 @@ def structure_of(context: Context, options: Options) -> Quantity:
         described = context.sides[role].framework.described(context.paired.unfilled(role, options))
         return {entry.canonical: tuple(entry.shape) for entry, _ in described}
 
-    try:
+    with strangers("reference") as raised:
         theirs = shapes("reference")
-    except Exception as error:
+    if raised.error is not None:
         named = f"{context.project.name}: the reference of {context.model} with {title(options)}"
-        raise UserError(f"{named} cannot be built: {type(error).__name__}: {error}") from error
+        raise UserError(f"{named} cannot be built: {raised.whole}") from raised.error
     row = Quantity(f"variant.{title(options)}.structure", [len(theirs)])
-    try:
+    with strangers("port") as raised:  # whatever the port raises
         ours = shapes("port")
-    except Exception as error:  # whatever the port raises
-        return row.fail(f"{type(error).__name__}: {error}")
+    if raised.error is not None:
+        return row.fail(raised.whole)
     apart = [name for name in [*theirs, *(ours.keys() - theirs)] if ours.get(name) != theirs.get(name)]
     if not apart:
         return row
@@ -87,13 +88,13 @@ def of(context: Context, options: Options) -> tuple[Context, Module]:
     other = replace(context, given_state={}, weights_from=None, options={**context.options, **options} if options else {})
     framework = context.reference.framework
     framework.seed(context.seed)
-    try:
+    with strangers("reference") as raised:
         network = other.networks.fresh("reference")
         rng = np.random.default_rng(context.seed)
         state = randomised_state(framework, network, context.spec, rng, lambda: inputs_of(other))
-    except Exception as error:
+    if raised.error is not None:
         named = f"{context.project.name}: the reference of {context.model} with {title(options)}"
-        raise UserError(f"{named} cannot be built or run: {type(error).__name__}: {error}") from error
+        raise UserError(f"{named} cannot be built or run: {raised.whole}") from raised.error
     other = replace(other, given_state=state).knowing(roundings=context.networks.roundings)  # a layer's own, whatever the options
     return other, network
 
@@ -112,13 +113,13 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
     name = f"variant.{title(options)}"
     other, reference = of(context, options)
     structure = Quantity(f"{name}.structure", [len(other.material.weights.state)])
-    try:
+    with strangers("port") as raised:  # whatever the port raises
         port = other.paired.matched_port(other.material.weights.options)
         profile = dropout_profile(other, {"port": port, "reference": reference})
         port = context.port.framework.place(other.networks.exact("port", port))
         other.networks.load("port", port, other.material.weights.state)
-    except Exception as error:  # whatever the port raises
-        return [structure.fail(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")]
+    if raised.error is not None:
+        return [structure.fail(str(raised.error) if isinstance(raised.error, UserError) else raised.whole)]
     rows = [structure, *(replace(row, name=f"{name}.{row.name}") for row in profile)]
     reference = other.networks.exact("reference", reference)
     other.networks.load("reference", reference, other.material.weights.state)
@@ -151,10 +152,10 @@ def outputs_of(
     outputs: list[list[np.ndarray]] = []
     for side, network in networks:
         side.framework.set_training(network, False)
-        try:
+        with strangers("port") as raised:
             outputs.append(side.framework.call(network, inputs).outputs)
-        except Exception as error:
-            return [Quantity(f"{name}.logits", []).fail(f"the port raised {type(error).__name__}: {error}")]
+        if raised.error is not None:
+            return [Quantity(f"{name}.logits", []).fail(f"the port raised {raised.whole}")]
     theirs, ours = outputs
     rows = []
     for number in range(max(len(ours), len(theirs))):
@@ -187,9 +188,9 @@ def in_another_size(context: Context) -> Context | None:
     other = _with_spec(context, replace(spec, input_shape=shape, small_shape=None, inputs=inputs))
     framework, network = context.reference.framework, context.networks.build("reference")
     framework.set_training(network, False)
-    try:
+    with strangers("reference") as raised:  # a network for pictures of one size alone
         framework.call(network, other.fake_inputs(1))
-    except Exception:  # a network for pictures of one size alone
+    if raised.error is not None:
         return None
     return other
 

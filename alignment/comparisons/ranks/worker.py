@@ -33,6 +33,7 @@ from alignment.comparisons.ranks.plan import (
 from alignment.comparisons.run.train import engine, next_epoch
 from alignment.faults import injected
 from alignment.project import load_project
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State
 
@@ -153,7 +154,7 @@ def main(folder: Path) -> None:
     own = load_project(plan.project)
     number = os.environ.get(own.port.framework.rank_variable, "0")
     (folder / f"rank{number}.pid").write_text(str(os.getpid()))
-    try:
+    with strangers("port", alone=True) as raised:  # a rank tells the process that started it, whatever ended it
         train: Any = own.port.train
         with train.started("cpu") as ranks:
             for place, inject in enumerate(plan.injects):
@@ -166,10 +167,10 @@ def main(folder: Path) -> None:
                 gc.collect()  # networks and their hooks refer to one another
                 ranks.sum([1.0])  # nobody goes on with a fault of its own
         (folder / f"rank{number}.done").touch()
-    except Exception as error:
-        traceback.print_exc()
-        last = (str(error).strip().splitlines() or ["no message"])[-1]
-        (folder / f"rank{number}.error").write_text(f"{type(error).__name__}: {last}")
+    if raised.error is not None:
+        traceback.print_exception(raised.error)
+        last = (str(raised.error).strip().splitlines() or ["no message"])[-1]
+        (folder / f"rank{number}.error").write_text(f"{type(raised.error).__name__}: {last}")
         sys.stdout.flush()
         os._exit(1)
     os._exit(0)  # an orderly exit takes leave of the other ranks, and can wait for one that has gone already

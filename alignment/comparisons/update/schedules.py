@@ -21,7 +21,7 @@ from alignment.finding import Finding, Stage
 from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.project import Side, TrainPart
-from alignment.raised import place_of, words_of
+from alignment.strangers import strangers
 from mobilenetv3_common.train_config import SCHEDULES, TrainConfig
 
 UPDATES_PER_EPOCH = 4
@@ -81,12 +81,12 @@ class Schedules:
     def measure(self, context: Context, role: str) -> dict[str, Value]:
         side, network, made = context.sides[role], self.networks[role], dict[str, Value]()
         for name, config in self.configs.items():
-            try:
+            with strangers("port") as raised:
                 made[name] = made_rates(side, network, config, UPDATES_PER_EPOCH, PICTURES)
-            except Exception as error:
+            if raised.error is not None:
                 if role == "reference":
                     raise
-                made |= {f"{name}.raises": words_of(error), f"{name}.place": place_of(error)}
+                made |= {f"{name}.raises": raised.words, f"{name}.place": raised.place}
         return made
 
     def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:

@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 
 from alignment.frameworks._attention import ATTENTION, INPUTS, MASKS, added
-from alignment.frameworks.base import Attended
+from alignment.frameworks.base import Attended, Call
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, seen
 from alignment.localize.hypotheses.passes import of_pass
 from alignment.models.tracing import Network
+from alignment.strangers import strangers
 
 ATTENTION_LAYER = Family("attention", of_pass)
 NEVER = -1e4  # a score that is so much smaller counts for nothing
@@ -97,12 +98,10 @@ def given_masks(s: Subject) -> Iterator[Hypothesis]:
 def _calls_inside(network: Network, s: Subject, inside: list[str]) -> dict[str, Attended | None]:
     """By path: the first call of each of the port's modules."""
     framework, modules = network.framework, {path: network.modules[path] for path in inside}
-    try:
+    calls: dict[str, Call] = {}
+    with strangers("port"):  # that is said elsewhere
         calls = framework.call(network.modules[s.path], *network.given(s.path, s.call), modules).calls
-    except Exception:  # a port may raise anything; that is said elsewhere
-        return {}
-    finally:
-        network.put_back(s.path)
+    network.put_back(s.path)
     return {path: framework.attended(modules[path], calls[path].args, calls[path].kwargs) for path in inside if path in calls}
 
 

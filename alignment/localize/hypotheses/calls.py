@@ -26,7 +26,8 @@ from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
 from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
-from alignment.raised import shown, words_of
+from alignment.raised import shown
+from alignment.strangers import Refused, strangers
 
 SECONDS = 30.0  # for the hypotheses about one module
 RUNS = 120
@@ -91,10 +92,10 @@ class _Search:
         self.among = {path for path in both - other_form if not adapters[path].bare}
         self.expected = s.blame.theirs.outputs
         self.orders = adapters[s.path].orders
-        try:
+        with strangers("reference") as raised:  # its arrays are too large to be kept
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
-        except Exception as error:  # its arrays are too large to be kept
-            self.theirs = Trace(error=words_of(error))
+        if raised.error is not None:
+            self.theirs = Trace(error=raised.words)
         self.runs, self.start = 0, time.perf_counter()
         self.layouts = False  # whether a call was met that only lays its numbers out otherwise
 
@@ -173,10 +174,9 @@ class _Search:
 
     def _traced(self, changes: Mapping[int, CallChange]) -> Trace | None:
         self.runs += 1
-        try:
+        with strangers("port"):  # a change that the call cannot take
             return self.s.pair.port.traced(self.s.path, self.s.call, self.among, changes)
-        except Exception:  # a change that the call cannot take
-            return None
+        return None
 
     def _right(self, trace: Trace) -> bool:
         """Whether a run of the port gives what the reference gives, far nearer than the port as it is."""
@@ -308,7 +308,7 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
     made = computed(name, attributes, arrays[0])
     if made is None:
-        raise ValueError(f"{name} cannot be called with {attributes}")
+        raise Refused(f"{name} cannot be called with {attributes}")
     return made
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from alignment.finding import NO_HINT, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
+from alignment.strangers import strangers
 from alignment.tolerance import PICTURE_FITTED
 from mobilenetv3_common.sampling import Box, MixParams, SampleParams
 
@@ -234,10 +235,9 @@ class Boxed(NamedTuple):
         """None where the box cannot be."""
         if min(other) < 0 or min(other[2:]) <= 0:
             return None
-        try:
+        with strangers("decoder", alone=True):  # each decoder has its own where a box lies outside the picture
             return self.made(other)
-        except Exception:  # each decoder has its own where a box lies outside the picture
-            return None
+        return None
 
 
 BOXES = picture_family("boxes")  # given: Boxed
