@@ -191,3 +191,31 @@ FORMULA_LEAST = 1e-13
 # that rounding in both of its coefficients.
 PICTURE_RTOL = 1e-9
 PICTURE_FITTED = 1e-5
+
+# Of the hypotheses. A mistake that is computed meets the port to CLOSE, since kernels' float32 constants stay below it; a factor or
+# a share that is no farther from the right one is the right one. TINY keeps a division by a norm of zero finite and weighs nothing.
+CLOSE = 1e-6
+TINY = 1e-300
+
+# A slope or share is read off where what it multiplies is no smaller than this (for shares: of the largest), else rounding decides.
+READABLE = 1e-3
+
+# Mean and standard deviation that are read off 8-bit pictures: rounding to levels moves them by up to this, relatively.
+PICTURE_READ = 1e-3
+
+# A gradient of which the floor is not known may be off by this share of the largest gradient, times what is allowed of that one.
+GRADIENT_LEAST = 1e-3
+
+# Half precision keeps 8 bits (bfloat16) or 11 (float16): a value moves by up to 2e-3 or 2.4e-4, and less after an average. What is
+# off by less than the first or more than the last was not rounded so. A hypothesis about it meets the port as closely as what is
+# computed behind the rounding moves it: in one operation, in the module's input, in what a child gives.
+HALF_LEAST_OUTPUT = 1e-6
+HALF_LEAST = 1e-5
+HALF_MOST = 3e-2
+HALF_OPERATION = 3e-4
+HALF_INPUT = 1e-3
+HALF_CHILD = 1e-2
+HALF_ROUNDED = {"bfloat16": 3e-4, "float16": 3e-5}
+
+# Rounding of a weight in float64, which every update of it has, relative to the weight.
+WEIGHT_ROUNDING = 1e-14

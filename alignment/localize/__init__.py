@@ -53,7 +53,7 @@ def localize(
     """Compare a port with its reference, and name the first module whose own mistake makes them diverge.
 
     Copies of both run in exact mode: float64, with the float32 constants of known kernels taken out
-    (``alignment.frameworks``), so a right port agrees to 1e-13 and there is no threshold to tune; eps may
+    (``alignment.frameworks``), so a right port agrees to ``tolerance.EXACT_RTOL`` and there is no threshold to tune; eps may
     be rounded or not (``alignment.models.rounding``). Looked at in this order: the structure, the weights, the forward pass with
     the statistics it leaves behind, the backward pass from random gradients of the outputs. The models given are left as they are.
 
@@ -63,7 +63,7 @@ def localize(
         inputs: array, or arrays, for both models' ``forward``; floating ones are used in float64.
         names: port path -> reference path, for modules or whole parts that are called otherwise.
         training: compare in training mode; dropout then draws the same masks on both sides.
-        rtol: relative L2 at which modules count as equal; give 1e-6 where a model has other kernels with float32 constants
+        rtol: relative L2 at which modules count as equal; ``tolerance.CLOSE`` for other kernels with float32 constants
             inside (elu, label-smoothed cross-entropy).
         backward: compare gradients too.
         weights: compare weights first; without, copy the reference's weights into the port's copy where names fit.

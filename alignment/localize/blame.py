@@ -353,7 +353,7 @@ class Pair:
         if self.truth is not None:
             bound = tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale)
         else:
-            bound = max(self.rtol * max(scale, largest * 1e-3), tolerance.TRAJECTORY_FACTOR * floor)
+            bound = max(self.rtol * max(scale, largest * tolerance.GRADIENT_LEAST), tolerance.TRAJECTORY_FACTOR * floor)
         own = relative(error, scale) if np.isfinite(error) else float("inf")
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
 

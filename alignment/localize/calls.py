@@ -63,7 +63,7 @@ def _mark(array: np.ndarray) -> tuple[float, float]:
     """A number that equal arrays share, and how far it may be off: their product with fixed random numbers."""
     values, factors = _finite(array), np.random.default_rng(array.size).standard_normal(array.size)
     size = float(np.linalg.norm(values))
-    return float(values @ factors), 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + 1e-300
+    return float(values @ factors), 10 * tolerance.OPERATION_RTOL * size * float(np.linalg.norm(factors)) + tolerance.TINY
 
 
 @dataclass

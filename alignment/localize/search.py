@@ -333,7 +333,7 @@ def _explains(pair: Pair, other: Unmatched, key: str, blame: Blame) -> bool:
     answer = network.answer_without(key.partition("#")[0], pair.calls[key], other.path)
     if not wanted.outputs or len(answer.outputs) < len(wanted.outputs):
         return False  # it raises, for a reason of its own
-    return all(close(ours, theirs, 1e-9) for ours, theirs in zip(answer.outputs, wanted.outputs, strict=False))
+    return all(close(ours, theirs, tolerance.SAME) for ours, theirs in zip(answer.outputs, wanted.outputs, strict=False))
 
 
 def _caller(pair: Pair, path: str) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from alignment import formulas
+from alignment import formulas, tolerance
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import CLOSE, close, common_factor
+from alignment.localize.hypotheses.arrays import close, common_factor
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input, of_pass
 
@@ -29,7 +29,7 @@ GATE = Family("hard_gate", of_pass)
 @ACTIVATION
 def negative_slope(s: Subject) -> Hypotheses:
     slope = _factor_of_negatives(s, lambda x: x)
-    if slope is not None and abs(slope - 1) >= 1e-9:
+    if slope is not None and abs(slope - 1) >= tolerance.SAME:
         words = f"slope {slope:.4g} of the negative values, expected "
         words += f"{s.layer.settings['slope']:.4g}" if "slope" in s.layer.settings else s.expected_class
         yield Hypothesis(Kind.ACTIVATION, words, lambda x: np.where(x > 0, x, slope * x))
@@ -76,7 +76,7 @@ def _line(s: Subject, gated: bool) -> tuple[float, float] | None:
         return None
     x, y = given.astype(np.float64).ravel(), made.astype(np.float64).ravel()
     if gated:
-        x, y = x[np.abs(x) > 1e-3], y[np.abs(x) > 1e-3]
+        x, y = x[np.abs(x) > tolerance.READABLE], y[np.abs(x) > tolerance.READABLE]
         y = y / x
     inside = (y > 0.05) & (y < 0.95)
     if inside.sum() < SOME or np.ptp(x[inside]) == 0:
@@ -97,15 +97,15 @@ def constants(s: Subject) -> Hypotheses:
         return
     x, out = x.astype(np.float64), out.astype(np.float64)
     factor = x if s.layer.kind == "hardswish" else np.ones_like(x)
-    kept = np.abs(factor) > 1e-3
+    kept = np.abs(factor) > tolerance.READABLE
     gate = out[kept] / factor[kept]
-    sloping = (gate > CLOSE) & (gate < 1 - CLOSE)
+    sloping = (gate > tolerance.CLOSE) & (gate < 1 - tolerance.CLOSE)
     if sloping.sum() < SOME:
         return
     slope, offset = (float(value) for value in np.polyfit(x[kept][sloping], gate[sloping], 1))
     exactly = max(abs(slope - SLOPE), abs(offset - OFFSET))
-    if exactly > 1e-12:
+    if exactly > tolerance.EXACT_RTOL:
         words = f"slope {slope:.9g} and offset {offset:.9g}, expected {SLOPE:.9g} and {OFFSET:g}"
         made = factor * np.clip(slope * x + offset, 0, 1)
-        rtol = min(CLOSE, exactly / 100)
-        yield Hypothesis(Kind.FLOAT32_CONSTANT if exactly < CLOSE else Kind.ACTIVATION, words, lambda one: made, rtol)
+        rtol = min(tolerance.CLOSE, exactly / 100)
+        yield Hypothesis(Kind.FLOAT32_CONSTANT if exactly < tolerance.CLOSE else Kind.ACTIVATION, words, lambda one: made, rtol)

@@ -6,27 +6,27 @@ from collections.abc import Callable
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance
 
-CLOSE = 1e-6  # relative L2 at which a hypothesis counts as met; kernels' float32 constants stay below it
 UNEXPLAINED = 0.05  # share of the port's difference from the reference that a hypothesis may leave over
 
 
-def close(a: np.ndarray | None, b: np.ndarray | None, rtol: float = CLOSE) -> bool:
+def close(a: np.ndarray | None, b: np.ndarray | None, rtol: float = tolerance.CLOSE) -> bool:
     """Whether two arrays are finite and equal to rounding, relative to the larger norm."""
     if a is None or b is None or a.shape != b.shape or a.size == 0:
         return False
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
-    return float(np.linalg.norm(a - b)) <= rtol * max(float(np.linalg.norm(b)), float(np.linalg.norm(a)), 1e-300)
+    return float(np.linalg.norm(a - b)) <= rtol * max(float(np.linalg.norm(b)), float(np.linalg.norm(a)), tolerance.TINY)
 
 
 def explains(
     made: np.ndarray | None,
     ours: np.ndarray | None,
     right: np.ndarray | None,
-    rtol: float = CLOSE,
+    rtol: float = tolerance.CLOSE,
     unexplained: float = UNEXPLAINED,
 ) -> bool:
     """Whether a hypothesis gives what the port gives where the right module does not: the rule for every hint.
@@ -55,13 +55,13 @@ def common_factor(a: np.ndarray, b: np.ndarray) -> float | None:
     if a.shape != b.shape or not b.any() or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
     ratio = float(a @ b / (b @ b))
-    return ratio if ratio != 0 and close(a, ratio * b, CLOSE) else None
+    return ratio if ratio != 0 and close(a, ratio * b, tolerance.CLOSE) else None
 
 
 def factor_hint(a: np.ndarray, b: np.ndarray) -> float | None:
     """The number that a is b times, where that explains their difference."""
     ratio = common_factor(a, b)
-    if ratio is None or abs(ratio - 1) <= CLOSE:
+    if ratio is None or abs(ratio - 1) <= tolerance.CLOSE:
         return None
     return ratio if explains(ratio * np.asarray(b, np.float64), a, b) else None
 

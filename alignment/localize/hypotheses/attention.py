@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.frameworks._attention import ATTENTION, INPUTS, MASKS, added
 from alignment.frameworks.base import Attended, Call
 from alignment.kinds import Kind
@@ -114,7 +115,8 @@ def _other_mask(ours: np.ndarray | None, theirs: np.ndarray | None, call: Attend
     masked, expected = a < NEVER, b < NEVER
     if np.array_equal(masked, expected):
         kept = ~expected
-        return "" if np.allclose(a[kept], b[kept], rtol=1e-9, atol=1e-12) else "it adds other numbers to the scores"
+        same = np.allclose(a[kept], b[kept], rtol=tolerance.SAME, atol=tolerance.EXACT_RTOL)
+        return "" if same else "it adds other numbers to the scores"
     share = f"{int(masked.sum())} of {masked.size} places are masked, expected {int(expected.sum())}"
     if ours is None or theirs is None:
         return f"none, expected one ({share})" if ours is None else f"one, expected none ({share})"

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance
 from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, SYMBOLS, computed
 from alignment.frameworks.base import CallChange, Operation, Trace
@@ -193,9 +194,13 @@ class _Search:
             if made.dtype.kind != "f":
                 if not np.array_equal(made, right):
                     return False
-            elif not close(made, right, 1e-9) and not equal(made, right):
+            elif not close(made, right, tolerance.SAME) and not equal(made, right):
                 return False
-            elif number < len(before) and before[number].shape == right.shape and not equal(before[number], right, 1e-12):
+            elif (
+                number < len(before)
+                and before[number].shape == right.shape
+                and not equal(before[number], right, tolerance.EXACT_RTOL)
+            ):
                 gap = distance(before[number].astype(np.float64), right.astype(np.float64))
                 if np.isfinite(gap) and distance(made, right) > 0.02 * gap:
                     return False
@@ -520,7 +525,7 @@ def _constant(pair: PairedCalls, value: int) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or abs(a - b) <= 1e-12 * max(abs(a), abs(b))
+        return a == b or abs(a - b) <= tolerance.EXACT_RTOL * max(abs(a), abs(b))
     return bool(a == b)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm, relative
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import HALVES, close, common_factor
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, always, seen
-
-SAME = 1e-9  # relative L2 within which the values are the right ones, in another order
 
 
 def _observed(out: np.ndarray, expected: np.ndarray) -> list[Observed]:
@@ -31,12 +30,12 @@ def permuted(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
         if out.shape[axis] > 1:
             rank = np.argsort(np.argsort(out, axis=axis), axis=axis)
             made = np.take_along_axis(np.sort(expected, axis=axis), rank, axis)
-            yield Hypothesis(Kind.PERMUTED, f"the right values in another order along axis {axis}", always(made), SAME)
+            yield Hypothesis(Kind.PERMUTED, f"the right values in another order along axis {axis}", always(made), tolerance.SAME)
 
 
 @CHANGED
 def few_elements(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
-    different = ~np.isclose(out, expected, rtol=1e-9, atol=1e-12 * float(np.abs(expected).max(initial=0)))
+    different = ~np.isclose(out, expected, rtol=tolerance.SAME, atol=tolerance.EXACT_RTOL * float(np.abs(expected).max(initial=0)))
     where = [tuple(map(int, place)) for place in zip(*np.nonzero(different), strict=True)]
     columns = {place[-1] for place in where} if out.ndim > 1 else set()
     if 0 < len(where) <= max(1, out.size // 100):
@@ -49,10 +48,10 @@ def few_elements(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
 def half_precision(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
     """Which half precision the values were rounded to, or were computed in: they are then all numbers of that type."""
     error = relative(distance(out, expected), norm(expected))
-    if not 1e-5 < error < 3e-2:
+    if not tolerance.HALF_LEAST < error < tolerance.HALF_MOST:
         return
     for name, rounded in HALVES.items():
         whole = [np.array_equal(rounded(array), np.asarray(array, np.float32)) for array in (out, expected)]
         if np.unique(out).size > 8 and whole == [True, False]:
-            how = "rounded to" if close(out, rounded(expected), 3e-4 if name == "bfloat16" else 3e-5) else "computed in"
+            how = "rounded to" if close(out, rounded(expected), tolerance.HALF_ROUNDED[name]) else "computed in"
             yield seen(Kind.HALF_PRECISION, f"{how} {name}: relative L2 {error:.1e}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from alignment import formulas
+from alignment import formulas, tolerance
 from alignment.frameworks._low import LARGEST, narrowed
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
@@ -128,4 +128,4 @@ def input_in_half_precision(s: Subject) -> Hypotheses:
         half = lambda a, r=rounded: r(a).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
         made = s.pair.reference.answer(s.path, s.call.changed(half)).outputs
         if made:
-            yield Hypothesis(Kind.HALF_PRECISION, f"its input is rounded to {name}", always(made[0]), 1e-3, 0.2)
+            yield Hypothesis(Kind.HALF_PRECISION, f"its input is rounded to {name}", always(made[0]), tolerance.HALF_INPUT, 0.2)

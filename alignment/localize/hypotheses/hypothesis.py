@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.finding import NO_HINT, Hint
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.arrays import CLOSE, UNEXPLAINED, close, explains
-
-RIGHT = 1e-12  # relative L2 within which a port's result is the reference's: the mistake must not show there
+from alignment.localize.hypotheses.arrays import UNEXPLAINED, close, explains
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Observed:
     given: Any
     ours: Any
     right: Any
-    rtol: float = CLOSE
+    rtol: float = tolerance.CLOSE
     noise: Any = 0.0
     parts: np.ndarray | None = None
 
@@ -81,14 +80,14 @@ class Observed:
             return _explains_parts(made, ours, right, rtol, hypothesis.unexplained, self.noise, self.parts)
         if self.differs:
             return explains(made, ours, right, rtol, hypothesis.unexplained)
-        return close(made, ours, max(rtol, RIGHT))
+        return close(made, ours, max(rtol, tolerance.EXACT_RTOL))
 
     @property
     def differs(self) -> bool:
         """Whether the port gave something else than the reference."""
         if self.ours is None or self.right is None:
             return self.ours is not self.right
-        return not close(np.asarray(self.ours), np.asarray(self.right), RIGHT)
+        return not close(np.asarray(self.ours), np.asarray(self.right), tolerance.EXACT_RTOL)
 
 
 def _explains_parts(made: Any, ours: Any, right: Any, rtol: float, unexplained: float, noise: Any, parts: np.ndarray) -> bool:

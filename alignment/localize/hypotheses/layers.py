@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alignment import formulas
+from alignment import formulas, tolerance
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.activation import ACTIVATION, ACTIVATIONS
@@ -63,7 +63,7 @@ def scaled_in_evaluation(s: Subject) -> Hypotheses:
         return
     assert s.output is not None and s.input is not None
     ratio = common_factor(s.output, s.input)
-    if ratio is not None and abs(ratio - 1) > 1e-9:
+    if ratio is not None and abs(ratio - 1) > tolerance.SAME:
         words = f"dropout scales by {ratio:.4g} in evaluation mode (downscale_in_infer?)"
         yield Hypothesis(Kind.DROPOUT_SCALE, words, lambda s: ratio * s.input)
 
@@ -96,7 +96,7 @@ def another_rate(s: Subject) -> Hypotheses:
     drawn = 1 - 1 / scale
     # What a dropout of p drops lies within five standard deviations of p: another share is not this mistake.
     likely = 5 * (max(drawn * (1 - drawn), 0.0) / out.size) ** 0.5
-    if scale > 1 and abs(drawn - p) > 1e-6 and abs(dropped - drawn) <= likely:
+    if scale > 1 and abs(drawn - p) > tolerance.CLOSE and abs(dropped - drawn) <= likely:
         words = f"dropout rate: it drops {dropped:.0%} and scales by {scale:.4g}, which is p = {drawn:.3g}, expected {p:g}"
         yield Hypothesis(Kind.DROPOUT_RATE, words, _kept_times(scale))
 

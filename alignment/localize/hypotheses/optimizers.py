@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import norm
 from alignment.finding import Hint
 from alignment.kinds import Kind
@@ -226,7 +227,7 @@ UPDATE = "apply_update"  # the function that clips and clears; other mistakes ar
 def _observed(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> list[Observed]:
     """The moves of all updates; those of each tensor are to be explained by themselves."""
     parts = np.concatenate([material.places + number * material.start.size for number in range(len(ours))])
-    noise = np.tile(1e-14 * material.by_tensor(material.start) + 1e-300, len(ours))
+    noise = np.tile(tolerance.WEIGHT_ROUNDING * material.by_tensor(material.start) + tolerance.TINY, len(ours))
     own, expected = (np.concatenate([made - material.start for made in side]) for side in (ours, right))
     return [Observed(material, own, expected, noise=noise, parts=parts)]
 
@@ -303,9 +304,9 @@ def another_clip_norm(form: Form, material: Material, ours: list[np.ndarray], ri
     if form.clip is None:
         return
     unit = weights_after(replace(form, clip=form.clip * 0.5), material)[0] - right[0]
-    share = float((ours[0] - right[0]) @ unit / max(float(unit @ unit), 1e-300))
+    share = float((ours[0] - right[0]) @ unit / max(float(unit @ unit), tolerance.TINY))
     for clip in (*((form.clip * (1 - 0.5 * share),) if form.config.name == "sgd" else ()), 1.0, 5.0, 10.0):
-        if clip > 0 and abs(clip - form.clip) > 1e-6 * form.clip:
+        if clip > 0 and abs(clip - form.clip) > tolerance.CLOSE * form.clip:
             words = f"gradients are clipped to the norm {clip:.4g}, expected {form.clip:.4g}"
             yield from _made(form, Kind.CLIP_NORM, words, UPDATE, clip=clip)
 
@@ -444,9 +445,9 @@ def another_decay(form: Form, material: Material, ours: list[np.ndarray], right:
     others, on_norm, on_bias = form.decays
     without = weights_after(replace(form, decays=(0.0, 0.0, 0.0)), material)[0]
     unit = right[0] - without
-    share = float((ours[0] - without) @ unit / max(float(unit @ unit), 1e-300))
+    share = float((ours[0] - without) @ unit / max(float(unit @ unit), tolerance.TINY))
     for factor in (*((share,) if form.config.name != "rmsprop" else ()), 0.5, 2.0, 0.1, 10.0):
-        if abs(factor - 1) > 1e-6 and others:
+        if abs(factor - 1) > tolerance.CLOSE and others:
             words = f"weight decay {others * factor:.4g}, expected {others:.4g}"
             yield from _made(form, Kind.WEIGHT_DECAY, words, decays=(others * factor, on_norm * factor, on_bias * factor))
 
@@ -454,8 +455,8 @@ def another_decay(form: Form, material: Material, ours: list[np.ndarray], right:
 @OPTIMIZER
 def another_rate(form: Form, material: Material, ours: list[np.ndarray], right: list[np.ndarray]) -> Hypotheses:
     gap, move = ours[0] - material.start, right[0] - material.start
-    ratio = float(gap @ move / max(float(move @ move), 1e-300))
+    ratio = float(gap @ move / max(float(move @ move), tolerance.TINY))
     for factor in (ratio, 0.1, 10.0, 0.5, 2.0):
-        if 0 < factor < 1e6 and abs(factor - 1) > 1e-6:
+        if 0 < factor < 1e6 and abs(factor - 1) > tolerance.CLOSE:
             words = f"the learning rate is {factor:.6g} times the reference's"
             yield from _made(form, Kind.LR_SCALED, words, factor=factor)

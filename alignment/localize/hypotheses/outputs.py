@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.compare import distance, norm
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, backward_quantities
-from alignment.localize.hypotheses.arrays import CLOSE, close
+from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
 from alignment.models.outputs import names_of
@@ -51,7 +52,7 @@ def _equal(ours: np.ndarray | None, right: np.ndarray | None, scale: float) -> b
     """Whether two gradients agree to rounding; those of a softmax's keys are zero but for it, so the largest one counts."""
     if ours is None or right is None:
         return not any(array is not None and array.any() for array in (ours, right))
-    return ours.shape == right.shape and distance(ours, right) <= CLOSE * scale
+    return ours.shape == right.shape and distance(ours, right) <= tolerance.CLOSE * scale
 
 
 def _observed(s: Subject) -> list[Observed]:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from alignment import tolerance
 from alignment.finding import NO_HINT, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
 from alignment.strangers import strangers
-from alignment.tolerance import PICTURE_FITTED
 from mobilenetv3_common.sampling import Box, MixParams, SampleParams
 
 PictureCases = Sequence[Observed]
@@ -46,7 +46,7 @@ def _first(cases: PictureCases) -> Observed:
 PIXELS = picture_family("pixels")  # given: both pictures
 
 
-def pixels(ours: np.ndarray, right: np.ndarray, rtol: float = 1e-6) -> Observed:
+def pixels(ours: np.ndarray, right: np.ndarray, rtol: float = tolerance.CLOSE) -> Observed:
     """A case of PIXELS: pictures (C, H, W) or (H, W, C)."""
     if ours.shape == right.shape and right.shape[-1] == 3:
         ours, right = ours.transpose(2, 0, 1), right.transpose(2, 0, 1)
@@ -105,7 +105,7 @@ def affine(cases: PictureCases) -> Hypotheses:
                 Kind.AFFINE,
                 f"each channel is {words} of the reference's x",
                 functools.partial(_fit, lines),
-                PICTURE_FITTED,
+                tolerance.PICTURE_FITTED,
             )
 
 
@@ -184,9 +184,9 @@ def other_mean_or_std(cases: PictureCases) -> Hypotheses:
     std, mean = 1 / (slope * 255), -offset / (slope * 255)
     shown = lambda values: "(" + ", ".join(f"{round(v, 5) + 0.0:g}" for v in values) + ")"  # noqa: E731
     kind, words = Kind.WRONG_MEAN_STD, f"mean {shown(mean)} and standard deviation {shown(std)}, expected {shown(m)} and {shown(s)}"
-    if np.allclose(std, s, rtol=1e-3):
+    if np.allclose(std, s, rtol=tolerance.PICTURE_READ):
         kind, words = Kind.WRONG_MEAN, f"wrong mean: {shown(mean)}, expected {shown(m)}"
-    elif np.allclose(mean, m, rtol=1e-3, atol=1e-6):
+    elif np.allclose(mean, m, rtol=tolerance.PICTURE_READ, atol=tolerance.CLOSE):
         kind, words = Kind.WRONG_STD, f"wrong standard deviation: {shown(std)}, expected {shown(s)}"
     yield Hypothesis(kind, words, lambda given: _on_a_line(given.raw, slope, offset))
 
@@ -602,9 +602,9 @@ def other_share(cases: PictureCases) -> Hypotheses:
     def fitted(given: MixedGroup) -> float:
         before = np.roll(given.images, 1, axis=0)
         gap = (given.images - before).ravel()
-        return float((given.ours - before).ravel() @ gap / max(gap @ gap, 1e-300))
+        return float((given.ours - before).ravel() @ gap / max(gap @ gap, tolerance.TINY))
 
     first = _first(cases).given
     if all(one.given.params.kind == "mixup" and one.given.ours.shape == one.given.images.shape for one in cases):
         words = f"a sample's own share is {fitted(first):.4f}, expected {first.params.lam:.4f}"
-        yield Hypothesis(Kind.LAMBDA, words, lambda given: given.otherwise(fitted(given)), PICTURE_FITTED)
+        yield Hypothesis(Kind.LAMBDA, words, lambda given: given.otherwise(fitted(given)), tolerance.PICTURE_FITTED)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.formulas import ACTIVATIONS as ACTIVATIONS_BY_NAME
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
@@ -41,7 +42,6 @@ KINDS = {
     "batch_first": Kind.BATCH_FIRST,
 }
 ACTIVATIONS = ("celu", "elu", "softplus")
-SAME = 1e-9  # relative L2 within which a module computes a known activation
 RNG = range(-4, 4)
 # What is tried where the port's layer does not say its settings.
 USUAL: Mapping[str, tuple[Any, ...]] = {
@@ -117,7 +117,7 @@ def another_activation(s: Subject) -> Iterator[Hypothesis]:
     if computed[0] and wanted[0] and wanted[0] == wanted[1]:
         function = ACTIVATIONS_BY_NAME[computed[0]]
         words = f"activation swapped: it computes {computed[0]}, expected {wanted[0]}"
-        yield Hypothesis(Kind.ACTIVATION, words, function, SAME)
+        yield Hypothesis(Kind.ACTIVATION, words, function, tolerance.SAME)
 
 
 @OWN_SETTING
@@ -143,7 +143,7 @@ def _function(s: Subject, mine: bool) -> str:
     if given is None or made is None or made.shape != given.shape or made.dtype.kind != "f":
         return ""
     with np.errstate(over="ignore", invalid="ignore"):
-        return next((name for name, function in ACTIVATIONS_BY_NAME.items() if close(made, function(given), SAME)), "")
+        return next((name for name, function in ACTIVATIONS_BY_NAME.items() if close(made, function(given), tolerance.SAME)), "")
 
 
 def _kind(layer: str, setting: str) -> Kind:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alignment import tolerance
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed
-
-ROUNDING = 1e-12  # of a statistic: a batch whose own is no farther from it says nothing of the share that it is given
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def _update(s: Subject) -> _StatisticsUpdate | None:
     if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
     batch, x = start + (theirs - start) / momentum, s.input
-    if np.abs(batch - start).max(initial=0) <= ROUNDING * np.abs(batch).max(initial=0):
+    if np.abs(batch - start).max(initial=0) <= tolerance.EXACT_RTOL * np.abs(batch).max(initial=0):  # it says nothing of its share
         return None
     count = x.size // x.shape[1] if x is not None and x.ndim >= 2 else 0
     return _StatisticsUpdate(what, momentum, start, batch, ours, theirs, count)
@@ -78,7 +77,7 @@ STATISTICS = Family("statistics", _observed)
 def frozen(s: Subject) -> Iterator[Hypothesis]:
     if one := _update(s):
         words = f"{one.name} is not updated in training: frozen, or the layer is in evaluation mode"
-        yield Hypothesis(Kind.STATISTICS_FROZEN, words, lambda update: update.start, 1e-9)
+        yield Hypothesis(Kind.STATISTICS_FROZEN, words, lambda update: update.start, tolerance.SAME)
 
 
 @STATISTICS
@@ -117,7 +116,7 @@ def momentum(s: Subject) -> Iterator[Hypothesis]:
     if (one := _update(s)) is None:
         return
     far = np.abs(one.batch - one.start)
-    moved = far > 1e-3 * far.max(initial=0)
+    moved = far > tolerance.READABLE * far.max(initial=0)
     for made_from, remark in ((one.batch, ""), (one.biased, ", and the variance is the biased one")):
         if made_from is None:
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alignment import formulas
+from alignment import formulas, tolerance
 from alignment.compare import distance, norm, relative
 from alignment.frameworks.base import leaves
 from alignment.kinds import Kind
@@ -100,7 +100,7 @@ def last_operation(s: Subject) -> Last | None:
     pairs = [(a, b) for a, b in itertools.combinations(atoms, 2) if _fits(atoms[a], atoms[b], expected)]
     for (a, b), sign, (name, function) in itertools.product(pairs, ("+", "*"), WRAPPED.items()):
         made = function(OPERATIONS[sign](atoms[a], atoms[b]))
-        if close(made, expected, 1e-12 if s.pair.truth is None else 1e-6):
+        if close(made, expected, tolerance.EXACT_RTOL if s.pair.truth is None else tolerance.CLOSE):
             return Last(name, sign, a, b, atoms)
     return None
 
@@ -164,7 +164,9 @@ def combined_in_half_precision(s: Subject) -> Hypotheses:
         for what, chosen in ((last.a, {last.a}), (last.b, {last.b}), ("both", {last.a, last.b})):
             x, y = (rounded(last.atoms[n]) if n in chosen else last.atoms[n] for n in (last.a, last.b))
             made = WRAPPED[last.outer](OPERATIONS[last.sign](x, y))
-            yield Hypothesis(Kind.HALF_PRECISION, f"{what} rounded to {name} in {last.shown}", always(made), 3e-4, 0.2)
+            yield Hypothesis(
+                Kind.HALF_PRECISION, f"{what} rounded to {name} in {last.shown}", always(made), tolerance.HALF_OPERATION, 0.2
+            )
 
 
 @WIRING
@@ -173,14 +175,16 @@ def child_in_half_precision(s: Subject) -> Hypotheses:
     out, expected = s.output, s.expected
     if not _complete(s) or out is None or expected is None or out.shape != expected.shape:
         return
-    if not 1e-6 < relative(distance(out, expected), norm(expected)) < 3e-2:
+    if not tolerance.HALF_LEAST_OUTPUT < relative(distance(out, expected), norm(expected)) < tolerance.HALF_MOST:
         return
     called = [child for child in _children(s) if child in s.pair.called]  # a module that has two names is called by one
     for child, (name, rounded) in itertools.product(called, HALVES.items()):
         half = lambda a, r=rounded: r(a).astype(a.dtype) if a.dtype.kind == "f" else a  # noqa: E731
         made = s.pair.reference.answer_changed(s.path, s.call, child, half).outputs
         if made:
-            yield Hypothesis(Kind.HALF_PRECISION, f"the output of {child} is rounded to {name}", always(made[0]), 1e-2, 0.2)
+            yield Hypothesis(
+                Kind.HALF_PRECISION, f"the output of {child} is rounded to {name}", always(made[0]), tolerance.HALF_CHILD, 0.2
+            )
 
 
 @WIRING
@@ -244,7 +248,7 @@ def _depends(s: Subject, later: str, earlier: str, children: list[str]) -> bool:
     made, reached = outputs(earlier), {earlier}
     for child in [key for key in calls if key in children]:  # in the order of computation
         given = leaves((calls[child].args, calls[child].kwargs), np.ndarray)
-        if child not in reached and any(close(one, other, 1e-12) for one in given for other in made):
+        if child not in reached and any(close(one, other, tolerance.EXACT_RTOL) for one in given for other in made):
             reached.add(child)
             made += outputs(child)
     return later in reached
