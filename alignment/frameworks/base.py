@@ -27,6 +27,7 @@ from alignment.frameworks._low import Low, patched
 from alignment.frameworks._passes import Call, Keywords, Module, Pass, Supplied, Tensor, Wanted, in_precision, leaves, mapped
 from alignment.frameworks._paths import call_modules, paths_of
 from alignment.frameworks._pieces import Piece, call_tensors, leave_out, left_out, pieces_of
+from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State, canonical_state, own_state
 
@@ -269,12 +270,11 @@ class Framework(Description):
     def calls_of(self, model: Module, inputs: tuple) -> Mapping[str, Call | None]:
         before = self.training(model)
         self.set_training(model, False)
-        try:
-            return self.call(model, inputs, watched=self.modules(model)).calls
-        except Exception:  # noqa: BLE001  (a port may raise anything; the search says so)
-            return {}
-        finally:
-            self.set_training(model, before)
+        calls: Mapping[str, Call | None] = {}
+        with strangers("port"):  # the search says so
+            calls = self.call(model, inputs, watched=self.modules(model)).calls
+        self.set_training(model, before)
+        return calls
 
     def traced(
         self,
