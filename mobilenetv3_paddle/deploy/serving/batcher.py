@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
 MOST_FAILURES = 3  # runs of the engine that fail one after the other before the service calls itself unready
 
 
@@ -24,21 +26,16 @@ class EngineDown(RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class Waiting:
-    """What waits for its turn until a deadline in ``time.monotonic``'s seconds, and whether it is in hand."""
+    """What waits for its turn and its answer until a deadline in ``time.monotonic``'s seconds."""
 
     what: Any
     deadline: float
     result: asyncio.Future = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    in_hand: Any = None
 
     def settle(self, answer: Any) -> None:
         """Set the answer, or the exception, unless nobody waits for it any more."""
         if not self.result.done():
             (self.result.set_exception if isinstance(answer, Exception) else self.result.set_result)(answer)
-
-    def late(self) -> None:
-        """Give it up: its deadline has come."""
-        self.settle(TooLate())
 
 
 class Line:
@@ -54,17 +51,16 @@ class Line:
 
     async def answer(self, one: Waiting) -> Any:
         """What comes of it; ``TooLate`` at its deadline."""
-        timer = asyncio.get_running_loop().call_later(max(0.0, one.deadline - time.monotonic()), one.late)
         self.waiting.append(one)
         self.changed.set()
         try:
-            return await one.result
+            with anyio.move_on_after(one.deadline - time.monotonic()):
+                return await one.result
+            raise TooLate()
         finally:
             if one in self.waiting:  # nobody waits for it any more: it is not kept until its turn
                 self.waiting.remove(one)
-            if one.in_hand is None:  # or it is given up at its deadline, whoever waits
-                timer.cancel()
-            del one, timer  # an exception that is raised here would keep it until the garbage collector comes
+            del one  # an exception that is raised here would keep it until the garbage collector comes
 
 
 class Batcher(Line):

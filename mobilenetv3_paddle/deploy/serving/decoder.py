@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import resource
 import signal
 import sys
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
@@ -28,6 +29,7 @@ from mobilenetv3_paddle.deploy.serving import tensors
 
 PICTURE, JSON = range(2)  # what is to be decoded
 READY, PIXELS, NOT_A_PICTURE, TOO_LARGE, DAMAGED, TENSORS, REFUSED = range(7)  # what came of it; first, that it takes work
+ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: tensors.Refused, DAMAGED: UserError}
 HEAD = 9  # bytes before what is to be decoded, and before the answer
 PIPE = 2**18  # bytes that a pipe holds, so that the pixels of a picture are read as one piece
 BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
@@ -35,9 +37,19 @@ LEAST_MEMORY = 128 * 2**20
 NICENESS = 10  # the engine and the event loop, which finish pictures, go before decoders, which begin them
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What pictures become: their shorter side in pixels before they are cropped, what decodes them, which are refused; and the
+    tensors that are taken."""
+
+    resize: int
+    backend: str
+    rules: Rules
+    signature: tensors.Signature
+
+
 def main(settings: str) -> int:
-    """Serve until the input ends; the settings are JSON with ``resize``, ``crop``, ``backend``, the fields of ``Rules``, and
-    ``batch`` and ``classes``."""
+    """Serve until the input ends; ``Settings`` as JSON."""
     os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the service ends its decoders itself, after the last answer
         signal.signal(number, signal.SIG_IGN)
@@ -47,41 +59,30 @@ def main(settings: str) -> int:
     with contextlib.suppress(OSError, AttributeError):  # no such system, or too many large pipes
         fcntl.fcntl(outgoing, fcntl.F_SETPIPE_SZ, PIPE)
     _quiet()
-    made = json.loads(settings)
-    rules = Rules(tuple(made["formats"]), made["orient"], made["pixels"], made["scans"])
-    prepared(b"", made, rules)  # imports what the first picture would import
-    _limit_memory(max(LEAST_MEMORY, rules.pixels * BYTES_A_PIXEL))
-    signature = tensors.Signature(made["crop"], made["batch"], made["classes"])
+    made = msgspec.json.decode(settings, type=Settings)
+    result(PICTURE, b"", made)  # imports what the first picture would import
+    _limit_memory(max(LEAST_MEMORY, made.rules.pixels * BYTES_A_PIXEL))
     _answer(outgoing, READY, b"")
     while head := incoming.read(HEAD):
-        data = incoming.read(int.from_bytes(head[1:], "big"))
-        _answer(outgoing, *(parsed(data, signature) if head[0] == JSON else prepared(data, made, rules)))
+        _answer(outgoing, *result(head[0], incoming.read(int.from_bytes(head[1:], "big")), made))
     return 0
 
 
-def prepared(data: bytes, made: dict[str, Any], rules: Rules) -> tuple[int, bytes | memoryview]:
-    """What a picture's bytes become: ``PIXELS``, uint8 (3, crop, crop), or another status and a line that says why."""
+def result(kind: int, data: bytes, made: Settings) -> tuple[int, bytes | memoryview]:
+    """What a picture's bytes become (``PIXELS``, uint8 (3, crop, crop)), or a request with tensors as JSON (``TENSORS``, and
+    ``tensors.Asked`` packed); or another status and a line that says why not."""
     try:
-        image = decode_bytes(data, "the picture", made["backend"], rules)
-        pixels = np.empty((3, made["crop"], made["crop"]), np.uint8)
-        in_planes(center_crop(resize(image, made["resize"]), made["crop"]), pixels)
+        if kind == JSON:
+            return TENSORS, tensors.parse(data, b"", made.signature).packed()
+        image = decode_bytes(data, "the picture", made.backend, made.rules)
+        pixels = np.empty(made.signature.picture, np.uint8)
+        in_planes(center_crop(resize(image, made.resize), made.signature.crop), pixels)
         return PIXELS, pixels.data.cast("B")
-    except NotAPicture as error:
-        return NOT_A_PICTURE, error.line.encode()
-    except (TooLarge, MemoryError) as error:
-        return TOO_LARGE, (error.line if isinstance(error, TooLarge) else "the picture does not fit into memory").encode()
-    except UserError as error:
-        return DAMAGED, error.line.encode()
-
-
-def parsed(data: bytes, signature: tensors.Signature) -> tuple[int, bytes]:
-    """What a request with tensors as JSON becomes: ``TENSORS`` and ``tensors.Asked`` packed, or a line that says why not."""
-    try:
-        return TENSORS, tensors.parse(data, b"", signature).packed()
     except MemoryError:
-        return REFUSED, b"the request does not fit into memory: send tensors as binary data"
-    except tensors.Refused as error:
-        return REFUSED, error.line.encode()
+        what = "request: send the tensors as binary data" if kind == JSON else "picture: make it smaller"
+        return (REFUSED if kind == JSON else TOO_LARGE), f"there is no memory for the {what}".encode()
+    except UserError as error:
+        return next(status for status, raised in ERRORS.items() if isinstance(error, raised)), error.line.encode()
 
 
 def _quiet() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import json
 import math
 import os
 import sys
@@ -17,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge, format_of, pixel_work, quick_size
+from mobilenetv3_common.picture_format import Rules, format_of, pixel_work, quick_size
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.streams import tell
 from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, Line, TooLate, Waiting
-from mobilenetv3_paddle.deploy.serving.decoder import HEAD, JSON, NOT_A_PICTURE, PICTURE, PIXELS, REFUSED, TENSORS, TOO_LARGE
-from mobilenetv3_paddle.deploy.serving.tensors import Asked, Refused, Signature
+from mobilenetv3_paddle.deploy.serving.decoder import ERRORS, HEAD, JSON, PICTURE, PIXELS, TENSORS, Settings
+from mobilenetv3_paddle.deploy.serving.tensors import Asked, Signature
 
 ROOT = Path(__file__).resolve().parents[3]
 LARGE = 13_000_000  # pixels, times a quarter of the scans: only one such picture is decoded at a time, so that others go on
@@ -33,23 +33,15 @@ LARGE_JSON = 2**21  # bytes of JSON, likewise
 LEAST_TIME = 0.05  # seconds before the deadline: less is not enough for a picture, and only costs a process
 START = 60.0  # seconds that a process may take to start
 _KINDS = {PIXELS: PICTURE, TENSORS: JSON}  # what an answer is an answer to
-_ERRORS = {NOT_A_PICTURE: NotAPicture, TOO_LARGE: TooLarge, REFUSED: Refused}
 
 
 @dataclass(eq=False, repr=False)
 class _Job(Waiting):
-    """What is to be decoded; its kind, whether it holds up what is decoded after it, and whether a process has ended on it already.
-    It is in the hand of a process, which is killed at the deadline."""
+    """What is to be decoded; its kind, whether it holds up what comes after it, and whether a process has ended on it already."""
 
     kind: int = PICTURE
     large: bool = False
     again: bool = False
-
-    def late(self) -> None:
-        super().late()
-        if self.in_hand is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.in_hand.kill()
 
 
 class Decoders(Line):
@@ -63,9 +55,8 @@ class Decoders(Line):
     ) -> None:  # fmt: skip
         super().__init__()
         self.count, self.rules, self.shape, self.on_killed = count, rules, signature.picture, on_killed
-        made = {"resize": preset.resize_size, "crop": preset.crop_size, "backend": backend, **dataclasses.asdict(rules)}
-        made |= dataclasses.asdict(signature)
-        self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", json.dumps(made)]
+        made = msgspec.json.encode(Settings(preset.resize_size, backend, rules, signature)).decode()
+        self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", made]
         self._most = signature.most_bytes  # of an answer
         self._large = self.at_work = 0
         self._tasks: list[asyncio.Task] = []
@@ -117,7 +108,8 @@ class Decoders(Line):
                 ended = asyncio.create_task(process.wait())
                 ended.add_done_callback(lambda _: self.changed.set())  # one that is idle is replaced
                 try:
-                    await asyncio.wait_for(self._answer(process), START)  # it has imported all it needs
+                    with anyio.fail_after(START):
+                        await self._answer(process)  # it has imported all it needs
                     self._processes.add(process)
                     if not ready.done():
                         ready.set_result(None)
@@ -140,31 +132,29 @@ class Decoders(Line):
         job = await self._next(process)
         self._large += job.large
         self.at_work += 1
-        job.in_hand = process
         try:
             assert process.stdin is not None
             process.stdin.write(bytes([job.kind]) + len(job.what).to_bytes(8, "big") + job.what)
-            answer = await self._answer(process)
+            with anyio.fail_after(job.deadline - time.monotonic()):  # whoever waits; a ``TimeoutError`` is an ``OSError``
+                status, content = await self._answer(process)
             try:
-                status, content = answer
                 if _KINDS.get(status, job.kind) != job.kind:
                     raise ValueError("it answers something else")
                 if status == PIXELS:
                     job.settle(np.frombuffer(content, np.uint8).reshape(self.shape))
                 else:
-                    job.settle(Asked.unpacked(content) if status == TENSORS else _ERRORS.get(status, UserError)(content.decode()))
+                    job.settle(Asked.unpacked(content) if status == TENSORS else ERRORS.get(status, UserError)(content.decode()))
             except Exception as error:
                 job.settle(UserError(f"a decoder's answer cannot be read: {type(error).__name__}"))
                 raise EOFError from error
         except (EOFError, OSError):
             if job.again:
                 job.settle(EngineDown("two decoders ended on this request"))
-            elif not job.result.done():
+            elif not job.result.done() and time.monotonic() < job.deadline:
                 job.again = True
                 self.waiting.appendleft(job)
             raise
         finally:
-            job.in_hand = None
             self._large -= job.large
             self.at_work -= 1
             self.changed.set()
