@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
 from mobilenetv3_common.picture_format import Rules, TooLarge
 from mobilenetv3_paddle.deploy.serving import workers
@@ -315,6 +316,25 @@ def test_a_board_gives_the_last_text_whole_or_nothing():
     os.pwrite(board, b"W", 8)
     assert workers.read(board) == b""
     os.close(board)
+
+
+def test_no_counter_goes_down_whichever_worker_shows_it():
+    """The worker that answered showed its values of now, and the next one those that it had written a second before."""
+    boards = tuple(workers._board() for _ in range(2))
+    places = [workers.Place(number, None, 0, boards) for number in range(2)]
+    registries = [CollectorRegistry() for _ in places]
+    counters = [Counter("answers", "all", registry=registry) for registry in registries]
+    previous: dict[str, float] = {}
+    for turn in range(6):
+        counters[turn % 3 % 2].inc()
+        found = places[turn % 2].together(registries[turn % 2]).decode()
+        shown = {n: float(v) for n, v in re.findall(r'^answers_total{worker="(\d)"} (\S+)$', found, re.M)}
+        assert shown[str(turn % 2)] == counters[turn % 2]._value.get(), "of now"
+        assert all(shown[n] >= before for n, before in previous.items()), (previous, shown)
+        previous = shown
+    assert previous == {"0": 3.0, "1": 2.0}
+    for board in boards:
+        os.close(board)
 
 
 ENDINGS = {

@@ -23,15 +23,18 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.picture_format import NotAPicture, TooLarge
 from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
+from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, TooLate
 from mobilenetv3_paddle.deploy.serving.gate import BROKEN_OFF, Access, Gate, refused
-from mobilenetv3_paddle.deploy.serving.infer import protocol
 from mobilenetv3_paddle.deploy.serving.service import Limits, Service
-from mobilenetv3_paddle.deploy.serving.tensors import Refused
 from mobilenetv3_paddle.deploy.serving.workers import Place
 
 FOLDER = Path(__file__).parent
+HEADER_LENGTH = "inference-header-content-length"
 MOST_LIKELY = "5"  # classes in an answer, where no number is given
+STATUS = {
+    NotAPicture: 415, TooLarge: 413, tensors.Refused: 400, EngineDown: 503, TooLate: 504, ClientDisconnect: BROKEN_OFF,
+}  # fmt: skip
 TOPK = re.compile("0*([1-9][0-9]{0,2}|1000)")
 WRONG_TOPK = {"type": "int_parsing", "loc": ["query", "topk"], "msg": "Input should be a whole number from 1 to 1000"}
 
@@ -59,26 +62,27 @@ def create_app(
         path = request.url.path
         if isinstance(error, HTTPException):
             return refused(path, error.status_code, error.detail, error.headers)
-        status, words, headers = _told(error)
-        return refused(path, status, words or f"not answered within {service.limits.timeout:g} s: try again later", headers)
+        status, words, headers = _told(error, service.limits.timeout)
+        return refused(path, status, words, headers)
 
-    routes = [*_predict(service), *protocol(service), *_health(service, place), *_pages(service, bool(access.token))]
-    handlers = dict.fromkeys((HTTPException, UserError, TooLate, EngineDown, ClientDisconnect), failed)
+    routes = [*_predict(service), *_protocol(service), *_health(service, place), *_pages(service, bool(access.token))]
+    handlers = dict.fromkeys((HTTPException, UserError, *STATUS), failed)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
     app.router.redirect_slashes = False  # the address to go to would be made of the Host header, which a client writes
     return Gate(app, access, service.limits.queue, service.metrics, lambda: service.stopping), service
 
 
-def _told(error: Exception) -> tuple[int, str, dict[str, str]]:
+def _told(error: Exception, timeout: float) -> tuple[int, str, dict[str, str]]:
     """Status, words and headers for what went wrong with a request."""
-    if isinstance(error, EngineDown):
-        return 503, str(error), {"Retry-After": "5"}
-    if isinstance(error, NotAPicture):
-        return 415, "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)", {}
-    if isinstance(error, UserError):
-        damaged = 422 if error.line.startswith("the picture") else 500  # or an output that is not finite
-        return 413 if isinstance(error, TooLarge) else 400 if isinstance(error, Refused) else damaged, error.line, {}
-    return (504, "", {}) if isinstance(error, TooLate) else (BROKEN_OFF, "the client has gone", {})
+    line = error.line if isinstance(error, UserError) else str(error)
+    damaged = 422 if line.startswith("the picture") else 500  # or an output that is not finite
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), damaged)
+    words = {
+        415: "this is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF)",
+        504: f"not answered within {timeout:g} s: try again later",
+        BROKEN_OFF: "the client has gone",
+    }
+    return status, words.get(status, line), {"Retry-After": "5"} if status == 503 else {}
 
 
 def _predict(service: Service) -> list[Route]:
@@ -89,6 +93,69 @@ def _predict(service: Service) -> list[Route]:
         return JSONResponse(await service.predictions(request, int(given)))
 
     return [Route("/predict", predict, methods=["POST"])]
+
+
+def _protocol(service: Service) -> list[Route]:
+    """The open inference protocol (KServe's version 2) for one model, whose only version is 1."""
+    name = service.identity["model"]
+
+    async def server(_: Request) -> Response:
+        return JSONResponse({"name": "mobilenetv3", "version": __version__, "extensions": list(tensors.EXTENSIONS)})
+
+    async def metadata(request: Request) -> Response:
+        _known(request, name)
+        platform = "onnxruntime_onnx" if service.predictor.engine.name.startswith("onnxruntime") else "paddle_inference"
+        about = {"name": name, "versions": [tensors.VERSION], "platform": platform}
+        return JSONResponse(about | service.signature.metadata())
+
+    async def ready(request: Request) -> Response:
+        _known(request, name)
+        return JSONResponse({"name": name, "ready": service.ready}, 200 if service.ready else 503)
+
+    async def infer(request: Request) -> Response:
+        _known(request, name)
+        length = request.headers.get(HEADER_LENGTH)
+        most = service.limits.upload if length is None else service.signature.most_bytes
+
+        async def compute(data: bytes, deadline: float) -> tuple[bytes, bytes]:
+            asked = await _asked(service, length, data, deadline)
+            logits = await service.logits(asked.images, deadline)
+            about: dict[str, Any] = {"model_name": name, "model_version": tensors.VERSION}
+            about |= {"parameters": {key: service.identity[key] for key in ("weights_sha256", "version")}}
+            return tensors.answer(asked, logits, service.predictor.classes, about)
+
+        text, raw = await service.received(request, most, "request", compute)
+        if not raw:
+            return Response(text, media_type="application/json")
+        return Response(text + raw, media_type="application/octet-stream", headers={HEADER_LENGTH: str(len(text))})
+
+    routes = [Route("/v2", server), Route("/v2/", server)]
+    for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        routes += [Route(base, metadata), Route(base + "/ready", ready), Route(base + "/infer", infer, methods=["POST"])]
+    return routes
+
+
+def _known(request: Request, name: str) -> None:
+    """Refuse another model's name, or another version, with 404."""
+    model, version = request.path_params["model"], request.path_params.get("version", tensors.VERSION)
+    if model != name:
+        raise HTTPException(404, f"there is no model {model[:80]!r} here: this is {name}")
+    if version != tensors.VERSION:
+        raise HTTPException(404, f"{name} has no version {version[:20]!r}: its only one is {tensors.VERSION}")
+
+
+async def _asked(service: Service, length: str | None, data: bytes, deadline: float) -> tensors.Asked:
+    """Read a request: what is short here, JSON that may be long in a decoder."""
+    if length is None and len(data) > tensors.MOST_HEADER:
+        return await service.decoders.parse(data, deadline)
+    end = len(data)
+    if length is not None:
+        if not (length.isascii() and length.isdigit() and len(length) < 12 and int(length) <= len(data)):
+            raise tensors.Refused(f"Inference-Header-Content-Length is {length[:40]!r}: the request has {len(data):,} bytes")
+        end = int(length)
+    if end > tensors.MOST_HEADER:
+        raise tensors.Refused(f"the JSON before binary tensors is longer than {tensors.MOST_HEADER:,} bytes")
+    return tensors.parse(data[:end], memoryview(data)[end:], service.signature)
 
 
 def _health(service: Service, place: Place | None) -> list[Route]:

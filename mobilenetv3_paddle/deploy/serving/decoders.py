@@ -64,9 +64,9 @@ class Decoders(Line):
 
     async def start(self) -> None:
         """Start the processes; inside a running event loop."""
-        ready = [asyncio.get_running_loop().create_future() for _ in range(self.count)]
-        self._tasks = [asyncio.create_task(self._keep(one)) for one in ready]
-        await asyncio.gather(*ready)
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(self.count)]
+        while len(self._processes) < self.count:
+            await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         """Kill the processes; what they have in hand is lost."""
@@ -100,7 +100,7 @@ class Decoders(Line):
             raise TooLate()
         return await self.answer(_Job(data, deadline, kind=kind, large=large))
 
-    async def _keep(self, ready: asyncio.Future) -> None:
+    async def _keep(self) -> None:
         """Keep one process at work: start it, and another when it has ended."""
         while True:
             try:
@@ -111,8 +111,6 @@ class Decoders(Line):
                     with anyio.fail_after(START):
                         await self._answer(process)  # it has imported all it needs
                     self._processes.add(process)
-                    if not ready.done():
-                        ready.set_result(None)
                     with contextlib.suppress(EOFError, OSError):
                         while True:
                             await self._decode(process)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -62,12 +62,10 @@ class Gate:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                seen["status"] = message["status"]
-                kept = [(name, value) for name, value in message.get("headers", []) if name != b"x-request-id"]
-                kept.append((b"x-request-id", number.encode()))
-                if self.stopping() and not any(name.lower() == b"connection" for name, _ in kept):
-                    kept.append((b"connection", b"close"))
-                message = {**message, "headers": kept}
+                seen["status"], told = message["status"], MutableHeaders(scope=message)
+                told["X-Request-Id"] = number
+                if self.stopping():
+                    told.setdefault("Connection", "close")
             seen["bytes"] += len(message.get("body", b""))
             await send(message)
 
@@ -89,7 +87,9 @@ class Gate:
             if counted:
                 self.metrics.on_answer(status, seconds)
             if self.access.log is not None:
-                self.access.log(_line(scope, client, number, status, seen["bytes"], seconds))
+                row = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "id": number, "client": client}
+                row |= {"method": scope["method"], "path": scope["path"][:200], "status": status, "ms": round(1e3 * seconds, 1)}
+                self.access.log(json.dumps(row | {"bytes": seen["bytes"]}))
 
     def _refusal(self, path: str, headers: Headers, client: str, counted: bool) -> Response | None:
         access, host, coding = self.access, headers.get("host", ""), ", ".join(headers.getlist("content-encoding"))
@@ -111,9 +111,3 @@ class Gate:
 def refused(path: str, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
     """An answer that says what is wrong, in the form of the protocol that a path belongs to."""
     return JSONResponse({"error" if path.startswith("/v2") else "detail": detail}, status, headers)
-
-
-def _line(scope: MutableMapping[str, Any], client: str, number: str, status: int, sent: int, seconds: float) -> str:
-    row: dict[str, Any] = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "id": number, "client": client}
-    row |= {"method": scope["method"], "path": scope["path"][:200], "status": status, "ms": round(1e3 * seconds, 1), "bytes": sent}
-    return json.dumps(row)

@@ -12,8 +12,10 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from io import FileIO
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -38,6 +40,7 @@ class Place:
     sock: socket.socket
     parent: int
     boards: tuple[int, ...]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def mine(cls) -> Place | None:
@@ -61,8 +64,7 @@ class Place:
         def work() -> None:
             since = time.monotonic()
             while True:
-                with contextlib.suppress(OSError):
-                    write(self.boards[self.number], generate_latest(metrics))
+                self._write(metrics)
                 time.sleep(PAUSE)
                 since = since if hung() else time.monotonic()
                 if time.monotonic() - since > HUNG:
@@ -71,59 +73,57 @@ class Place:
         threading.Thread(target=work, daemon=True).start()
 
     def together(self, metrics: CollectorRegistry) -> bytes:
-        """The metrics of all workers, this one's as of now, each with its number as ``worker``."""
-        texts = [generate_latest(metrics) if n == self.number else read(board) for n, board in enumerate(self.boards)]
-        registry = CollectorRegistry()
-        registry.register(_Numbered(texts))  # type: ignore[arg-type]
-        return generate_latest(registry)
+        """The metrics of all workers, this one's as of now, each with its number as ``worker``. What is shown has been written, so
+        that no counter goes down in the next answer, whoever gives it."""
+        self._write(metrics)
+        texts = [read(board) for board in self.boards]
+        return generate_latest(SimpleNamespace(collect=lambda: _numbered(texts)))  # type: ignore[arg-type]
+
+    def _write(self, metrics: CollectorRegistry) -> None:
+        with contextlib.suppress(OSError), self._lock:
+            write(self.boards[self.number], generate_latest(metrics))
 
 
 def write(board: int, text: bytes) -> None:
-    """Put a text on a board, with what tells whether it was read whole."""
-    os.pwrite(board, len(text).to_bytes(4, "big") + zlib.crc32(text).to_bytes(4, "big") + text, 0)
+    """Put a text on a board, compressed: that ends with a checksum, which tells whether it was read whole."""
+    os.pwrite(board, zlib.compress(text, 1), 0)
 
 
 def read(board: int) -> bytes:
     """The text that was last put on a board; none before the first, or where it is being written again and again."""
     for _ in range(10):
-        data = os.pread(board, 2**20, 0)
-        text = data[8 : 8 + int.from_bytes(data[:4], "big")]
-        if data and int.from_bytes(data[4:8], "big") == zlib.crc32(text):
-            return text
+        with contextlib.suppress(zlib.error):
+            found = zlib.decompressobj()
+            text = found.decompress(os.pread(board, 2**20, 0))
+            if found.eof:
+                return text
         time.sleep(0.001)
     return b""
 
 
-@dataclass(eq=False)  # a registry keeps collectors by their hash
-class _Numbered:
-    """A collector of what the workers wrote, in the order of their numbers."""
-
-    texts: list[bytes]
-
-    def collect(self) -> Iterator[Metric]:
-        found: dict[str, Metric] = {}
-        for number, text in enumerate(self.texts):
-            for family in text_string_to_metric_families(text.decode()):
-                one = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                for sample in family.samples:
-                    one.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
-        yield from found.values()
+def _numbered(texts: list[bytes]) -> Iterable[Metric]:
+    """What the workers wrote, in the order of their numbers."""
+    found: dict[str, Metric] = {}
+    for number, text in enumerate(texts):
+        for family in text_string_to_metric_families(text.decode()):
+            one = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                one.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
+    return found.values()
 
 
 @dataclass
 class _Worker:
     process: subprocess.Popen
-    pipe: int
+    pipe: FileIO
     answers: bool = False
     since: float = field(default_factory=time.monotonic)
 
     def look(self) -> None:
         """Note whether it answers; kill one that does not come to it."""
-        if not self.answers:
-            with contextlib.suppress(BlockingIOError):
-                self.answers = os.read(self.pipe, 1) == b"1"
-            if not self.answers and time.monotonic() - self.since > START:
-                self.process.kill()
+        self.answers = self.answers or self.pipe.read(1) == b"1"
+        if not self.answers and time.monotonic() - self.since > START:
+            self.process.kill()
 
 
 def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
@@ -145,8 +145,7 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
                 tell(f"warning: worker {number} ended: another starts")
                 if not stop.wait(PAUSE):
                     with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
-                        pipe, workers[number] = workers[number].pipe, _start(command, number, sock, boards)
-                        os.close(pipe)
+                        workers[number] = _start(command, number, sock, boards)
             if not begun and all(worker.answers for worker in workers):
                 begun = True
                 on_start()
@@ -163,17 +162,12 @@ def _board() -> int:
 
 
 def _start(command: list[str], number: int, sock: socket.socket, boards: list[int]) -> _Worker:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    kept = (sock.fileno(), writing, *boards)
-    try:
+    reading, writing = map(FileIO, os.pipe(), "rw")
+    os.set_blocking(reading.fileno(), False)
+    kept = (sock.fileno(), writing.fileno(), *boards)
+    with writing:
         place = ",".join(map(str, (number, *kept)))
         return _Worker(subprocess.Popen(command, pass_fds=kept, env={**os.environ, PLACE: place}), reading)
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
 
 
 def _end(processes: list[subprocess.Popen], shutdown: float) -> None:
