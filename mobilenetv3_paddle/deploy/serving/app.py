@@ -110,7 +110,7 @@ def _protocol(service: Service) -> list[Route]:
 
     async def ready(request: Request) -> Response:
         _known(request, name)
-        return JSONResponse({"name": name, "ready": service.ready}, 200 if service.ready else 503)
+        return _state(service.ready, {"name": name, "ready": service.ready})
 
     async def infer(request: Request) -> Response:
         _known(request, name)
@@ -148,35 +148,36 @@ async def _asked(service: Service, length: str | None, data: bytes, deadline: fl
     """Read a request: what is short here, JSON that may be long in a decoder."""
     if length is None and len(data) > tensors.MOST_HEADER:
         return await service.decoders.parse(data, deadline)
-    end = len(data)
-    if length is not None:
-        if not (length.isascii() and length.isdigit() and len(length) < 12 and int(length) <= len(data)):
-            raise tensors.Refused(f"Inference-Header-Content-Length is {length[:40]!r}: the request has {len(data):,} bytes")
-        end = int(length)
-    if end > tensors.MOST_HEADER:
+    if length is None:
+        length = str(len(data))
+    if not (length.isascii() and length.isdigit() and len(length) < 12 and int(length) <= len(data)):
+        raise tensors.Refused(f"Inference-Header-Content-Length is {length[:40]!r}: the request has {len(data):,} bytes")
+    if int(length) > tensors.MOST_HEADER:
         raise tensors.Refused(f"the JSON before binary tensors is longer than {tensors.MOST_HEADER:,} bytes")
-    return tensors.parse(data[:end], memoryview(data)[end:], service.signature)
+    return tensors.parse(data[: int(length)], memoryview(data)[int(length) :], service.signature)
 
 
 def _health(service: Service, place: Place | None) -> list[Route]:
     async def health(_: Request) -> Response:
         about = {"status": "ok" if service.ready else "down", **service.identity, "engine": service.predictor.engine.name}
-        return JSONResponse(about | {"classes": len(service.predictor.classes)}, 200 if service.ready else 503)
+        return _state(service.ready, about | {"classes": len(service.predictor.classes)})
 
     async def ready(_: Request) -> Response:
-        return JSONResponse({"ready": service.ready}, 200 if service.ready else 503)
+        return _state(service.ready, {"ready": service.ready})
 
     async def live(_: Request) -> Response:
-        return JSONResponse({"live": service.batcher.alive}, 200 if service.batcher.alive else 503)
+        return _state(service.batcher.alive, {"live": service.batcher.alive})
 
     async def prometheus(_: Request) -> Response:
         registry = service.metrics.registry
         return Response(place.together(registry) if place else generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    probes = [
-        Route(base + path, answer) for base in ("", "/v2") for path, answer in (("/health/ready", ready), ("/health/live", live))
-    ]
-    return [Route("/health", health), *probes, Route("/metrics", prometheus)]
+    paths = {"/health": health, "/health/ready": ready, "/health/live": live, "/v2/health/ready": ready, "/v2/health/live": live}
+    return [Route(path, answer) for path, answer in (paths | {"/metrics": prometheus}).items()]
+
+
+def _state(well: bool, about: dict[str, Any]) -> Response:
+    return JSONResponse(about, 200 if well else 503)
 
 
 def _pages(service: Service, locked: bool) -> list[Route]:

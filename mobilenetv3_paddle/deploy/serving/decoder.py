@@ -15,7 +15,6 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import msgspec
@@ -34,22 +33,12 @@ HEAD = 9  # bytes before what is to be decoded, and before the answer
 PIPE = 2**18  # bytes that a pipe holds, so that the pixels of a picture are read as one piece
 BYTES_A_PIXEL = 9  # RGB in Pillow takes 4, and conversion or turning makes a second copy
 LEAST_MEMORY = 128 * 2**20
+Made = tuple[int, str, Rules, tensors.Signature]  # pixels of the shorter side before the crop, decoder, what is refused, what fits
 NICENESS = 10  # the engine and the event loop, which finish pictures, go before decoders, which begin them
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What pictures become: their shorter side in pixels before they are cropped, what decodes them, which are refused; and the
-    tensors that are taken."""
-
-    resize: int
-    backend: str
-    rules: Rules
-    signature: tensors.Signature
-
-
 def main(settings: str) -> int:
-    """Serve until the input ends; ``Settings`` as JSON."""
+    """Serve until the input ends; the settings are ``Made`` as JSON."""
     os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the service ends its decoders itself, after the last answer
         signal.signal(number, signal.SIG_IGN)
@@ -59,24 +48,25 @@ def main(settings: str) -> int:
     with contextlib.suppress(OSError, AttributeError):  # no such system, or too many large pipes
         fcntl.fcntl(outgoing, fcntl.F_SETPIPE_SZ, PIPE)
     _quiet()
-    made = msgspec.json.decode(settings, type=Settings)
+    made = msgspec.json.decode(settings, type=Made)
     result(PICTURE, b"", made)  # imports what the first picture would import
-    _limit_memory(max(LEAST_MEMORY, made.rules.pixels * BYTES_A_PIXEL))
+    _limit_memory(max(LEAST_MEMORY, made[2].pixels * BYTES_A_PIXEL))
     _answer(outgoing, READY, b"")
     while head := incoming.read(HEAD):
         _answer(outgoing, *result(head[0], incoming.read(int.from_bytes(head[1:], "big")), made))
     return 0
 
 
-def result(kind: int, data: bytes, made: Settings) -> tuple[int, bytes | memoryview]:
+def result(kind: int, data: bytes, made: Made) -> tuple[int, bytes | memoryview]:
     """What a picture's bytes become (``PIXELS``, uint8 (3, crop, crop)), or a request with tensors as JSON (``TENSORS``, and
     ``tensors.Asked`` packed); or another status and a line that says why not."""
+    shorter, backend, rules, signature = made
     try:
         if kind == JSON:
-            return TENSORS, tensors.parse(data, b"", made.signature).packed()
-        image = decode_bytes(data, "the picture", made.backend, made.rules)
-        pixels = np.empty(made.signature.picture, np.uint8)
-        in_planes(center_crop(resize(image, made.resize), made.signature.crop), pixels)
+            return TENSORS, tensors.parse(data, b"", signature).packed()
+        image = decode_bytes(data, "the picture", backend, rules)
+        pixels = np.empty(signature.picture, np.uint8)
+        in_planes(center_crop(resize(image, shorter), signature.crop), pixels)
         return PIXELS, pixels.data.cast("B")
     except MemoryError:
         what = "request: send the tensors as binary data" if kind == JSON else "picture: make it smaller"

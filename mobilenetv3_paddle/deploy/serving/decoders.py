@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import os
 import sys
@@ -24,7 +25,7 @@ from mobilenetv3_common.picture_format import Rules, format_of, pixel_work, quic
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.streams import tell
 from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, Line, TooLate, Waiting
-from mobilenetv3_paddle.deploy.serving.decoder import ERRORS, HEAD, JSON, PICTURE, PIXELS, TENSORS, Settings
+from mobilenetv3_paddle.deploy.serving.decoder import ERRORS, HEAD, JSON, PICTURE, PIXELS, TENSORS
 from mobilenetv3_paddle.deploy.serving.tensors import Asked, Signature
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,7 +56,7 @@ class Decoders(Line):
     ) -> None:  # fmt: skip
         super().__init__()
         self.count, self.rules, self.shape, self.on_killed = count, rules, signature.picture, on_killed
-        made = msgspec.json.encode(Settings(preset.resize_size, backend, rules, signature)).decode()
+        made = msgspec.json.encode((preset.resize_size, backend, rules, signature)).decode()
         self._command = [sys.executable, "-m", "mobilenetv3_paddle.deploy.serving.decoder", made]
         self._most = signature.most_bytes  # of an answer
         self._large = self.at_work = 0
@@ -79,26 +80,24 @@ class Decoders(Line):
         """Whether there is a process that decodes."""
         return bool(self._processes)
 
-    async def __call__(self, data: bytes, deadline: float) -> np.ndarray:
-        """Decode, resize and crop a picture's file before a deadline in ``time.monotonic``'s seconds; then it is given up, and the
-        process that decodes it killed.
+    async def __call__(self, data: bytes, deadline: float, kind: int = PICTURE) -> Any:
+        """Decode, resize and crop a picture's file, or read a request with tensors as JSON (``parse``), before a deadline in
+        ``time.monotonic``'s seconds; then it is given up, and the process that has it in hand is killed.
 
         Raises:
             NotAPicture, TooLarge, UserError: the picture cannot be used.
+            Refused: the request cannot be answered.
             TooLate: it is not decoded by then.
             EngineDown: two processes ended on it.
         """
-        format_of(data, "the picture", self.rules)
-        return await self._done(data, deadline, PICTURE, _work(data) > LARGE)
-
-    async def parse(self, data: bytes, deadline: float) -> Asked:
-        """Read a request with tensors as JSON; ``Refused`` where it cannot be answered, and as for a picture."""
-        return await self._done(data, deadline, JSON, len(data) > LARGE_JSON)
-
-    async def _done(self, data: bytes, deadline: float, kind: int, large: bool) -> Any:
+        if kind == PICTURE:
+            format_of(data, "the picture", self.rules)
         if deadline - time.monotonic() < LEAST_TIME:
             raise TooLate()
+        large = _work(data) > LARGE if kind == PICTURE else len(data) > LARGE_JSON
         return await self.answer(_Job(data, deadline, kind=kind, large=large))
+
+    parse = functools.partialmethod(__call__, kind=JSON)
 
     async def _keep(self) -> None:
         """Keep one process at work: start it, and another when it has ended."""

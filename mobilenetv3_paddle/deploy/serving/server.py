@@ -56,10 +56,7 @@ def connection_limit(wanted: int, decoders: int) -> int:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
-    try:
-        used = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        used = 32
+    used = len(os.listdir("/dev/fd"))
     room = soft - used - SPARE_DESCRIPTORS - DECODER_DESCRIPTORS * decoders
     if room < 2:
         raise UserError(f"a limit of {soft} open files is too small for a service: raise it (ulimit -n {used + 200})")
@@ -113,8 +110,7 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.conn = Framing(h11.SERVER, HEAD)
-            self._seen: Any = None
-            self._check: asyncio.TimerHandle | None = None
+            self.since, self._seen = self.loop.time(), (self.cycle, True)
 
         @property
         def idle(self) -> bool:
@@ -123,13 +119,11 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.since = self.loop.time()
             if len(self.connections) > limit:
                 waiting = [c for c in self.connections if isinstance(c, Guarded) and c.idle and c is not self]
                 victim = min(waiting, key=lambda c: c.since, default=self)
                 self.connections.discard(victim)
                 victim.transport.abort()
-            self._watch()
 
         def send_400_response(self, msg: str) -> None:
             if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -137,21 +131,14 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
             else:  # an answer is on its way already
                 self.transport.abort()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._check is not None:
-                self._check.cancel()
-            super().connection_lost(exc)
-
-        def _watch(self) -> None:
-            """Called every second or so: has this request, or this silence, lasted too long?"""
+        def look(self) -> None:
+            """Called twice a second: has this request, or this silence, lasted too long?"""
             now, state = self.loop.time(), (self.cycle, self.idle)
             if state != self._seen:
                 self._seen, self.since = state, now
             late = now - self.since > (head if self.idle else whole)
             if late or (self.flow.read_paused and _ended(self.transport)):
                 self.transport.abort()
-            elif not self.transport.is_closing():
-                self._check = self.loop.call_later(min(1.0, head / 4), self._watch)
 
     return Guarded
 
@@ -179,6 +166,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._sock.listen(KERNEL_BACKLOG)  # asyncio keeps to its own, smaller number in one go
         self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 5 == 0:  # of ten a second
+            for connection in list(self.server_state.connections):
+                connection.look()  # type: ignore[union-attr]
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end; a further signal changes nothing, though uvicorn itself would drop the requests under way."""
