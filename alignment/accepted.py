@@ -57,8 +57,13 @@ def parse(texts: Sequence[str]) -> list[Accept]:
     return found
 
 
-def marked(accepts: Sequence[Accept], findings: Sequence[Finding]) -> tuple[list[Finding], list[str]]:
+def marked(accepts: Sequence[Accept], findings: Sequence[Finding], strict: bool = True) -> tuple[list[Finding], list[str]]:
     """The findings, those in accepted places marked so; one of which a part is accepted becomes two.
+
+    Args:
+        accepts: what was known beforehand.
+        findings: what was found.
+        strict: differences of the frameworks themselves are accepted only where ``accepts`` has them.
 
     Returns:
         The findings, and the texts of ``--accept`` that fit none.
@@ -70,7 +75,7 @@ def marked(accepts: Sequence[Accept], findings: Sequence[Finding]) -> tuple[list
         for place in finding.places:
             fitting = [one for one in accepts if one.covers(finding, place)]
             used |= {one.text for one in fitting}
-            parts[bool(fitting)].append(place)
+            parts[bool(fitting) or (finding.known and not strict)].append(place)
         for accepted, places in sorted(parts.items()):
             if places:
                 found.append(replace(finding, location=places[0], also=places[1:], accepted=accepted))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alignment import coverage
-from alignment.accepted import UNNAMED, Accept, marked
+from alignment.accepted import Accept, marked
 from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
 from alignment.comparisons.checked import check
-from alignment.comparisons.context import Context
+from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import every_mistake
 from alignment.comparisons.explain import locate
@@ -25,7 +25,7 @@ from alignment.finding import Finding, Localization
 from alignment.flags import shown
 from alignment.kinds import Kind
 from alignment.report import picture, results, table
-from alignment.report.table import also
+from alignment.report.sections import Sections, sections_of
 from alignment.strangers import engine
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
@@ -46,6 +46,8 @@ class Request:
         injected: the fault with which the port was broken on purpose; none where empty.
         onward: search behind the first mistake, too: every mistake of the model, with those before it put right in memory.
         accepts: differences that are known, and accepted where they are found; heeded with ``onward``.
+        strict: differences of the frameworks themselves fail, too; heeded with ``onward``.
+        covered: print what was covered, which ``covered.txt`` has.
     """
 
     steps: Sequence[int]
@@ -57,6 +59,8 @@ class Request:
     injected: str = ""
     onward: bool = False
     accepts: Sequence[Accept] = ()
+    strict: bool = False
+    covered: bool = False
     command: Sequence[str] = ()
 
 
@@ -68,11 +72,13 @@ class Aligned:
         results: of the steps, that of a converted file first.
         localization: the first mistake, and the table over modules.
         covered: what the verdict rests on.
+        sections: what is said of it; None where the search does not go on behind the first mistake.
     """
 
     results: list[StepResult]
     localization: Localization
     covered: Coverage
+    sections: Sections | None = None
 
     @property
     def status(self) -> int:
@@ -106,7 +112,8 @@ def align(context: Context, wanted: Request) -> Aligned:
                 done.append(wanted.on_ranks(told) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, told))
             seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
             again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
-            print(f"{again} {verdict(done[-1].verdict)}{seconds}", flush=True)
+            word = "differs" if wanted.onward and done[-1].failed else verdict(done[-1].verdict)  # it may be no mistake
+            print(f"{again} {word}{seconds}", flush=True)
     if context.updates:
         done.append(_updated(context, done))
     if not any(result.ran for result in done[compared:]):
@@ -118,30 +125,46 @@ def align(context: Context, wanted: Request) -> Aligned:
         print("localising ...", end="", flush=True)
     if differs and wanted.onward and done[-1].place is None:
         done, localization = _onward(context, done, wanted)
-        accepted = [one for one in localization.every if one.accepted]
-        context = context.but(
-            accepted=tuple(f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in accepted)
-        )
     else:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
     if differs:
         print(f" {localization.seconds:.1f} s")
+        if wanted.onward and localization.first is not None:
+            print(f"first divergence: {localization.first.line()}")
     covered = coverage.coverage_of(context, done, seen)
-    results.write_results(wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command)
+    sections = sections_of(context, done, localization, covered) if wanted.onward else None
+    results.write_results(
+        wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command, sections
+    )
     drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
-    print(f"\n{table.table(done)}\n")
+    print(f"\n{table.table(done, reasons=sections is None)}\n")
     if wanted.localize and localization.layers:
         print(f"{localization.table()}\n")
-    said = table.explanation(done, localization)
-    if table.passed(done):
-        said += [table.verdict(context, done, wanted.every), *covered.lines()]
-    if said and (failed or table.passed(done)):
-        said[0] = paint(said[0], "red" if failed else "green")
-    print("\n".join([*said, *table.notes(context)]))
+    notes = context.notes()
+    if sections is not None:
+        listed = covered.text() if wanted.covered else f"covered: {len(covered.covered)} things (--covered lists them)"
+        said = [*sections.lines(), "", listed]
+        said[0] = paint(said[0], "green" if sections.passed else "red")
+        notes = [note for note in notes if not note.startswith(CONVERSION)]  # it stands under what was not checked
+    else:
+        said = _explained(context, done, localization, covered, wanted.every)
+    print("\n".join([*said, *(f"note: {note}" for note in notes)]))
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
-    return Aligned(done, localization, covered)
+    return Aligned(done, localization, covered, sections)
+
+
+def _explained(
+    context: Context, done: Sequence[StepResult], localization: Localization, covered: Coverage, every: Sequence[int]
+) -> list[str]:
+    """What is said where the search ends at the first mistake."""
+    said = table.explanation(done, localization)
+    if table.passed(done):
+        said += [table.verdict(context, done, every), *covered.lines()]
+    if said and (table.passed(done) or any(result.failed for result in done)):
+        said[0] = paint(said[0], "green" if table.passed(done) else "red")
+    return said
 
 
 def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
@@ -168,7 +191,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     found, search = every_mistake(context)
     if not found.every:
         return done, locate(context, done, always=wanted.localize)
-    found.every, unused = marked(wanted.accepts, found.every)
+    found.every, unused = marked(wanted.accepts, found.every, wanted.strict)
     found.remarks += _unused(wanted.accepts, unused)
     open_ = [one for one in found.every if not one.accepted]
     found.first = open_[0] if open_ else None
@@ -177,6 +200,9 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     print(" again with the mistakes fixed ...", end="", flush=True)
     corrected = search.corrected(found.every)
     again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
+    for one, later in zip(done, again, strict=True):
+        one.cover(*later.covers)  # behind the mistakes, which are fixed there
+    done[0].cover(*search.covers)
     failed = [one for one in again if one.failed and not one.only_blind]
     if not open_ and not failed and again[-1].name == "updates":
         again[-1] = guarded(5, lambda: updates.run(corrected))
@@ -186,7 +212,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         wrong = next((q for q in failed[0].quantities if not q.passed), None)
         what = f"{wrong.name}: {wrong.reason}" if wrong else failed[0].problems[0]
         found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} still fails: {what}")
-    elif "" not in corrected.mended:
+    elif open_ and "" not in corrected.mended:
         found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
     if not open_ and failed:
         found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]

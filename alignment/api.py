@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DIFFERENCES = ("biased_variance", "initialisation")  # kinds in which the frameworks differ, whoever ports
-
 
 @dataclass(frozen=True)
 class Place:
@@ -117,9 +115,9 @@ def audit(
     Args:
         port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied.
         inputs: as ``--input``, e.g. ``"2x3x224x224"``; a shape that the reference accepts where None.
-        training: also compare training mode and fresh weights.
+        training: also compare training mode and fresh weights, as far as the reference can run in it.
         accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
-        strict: differences of the frameworks (``DIFFERENCES``) are mistakes, too.
+        strict: differences of the frameworks are mistakes, too.
         report: folder for the report; a temporary one where None.
         quiet: print nothing.
         **options: further flags of the command, with underscores: ``weights``, ``names``, ``updates``, ``seed``, ``device``.
@@ -144,8 +142,8 @@ def audit(
         if not hasattr(args, name):
             raise UserError(f"audit() has no argument {name!r}: it takes those of python -m alignment audit --help")
         setattr(args, name, Path(value) if name == "names" and value is not None else value)
-    known = [] if strict or not training else [kind for kind in DIFFERENCES if kind not in accept]
-    args.input, args.training, args.accept = inputs, training, [*accept, *known]
+    args.input, args.accept, args.strict = inputs, list(accept), strict
+    args.training = None if training else False
     flags = ["--port", args.port, "--reference", args.reference]
     with contextlib.redirect_stdout(_Nowhere()) if quiet else contextlib.nullcontext():
         aligned = audited(args, flags, makers[0], makers[1])
@@ -167,24 +165,19 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
 
 
 def _result(folder: Path, aligned: Any) -> Result:
-    from alignment.report import table
-
-    found = list(aligned.localization.every)
-    first = aligned.localization.first
-    if first is not None and all(first.location not in one.places for one in found):
-        found.append(first)
-    mistakes = [_place(one) for one in found if not one.accepted]
+    said = aligned.sections
+    mistakes = [_place(one) for one in [*said.mistakes, *(one for one in said.known if not one.accepted)]]
     summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
     rows = [{"step": step["step"], **row} for step in summary["steps"] for row in step["quantities"]]
     failed = aligned.status != 0
     if failed and not mistakes:  # nothing was located: the rows that fail are what there is to say
         wrong = [(row["name"], str(row.get("reason", ""))) for row in rows if not row["passed"]]
         mistakes = [Place(name, "unknown", "", reason) for name, reason in wrong[:1]]
-    unchecked = [*table.not_run(aligned.results), *(f"not covered: {topic}" for topic in aligned.covered.not_covered)]
-    count = f"{len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}"
-    verdict = f"FAIL: {count} in the port" if failed else "PASS: no mistake found in the port"
-    known = [_place(one) for one in found if one.accepted]
-    return Result(not failed, verdict, mistakes, known, unchecked, folder, rows, (folder / "report.md").read_text(encoding="utf-8"))
+    unchecked = [one.line() for one in said.unchecked]
+    known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
+    return Result(
+        not failed, said.verdict, mistakes, known, unchecked, folder, rows, (folder / "report.md").read_text(encoding="utf-8")
+    )
 
 
 def _place(one: Any) -> Place:

@@ -66,6 +66,11 @@ class Coverage:
             lines.append(f"not run: {len(self.not_run)} of {total} public functions of the port (listed in alignment.json)")
         return [textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines]
 
+    def text(self) -> str:
+        """The content of covered.txt: a line for each thing that was compared, and for each function that was run."""
+        functions = ["", f"{len(self.run)} public functions of the port were run:", *(f"  {name}" for name in self.run)]
+        return "\n".join(["compared:", *(f"  {topic}" for topic in self.covered), *(functions if self.run else []), ""])
+
 
 # --- options and recipes ---------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class Finding:
         also: further places of the same mistake.
         confirmed: whether the mistake, put into the reference, gives what the port gives; the reference's part is then the fix.
         accepted: whether the difference was known beforehand.
+        known: whether it is one of the frameworks themselves, whoever ports (``alignment.comparisons.model.known``).
     """
 
     stage: Stage
@@ -75,6 +76,7 @@ class Finding:
     also: list[str] = field(default_factory=list)
     confirmed: bool = False
     accepted: bool = False
+    known: bool = False
 
     @property
     def places(self) -> list[str]:

@@ -120,17 +120,10 @@ def audit_parser() -> Parser:
     p = Parser(
         prog="python -m alignment audit",
         description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
-        "with the same weights on both sides. Exit status: 0 no difference found, 1 a mistake found, 2 the input cannot be used.",
+        "with the same weights on both sides, in evaluation and training mode. Exit status: 0 no mistake found, "
+        "1 a mistake found, 2 the input cannot be used.",
     )
-    maker = "MODULE:CALLABLE"
-    p.add_argument("--port", metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net")
-    p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
-    p.add_argument("--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump)")
-    p.add_argument(
-        "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"
-    )
-    p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
-    p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
+    _add_sides(p)
     p.add_argument(
         "--input",
         metavar="SHAPE|FILE.npz|MODULE:CALLABLE",
@@ -141,21 +134,7 @@ def audit_parser() -> Parser:
     _add_take(p)
     _add_calibrate(p)
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="lines 'port path: reference path', as map.yaml of a report")
-    p.add_argument("--training", action="store_true", help="also compare training mode and fresh weights")
-    p.add_argument(
-        "--updates",
-        type=int,
-        default=0,
-        metavar="N",
-        help="update both N times by their frameworks' own gradient descent, and compare the weights after each (default: 0)",
-    )
-    p.add_argument(
-        "--accept",
-        action="append",
-        default=[],
-        metavar="KIND[@PLACE]",
-        help="a known difference, e.g. biased_variance or padding@features.0: still reported, but does not fail (may be repeated)",
-    )
+    _add_what_counts(p)
     p.add_argument("--precision", choices=PRECISIONS, help="also compare in this precision (default: off)")
     p.add_argument("--localize", action="store_true", help="make the table over all modules even if nothing differs")
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
@@ -227,3 +206,58 @@ def _add_take(p: Parser) -> None:
         "--checkpoint-weights", choices=TAKE, default="auto",
         help="of a training checkpoint: its moving average, or the weights themselves (default: averaged where it has them)",
     )  # fmt: skip
+
+
+def _add_sides(p: Parser) -> None:
+    """The two models of an audit, or their dumps."""
+    maker = "MODULE:CALLABLE"
+    p.add_argument("--port", metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net")
+    p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
+    p.add_argument("--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump)")
+    p.add_argument(
+        "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"
+    )
+    p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
+    p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
+
+
+def _add_what_counts(p: Parser) -> None:
+    """What an audit compares besides evaluation mode, and what fails it."""
+    modes = p.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--training",
+        action="store_const",
+        const=True,
+        default=None,
+        dest="training",
+        help="compare training mode and fresh weights, too, and stop if the reference cannot run in it (default: compare them "
+        "where the reference can)",
+    )
+    modes.add_argument(
+        "--eval-only",
+        action="store_const",
+        const=False,
+        default=None,
+        dest="training",
+        help="leave out training mode and fresh weights",
+    )
+    p.add_argument(
+        "--updates",
+        type=int,
+        default=0,
+        metavar="N",
+        help="update both N times by their frameworks' own gradient descent, and compare the weights after each (default: 0)",
+    )
+    p.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="KIND[@PLACE]",
+        help="a difference that you know, e.g. padding@features.0: still reported, but does not fail (may be repeated)",
+    )
+    p.add_argument(
+        "--strict",
+        action="store_true",
+        help="differences that the frameworks have by themselves fail, too (biased variance, fresh weights)",
+    )
+    p.add_argument("--covered", action="store_true", help="list all that was compared, which otherwise is written to covered.txt")

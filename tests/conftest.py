@@ -108,6 +108,11 @@ def lite_folders(lite_copy: Path) -> Path:
     return lite_copy
 
 
+def mode_of(flags) -> list[str]:
+    """Flags of an audit that is about evaluation mode, unless ``--training`` is among those that it has."""
+    return [] if "--training" in flags else ["--eval-only"]
+
+
 def run_command(*args: str | Path, timeout: float = 300, **env: str) -> subprocess.CompletedProcess:
     """Run a Python command from the project's folder."""
     return subprocess.run(

@@ -185,7 +185,7 @@ def found(name: str, folder: Path) -> dict[str, object]:
         port = folder / "port.py"
         edited(PORT, port, fault)
         command = ["audit", "--port", f"{port}:Port", "--reference", f"{REFERENCE}:Reference", "--input", "2x3x32x32"]
-        command += ["--training", "--report", str(report)]
+        command += ["--training", "--strict", "--report", str(report)]
     else:
         command = ["run", str(project_with(fault, folder)), "--steps", str(fault.step), "--result-dir", str(report)]
     for module in [module for module in sys.modules if module.partition(".")[0] in (COPY, "project_project")]:

@@ -19,7 +19,7 @@ MISTAKES = {
 def audited(network, size, source, folder):
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:{network}", "--reference", f"{FOLDER}/branches_theirs.py:{network}"]
-    status = main(["audit", *sides, "--input", size, "--report", str(folder / "report")])
+    status = main(["audit", "--eval-only", *sides, "--input", size, "--report", str(folder / "report")])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 

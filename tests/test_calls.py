@@ -174,7 +174,7 @@ def test_an_audit_names_the_line_in_all_that_it_writes(tmp_path, capsys):
     text = SOURCE.replace("x.mean(axis=1)", "x.max(axis=1)")
     port, reference = written(tmp_path, "wrong.py", text), written(tmp_path, "right.py", REFERENCE)
     flags = ["--port", f"{port}:Net", "--reference", f"{reference}:Net", "--input", "2x5x8", "--report", str(tmp_path / "out")]
-    assert main(["audit", *flags]) == 1
+    assert main(["audit", "--eval-only", *flags]) == 1
     line = "wrong.py:31: max(axis=1), expected mean(axis=1)"
     assert line in capsys.readouterr().out
     first = json.loads((tmp_path / "out/alignment.json").read_text())["first_divergence"]

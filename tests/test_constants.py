@@ -7,6 +7,7 @@ import json
 import pytest
 
 from alignment.cli import main
+from tests.conftest import mode_of
 
 REFERENCE = """
 import torch
@@ -66,7 +67,7 @@ def audited(source, folder, *flags):
     (folder / "theirs.py").write_text(REFERENCE)
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{folder}/theirs.py:Net"]
-    status = main(["audit", *sides, "--input", "2x3x8x8", "--report", str(folder / "report"), *flags])
+    status = main(["audit", *mode_of(flags), *sides, "--input", "2x3x8x8", "--report", str(folder / "report"), *flags])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 

@@ -11,7 +11,7 @@ import json
 import pytest
 
 from alignment.cli import main
-from tests.conftest import ROOT
+from tests.conftest import ROOT, mode_of
 
 FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> kind, first place, words that name it.
@@ -27,7 +27,7 @@ def audited(source, folder, *flags, name="GPT"):
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:{name}", "--reference", f"{FOLDER}/decoder_theirs.py:{name}"]
     given = ["--input", f"{FOLDER}/decoder_theirs.py:tokens", "--report", str(folder / "report")]
-    status = main(["audit", *sides, *given, *flags])
+    status = main(["audit", *mode_of(flags), *sides, *given, *flags])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 

@@ -197,23 +197,23 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment audit --port docs/examples/own_project.* --accept initialisation": Run(
         (
             r"step 5 backward \.\.\. passed",
-            r"^Passed, apart from the differences that were accepted, as far as",
+            r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$",
             r"report\.md: to paste into a pull request",
         ),
     ),
-    # Three mistakes in one run, the port without them, and that with a known difference accepted.
+    # Three mistakes in one run, the port without them, and that with updates.
     r"python -m alignment audit --port docs/examples/vit_port\.py.*": Run(
-        (r"^3 mistakes", r"with these \d+ places fixed in memory, steps 1, 5 pass"), status=1
+        (r"^Your mistakes: 3 mistakes", r"with these \d+ places fixed in memory, steps 1, 5 pass"), status=1
     ),
     r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
-        (r"^first divergence: initialisation: patches\.weight",), status=1
+        (r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$", r"^  initialisation: fresh weights"),
     ),
     r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--accept initialisation.*": Run(
-        (r"^The Paddle VisionTransformer is the PyTorch VisionTransformer, apart from the differences that were accepted\.",)
+        (r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$",)
     ),
     r"python tools/convert_weights\.py --port docs/examples/vit_port\.py.*--list": Run((r"^pos_embed <-> position",)),
     r"python -m alignment audit --port docs/examples/own_project(?!.*--accept).*": Run(
-        (r"step 5 backward \.\.\. passed", r"^Passed, as far as", r"report\.md: to paste into a pull request"),
+        (r"step 5 backward \.\.\. passed", r"^PASS: no mistake found in the port", r"report\.md: to paste into a pull request"),
     ),
     # Without PaddleClas it says how to get it.
     r"python -m projects\.zoo (ppcls\.\w+|--backbones)": Run((r"^error: PaddleClas is not installed: ",), status=2),

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from alignment.cli import main
-from tests.conftest import run_command
+from tests.conftest import mode_of, run_command
 from tests.test_audit import PADDLE, TORCH
 
 SHAPE = ("--input", "2x3x16x12")
@@ -35,7 +35,7 @@ def both(folder, place, port, *flags, reference="reference", source=PADDLE):
 
 def live(folder, place, port, *flags):
     sides = ("--port", f"{place}/ours.py:{port}", "--reference", f"{folder}/theirs.py:Net")
-    status = main(["audit", *sides, *SHAPE, "--report", f"{place}/live", *flags])
+    status = main(["audit", *mode_of(flags), *sides, *SHAPE, "--report", f"{place}/live", *flags])
     return status, json.loads((place / "live" / "alignment.json").read_text())
 
 

@@ -19,7 +19,7 @@ from alignment.models.tracing import Network
 from alignment.project import load_project
 from bench import together
 from mobilenetv3_common.errors import UserError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, mode_of
 
 LAYERS = ROOT / "projects" / "layers" / "pairs.py"
 TORCH = """
@@ -79,7 +79,7 @@ def files(tmp_path):
 def audit(folder, *flags):
     """Exit status of an audit of the two files, and the mistakes it found."""
     sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{folder}/theirs.py:Net", "--input", "2x3x10x8"]
-    status = main(["audit", *sides, "--report", str(folder / "report"), *flags])
+    status = main(["audit", *mode_of(flags), *sides, "--report", str(folder / "report"), *flags])
     said = json.loads((folder / "report" / "alignment.json").read_text())
     return status, said["localization"]["every"], said
 
@@ -144,10 +144,11 @@ def test_an_accepted_difference_is_reported_and_no_reason_to_fail(files, capsys)
     variance = next(one for one in found if one["kind"] == "biased_variance")
     assert [variance["location"], *variance["also"]] == ["stem.1", "blocks.0.norm", "blocks.1.norm", "blocks.2.norm"]
     out = capsys.readouterr().out
-    assert "Passed, apart from the differences that were accepted" in out and "note: accepted: forward: stem.1: biased" in out
-    assert audit(files, "--training", "--accept", "biased_variance")[0] == 1, "the fresh weights are not accepted"
-    assert audit(files, "--training", "--accept", "biased_variance@blocks", "--accept", "initialisation")[0] == 1
-    assert audit(files, "--training")[0] == 1
+    assert "PASS: no mistake found in the port (2 known differences of the frameworks)." in out
+    assert audit(files, "--training", "--strict", *known)[0] == 0
+    assert audit(files, "--training", "--strict", "--accept", "biased_variance")[0] == 1, "the fresh weights are not accepted"
+    assert audit(files, "--training", "--strict", "--accept", "biased_variance@blocks", "--accept", "initialisation")[0] == 1
+    assert audit(files, "--training")[0] == 0 and audit(files, "--training", "--strict")[0] == 1
 
 
 def test_an_accepted_difference_hides_no_other(files, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from alignment.cli import main
-from tests.conftest import ROOT
+from tests.conftest import ROOT, mode_of
 
 FOLDER = ROOT / "tests/forms"
 SIZES = {"Reader": "2x1x6x9", "Patches": "2x3x4x12", "Styles": "2x8", "Tables": "2x5x8"}
@@ -26,7 +26,7 @@ MISTAKES = {
 def audited(network, source, folder, *flags):
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:{network}", "--reference", f"{FOLDER}/form_theirs.py:{network}"]
-    status = main(["audit", *sides, "--input", SIZES[network], "--report", str(folder / "report"), *flags])
+    status = main(["audit", *mode_of(flags), *sides, "--input", SIZES[network], "--report", str(folder / "report"), *flags])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 
@@ -52,7 +52,7 @@ def test_a_mistake_beside_other_forms_is_the_only_finding(case, tmp_path):
 
 def test_weight_normalisation_is_refused_with_one_line(tmp_path, capsys):
     sides = ["--port", f"{FOLDER}/form_ours.py:Normed", "--reference", f"{FOLDER}/form_theirs.py:Normed"]
-    assert main(["audit", *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 2
+    assert main(["audit", "--eval-only", *sides, "--input", "2x3x8", "--report", str(tmp_path)]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if "error" in one]
     assert "not compared" in line and "conv.weight_g" in line and "remove_weight_norm" in line
 
@@ -60,5 +60,5 @@ def test_weight_normalisation_is_refused_with_one_line(tmp_path, capsys):
 def test_a_missing_layer_is_no_weight_normalisation(tmp_path, capsys):
     """Names such as pos_bias_u and scale_g alone say nothing."""
     sides = ["--port", f"{FOLDER}/form_ours.py:Biased", "--reference", f"{FOLDER}/form_theirs.py:Biased"]
-    assert main(["audit", *sides, "--input", "2x8", "--report", str(tmp_path)]) == 1
+    assert main(["audit", "--eval-only", *sides, "--input", "2x8", "--report", str(tmp_path)]) == 1
     assert "gate" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, just_missed
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
 from alignment.comparisons.update.tensors import History, judge_tensors
+from tests.conftest import mode_of
 
 # A recurrent network in its chaotic range: a difference grows by about a half with every step.
 SOURCE = """
@@ -50,7 +51,7 @@ def audit(folder, *flags, source=SOURCE, shape=SHAPE, **values):
     """Exit status and alignment.json."""
     port, reference = write(folder, source, **values)
     sides = ("--port", port, "--reference", reference, "--accept", "initialisation")
-    status = main(["audit", *sides, *shape, "--report", str(folder / "report"), *flags])
+    status = main(["audit", *mode_of(flags), *sides, *shape, "--report", str(folder / "report"), *flags])
     return status, json.loads((folder / "report/alignment.json").read_text())
 
 

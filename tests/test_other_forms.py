@@ -30,7 +30,7 @@ MISTAKES = {
 def audited(source: str, folder, capsys) -> tuple[int, dict, str]:
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{FOLDER}/theirs.py:Net"]
-    status = main(["audit", *sides, "--input", "2x3x32x32", "--report", str(folder / "report")])
+    status = main(["audit", "--eval-only", *sides, "--input", "2x3x32x32", "--report", str(folder / "report")])
     return status, json.loads((folder / "report" / "alignment.json").read_text()), capsys.readouterr().out
 
 
@@ -108,7 +108,7 @@ def test_a_function_in_place_of_a_layer_is_no_missing_layer(lacks, tmp_path, cap
     before, after = ("a, scale_factor=2", "a.abs().cumsum(1), scale_factor=2") if lacks else ("flip(b, [2])", "erf(b).roll(1, 2)")
     (tmp_path / "ours.py").write_text(CALLS_A_FUNCTION.replace(before, after))
     sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net"]
-    assert main(["audit", *sides, "--input", "2x3x8x8", "--report", str(tmp_path / "report")]) == 1
+    assert main(["audit", "--eval-only", *sides, "--input", "2x3x8x8", "--report", str(tmp_path / "report")]) == 1
     found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["first"]
     assert found["location"] == "Net.forward" and ("does it call the function" in found["hint"]) == lacks, capsys.readouterr().out
 
@@ -193,7 +193,7 @@ def test_one_mistake_before_a_carried_activation_is_one_finding(tmp_path, capsys
     before, after, _ = CARRIED["eps before a function"]
     (tmp_path / "ours.py").write_text((FOLDER / "carried_ours.py").read_text().replace(before, after))
     sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{FOLDER}/carried_theirs.py:Net"]
-    assert main(["audit", *sides, "--input", "2x3x16x16", "--report", str(tmp_path / "report")]) == 1
+    assert main(["audit", "--eval-only", *sides, "--input", "2x3x16x16", "--report", str(tmp_path / "report")]) == 1
     (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"]
     assert (mistake["kind"], mistake["location"]) == ("batch_norm_eps", "norm")
 
@@ -205,6 +205,6 @@ def test_a_port_that_can_be_built_but_once_is_a_finding(tmp_path, capsys):
     )
     (tmp_path / "theirs.py").write_text("from torch import nn\n\ndef Net():\n    return nn.Sequential(nn.Linear(4, 3))\n")
     sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net"]
-    assert main(["audit", *sides, "--input", "2x4", "--report", str(tmp_path / "report")]) == 1
+    assert main(["audit", "--eval-only", *sides, "--input", "2x4", "--report", str(tmp_path / "report")]) == 1
     assert "the model cannot be built (ValueError: built before)" in capsys.readouterr().out
     assert (tmp_path / "report" / "report.md").is_file() and not (tmp_path / "report" / "map.yaml").exists()

@@ -13,7 +13,7 @@ from alignment.audit.inputs import as_arguments
 from alignment.cli import main
 from alignment.frameworks.base import Keywords, leaves, mapped
 from alignment.models.outputs import in_order, order_of
-from tests.conftest import ROOT
+from tests.conftest import ROOT, mode_of
 
 FOLDER = ROOT / "tests/outputs"
 INPUTS = {
@@ -89,7 +89,7 @@ def audit(folder, model, port=None):
     given = INPUTS[model]
     given = f"{FOLDER}/theirs.py:{given}" if given.isidentifier() else given
     sides = ["--port", f"{source}:{model}", "--reference", f"{FOLDER}/theirs.py:{model}"]
-    status = main(["audit", *sides, "--input", given, "--report", str(folder / "report")])
+    status = main(["audit", "--eval-only", *sides, "--input", given, "--report", str(folder / "report")])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 
@@ -174,7 +174,7 @@ def test_a_file_of_several_named_arrays_goes_by_name(tmp_path, capsys):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "in.npz", attention_mask=np.ones((3, 5), "int64"), input_ids=rng.integers(0, 50, (3, 5)))
     sides = ["--port", f"{FOLDER}/ours.py:TextEncoder", "--reference", f"{FOLDER}/theirs.py:TextEncoder"]
-    assert main(["audit", *sides, "--input", f"{tmp_path}/in.npz", "--report", str(tmp_path)]) == 0
+    assert main(["audit", "--eval-only", *sides, "--input", f"{tmp_path}/in.npz", "--report", str(tmp_path)]) == 0
     assert "in.npz, attention_mask and input_ids by name" in capsys.readouterr().out
 
 
@@ -182,7 +182,7 @@ def test_a_port_without_an_argument_of_that_name_is_refused(tmp_path, capsys):
     source = (FOLDER / "ours.py").read_text().replace("attention_mask", "mask")
     (tmp_path / "ours.py").write_text(source)
     sides = ["--port", f"{tmp_path}/ours.py:TextEncoder", "--reference", f"{FOLDER}/theirs.py:TextEncoder"]
-    assert main(["audit", *sides, "--input", f"{FOLDER}/theirs.py:tokens", "--report", str(tmp_path)]) == 2
+    assert main(["audit", "--eval-only", *sides, "--input", f"{FOLDER}/theirs.py:tokens", "--report", str(tmp_path)]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1 and "the port's forward has no argument 'attention_mask' (it has input_ids, " in said[0], said
 
@@ -215,7 +215,7 @@ def test_updates_show_what_gradients_cannot(case, tmp_path, capsys):
     attributes = f"paddle.ParamAttr({attribute})" if attribute else "None"
     port.write_text((FOLDER / "ours.py").read_text().replace("nn.Linear(5, 5)", f"nn.Linear(5, 5, weight_attr={attributes})"))
     sides = ["--port", f"{port}:Heads", "--reference", f"{FOLDER}/theirs.py:Heads", "--input", "2x6", "--report", str(tmp_path)]
-    status = main(["audit", *sides, "--updates", "3"])
+    status = main(["audit", "--eval-only", *sides, "--updates", "3"])
     out = capsys.readouterr().out
     said = json.loads((tmp_path / "alignment.json").read_text())
     row = said["steps"][-1]
@@ -234,7 +234,7 @@ def test_updates_of_a_sound_model_pass(model, tmp_path, capsys):
     given = f"{FOLDER}/theirs.py:{given}" if given.isidentifier() else given
     sides = ["--port", f"{FOLDER}/ours.py:{model}", "--reference", f"{FOLDER}/theirs.py:{model}", "--input", given]
     flags = ["--training", "--accept", "initialisation", "--accept", "biased_variance", "--updates", "5"]
-    assert main(["audit", *sides, *flags, "--report", str(tmp_path)]) == 0, capsys.readouterr().out[-1500:]
+    assert main(["audit", *mode_of(flags), *sides, *flags, "--report", str(tmp_path)]) == 0, capsys.readouterr().out[-1500:]
     assert json.loads((tmp_path / "alignment.json").read_text())["steps"][-1]["passed"]
 
 

@@ -21,7 +21,7 @@ MISTAKES = {
 def audited(source, folder):
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{FOLDER}/turned_theirs.py:Net"]
-    status = main(["audit", *sides, "--input", "2x3x20x12", "--report", str(folder / "report")])
+    status = main(["audit", "--eval-only", *sides, "--input", "2x3x20x12", "--report", str(folder / "report")])
     return status, json.loads((folder / "report" / "alignment.json").read_text())["localization"]
 
 
@@ -101,7 +101,7 @@ def test_stock_layers_in_place_of_classes_of_a_user_s_own(case, tmp_path):
     (tmp_path / "ours.py").write_text(ours)
     (tmp_path / "theirs.py").write_text(THEIRS)
     sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", "2x5x6"]
-    assert main(["audit", *sides, "--report", str(tmp_path / "report")]) == bool(expected)
+    assert main(["audit", "--eval-only", *sides, "--report", str(tmp_path / "report")]) == bool(expected)
     found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["every"] if expected else []
     assert len(found) == len(expected), found
     for place, words in expected:

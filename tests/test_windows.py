@@ -19,7 +19,7 @@ MISTAKES = {
 def audited(source, folder):
     (folder / "ours.py").write_text(source)
     sides = ["--port", f"{folder}/ours.py:Windows", "--reference", f"{FOLDER}/windows_theirs.py:Windows"]
-    status = main(["audit", *sides, "--input", "2x16x16", "--report", str(folder / "report")])
+    status = main(["audit", "--eval-only", *sides, "--input", "2x16x16", "--report", str(folder / "report")])
     return status, json.loads((folder / "report" / "alignment.json").read_text())
 
 

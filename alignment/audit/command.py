@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from alignment.accepted import parse
@@ -19,6 +20,7 @@ from alignment.comparisons.context import Context
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
 from alignment.report.environment import commit, machine
+from alignment.report.sections import LEFT_OUT
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
@@ -52,7 +54,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         raise UserError(f"--updates must be 0 to {MOST_UPDATES}, found {args.updates}")
     accepts = parse(args.accept)
     ensure_writable_dir(args.report)
-    pair = pair_of(port, reference, args.input, initialisation=args.training)
+    pair = pair_of(port, reference, args.input, initialisation=args.training is not False)
     pair.project.use(args.device)
     names = NameMap() if args.names is None else read_map(args.names)
     context = Context(
@@ -66,10 +68,12 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         device=args.device,
         precision=args.precision or "",
         updates=args.updates,
-        without_training="" if args.training else "not asked for (--training)",
+        without_training=LEFT_OUT if args.training is False else "",
     )
     _check_outputs(args, context, pair)
     _check_reparametrised(context)
+    if args.training and "cannot run in it" in (why := context.unshared_randomness):
+        raise UserError(f"--training: {why.removeprefix('training mode: ')}; without this flag it is left out")
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
@@ -77,6 +81,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         print(f"input: {_input(pair)}")
         command = ["python", "-m", "alignment", "audit", *flags]
         wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
+        wanted = replace(wanted, strict=args.strict, covered=args.covered)
         aligned = align(context, wanted)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")

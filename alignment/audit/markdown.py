@@ -23,45 +23,52 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
         command: that made it.
         about: further rows of the environment: machine, commit, digests.
     """
-    results = aligned.results
-    lines = [f"### {table.verdict(context, results, every)}", ""]
-    first = aligned.localization.first
+    sections = aligned.sections
+    lines = [f"### {sections.verdict if sections else table.verdict(context, aligned.results, every)}", "", *_found(aligned)]
+    lines += ["| step | compared | float32 / floor | exact mode | verdict |", "|---|---|---|---|---|"]
+    for result in aligned.results:
+        ratio, exact = table.float32_ratio(result.quantities), table.exact_difference(result)
+        numbers = "-" if ratio is None else f"{ratio:.1f} x", "-" if exact is None else f"{exact:.1e}"
+        lines.append(
+            f"| {result.step} {result.name} | {len(result.quantities) or '-'} | {' | '.join(numbers)} | {result.verdict} |"
+        )
+    bounds = f"{tolerance.FLOOR_FACTOR:g} x the reference's own float32 noise; {tolerance.EXACT_RTOL:.0e} in float64"
+    lines += ["", f"(Bounds: {bounds}.)", *_failed(aligned)]
+    unchecked = [one.line() for one in sections.unchecked] if sections else table.not_run(aligned.results)
+    lines += _listed("Not checked", unchecked) + _listed("Notes", context.notes())
+    lines += ["", "<details><summary>Environment</summary>", "", f"`{command}`", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_plain(value)} |" for name, value in {**about, **versions()}.items() if value]
+    return "\n".join([*lines, "", "</details>", ""])
+
+
+def _found(aligned: Aligned) -> list[str]:
+    """The mistakes, and the known differences of the frameworks."""
+    sections, first, lines = aligned.sections, aligned.localization.first, []
     if first is not None:
         lines += [f"**First mistake:** {_plain(first.line())}", ""]
-    wrong = [one for one in aligned.localization.every if not one.accepted]
+    wrong = sections.mistakes if sections else []
     if len(wrong) > 1:
         lines += ["| | place | kind | what | line |", "|---|---|---|---|---|"]
         for number, one in enumerate(wrong, start=1):
             cells = f"{one.location}{table.also(one)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
             lines.append(f"| {number} | {' | '.join(_plain(str(cell)) for cell in cells)} |")
         lines.append("")
+    if sections and sections.known_lines:
+        lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     if aligned.localization.remarks:
         lines += [*(f"- {_plain(remark)}" for remark in aligned.localization.remarks), ""]
-    lines += ["| step | compared | float32 / floor | exact mode | verdict |", "|---|---|---|---|---|"]
-    for result in results:
-        ratio, exact = table.float32_ratio(result.quantities), table.exact_difference(result)
-        numbers = "-" if ratio is None else f"{ratio:.1f} x", "-" if exact is None else f"{exact:.1e}"
-        lines.append(
-            f"| {result.step} {result.name} | {len(result.quantities) or '-'} | {' | '.join(numbers)} | {result.verdict} |"
-        )
-    lines += [
-        "",
-        f"(Bounds: {tolerance.FLOOR_FACTOR:g} x the reference's own float32 noise; {tolerance.EXACT_RTOL:.0e} in float64.)",
-    ]
-    failed = [f"- `{q.name}`: {_plain(q.reason)}" for result in results for q in result.quantities if not q.passed]
-    failed += [f"- {result.name}: {_plain(problem)}" for result in results for problem in result.problems]
-    if failed:
-        more = [f"- and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
-        lines += ["", "What failed:", "", *failed[:SHOWN], *more]
-    unchecked = [*table.not_run(results), *[f"not covered: {topic}" for topic in aligned.covered.not_covered]]
-    if unchecked:
-        lines += ["", "Not checked:", "", *(f"- {_plain(line)}" for line in unchecked)]
-    notes = context.notes()
-    if notes:
-        lines += ["", "Notes:", "", *(f"- {_plain(note)}" for note in notes)]
-    lines += ["", "<details><summary>Environment</summary>", "", f"`{command}`", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_plain(value)} |" for name, value in {**about, **versions()}.items() if value]
-    return "\n".join([*lines, "", "</details>", ""])
+    return lines
+
+
+def _failed(aligned: Aligned) -> list[str]:
+    failed = [f"`{q.name}`: {_plain(q.reason)}" for result in aligned.results for q in result.quantities if not q.passed]
+    failed += [f"{result.name}: {_plain(problem)}" for result in aligned.results for problem in result.problems]
+    more = [f"- and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
+    return ["", "What failed:", "", *(f"- {line}" for line in failed[:SHOWN]), *more] if failed else []
+
+
+def _listed(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"{title}:", "", *(f"- {_plain(line)}" for line in lines)] if lines else []
 
 
 def _plain(text: str) -> str:

@@ -12,6 +12,7 @@ import time
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain as models
+from alignment.comparisons.model import initialisation, known
 from alignment.comparisons.precision import low_precision
 from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Module
@@ -38,6 +39,7 @@ class EveryMistake:
         mended: modules that compute what the reference's compute, from now on.
         known: names of parameters and statistics that are known to go wrong.
         remarks: how far the search came, for people.
+        covers: what was compared, in the words of ``StepResult.cover``.
         unmendable: modules to blame whose place the reference's cannot take: nothing is said of what surrounds them.
     """
 
@@ -47,6 +49,7 @@ class EveryMistake:
         self.mended: list[str] = []
         self.known: set[str] = set()
         self.remarks: list[str] = []
+        self.covers: list[str] = []
         self.unmendable: set[str] = set()
 
     def run(self) -> None:
@@ -160,6 +163,7 @@ class EveryMistake:
     def _fresh_weights(self) -> None:
         with strangers("port") as raised:  # the port cannot be built, which has been said
             self.found += models.fresh_mistakes(self.context)
+            self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:
             return
 
@@ -179,6 +183,7 @@ def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
     model = _fresh_port(context)
     for finding in search.found:
         finding.source = finding.source or _line(context, model, finding)
+        finding.known = finding.known or known.of_statistics(context, model, finding, _own_path(context, finding.location))
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None
     outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
@@ -195,7 +200,7 @@ def grouped(found: list[Finding]) -> list[Finding]:
     for finding in found:
         words = finding.hint.translate(NUMBERS)
         sure = finding.confirmed or finding.stage == "initialisation"
-        key = finding.stage, finding.kind, words if sure else finding.source or finding.location
+        key = finding.stage, finding.kind, finding.known, words if sure else finding.source or finding.location
         if key in together:
             together[key].also += finding.places
         else:
@@ -228,15 +233,19 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
     """
     if model is None or finding.stage not in ("structure", "weights", "forward", "backward") or ":" in finding.location:
         return ""
-    matching, framework = context.paired.matched.matching, context.port.framework
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
+    made = finding.stage in ("structure", "weights")
+    return source_line(context.port.framework, model, _own_path(context, place), made=made)
+
+
+def _own_path(context: Context, place: str) -> str:
+    """The path by which the port's author knows the module of a place, or the one around it."""
+    matching = context.paired.matched.matching
     while place and place not in matching.paths:
         place = place.rpartition(".")[0]
-    own = matching.paths.get(place, place)
-    above = _unshown(context, own)
-    return source_line(framework, model, above, made=finding.stage in ("structure", "weights"))
+    return _unshown(context, matching.paths.get(place, place))
 
 
 def _unshown(context: Context, path: str) -> str:

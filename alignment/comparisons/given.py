@@ -61,7 +61,6 @@ class Given:
             are known.
         known_fresh: parameters whose fresh values are known to be drawn otherwise.
         not_held: what two dumps do not hold, where these are the two sides.
-        accepted: one line for each difference that was accepted beforehand and is there.
         in_haste: whether steps 5 and 6 compare what is quick first, and end where something has failed: for many attempts of which
             nobody reads the rows.
         kept: a folder in which step 6 keeps the reference's training runs for the next attempt; none where None. They depend on
@@ -92,7 +91,6 @@ class Given:
     mended: tuple[str, ...] = ()
     known_fresh: frozenset[str] = frozenset()
     not_held: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
     in_haste: bool = False
     kept: Path | None = None
     progress: Progress = field(default_factory=Progress, compare=False)

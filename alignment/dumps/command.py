@@ -100,7 +100,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(f"port {_named(port)}, reference {_named(reference)}, from dumps")
         print(f"input: {reference.content['input']['words']}; {context.material.weights.name} weights")
-        steps = judge.compared(dumps, args.training)
+        steps = judge.compared(dumps, bool(args.training))
         for one in steps:
             print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
         localization = locate(context, steps, with_table=False)

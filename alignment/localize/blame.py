@@ -354,6 +354,9 @@ class Pair:
             bound = tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale)
         else:
             bound = max(self.rtol * max(scale, largest * tolerance.GRADIENT_LEAST), tolerance.TRAJECTORY_FACTOR * floor)
+        nothing = (tolerance.SUMMATION_64 if self.truth is None else tolerance.BASE_FLOOR_32) * largest
+        if scale <= nothing:  # zero but for rounding, as the gradient of a bias before a normalisation
+            bound = max(bound, nothing)
         own = relative(error, scale) if np.isfinite(error) else float("inf")
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
 

@@ -15,6 +15,7 @@ from alignment.comparisons.result import Curves, StepResult
 from alignment.coverage import Coverage
 from alignment.finding import LayerRow, Localization
 from alignment.report.picture import failures, panels
+from alignment.report.sections import Sections
 from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
 from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
 
@@ -41,6 +42,7 @@ def render(
     results: Sequence[StepResult],
     localization: Localization,
     covered: Coverage,
+    sections: Sections | None = None,
 ) -> str:
     """The page.
 
@@ -51,8 +53,10 @@ def render(
         results: of the steps.
         localization: the place of the mistake, where there is one, and the table over all modules.
         covered: what the verdict rests on.
+        sections: of an audit.
     """
     good = passed(results)
+    before = "" if sections else "PASSED: " if good else "FAILED: "
     charts = _charts(context, results, localization)
     parts = [
         "<!doctype html>",
@@ -60,13 +64,13 @@ def render(
         f'<title>{escape(verdict)}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>',
         '<a class="skip" href="#steps">Skip to the steps</a><main>',
         f"<h1>Alignment of {escape(context.model)}</h1>",
-        f'<p class="verdict {"good" if good else "bad"}" role="status">{"PASSED" if good else "FAILED"}: {escape(verdict)}</p>',
-        _place(localization),
+        f'<p class="verdict {"good" if good else "bad"}" role="status">{before}{escape(verdict)}</p>',
+        _sections(sections) if sections else _place(localization),
         f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
         "" if good else '<label class="only"><input type="checkbox" id="only"> Failures only</label>',
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
         *[f"<p>{escape(line)}</p>" for line in [*not_run(results), *notes(context)]],
-        _coverage(covered),
+        "" if sections else _coverage(covered),
         *(["<h2>Pictures</h2>", *charts] if charts else []),
         *[_details(result) for result in results if result.ran],
         _layers(localization),
@@ -90,6 +94,17 @@ def _place(localization: Localization) -> str:
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
     said = "".join(f"<p>{escape(line)}</p>" for line in mistakes(localization))
     return f'<h2>Where it goes wrong first</h2><dl class="place">{items}</dl>{said}'
+
+
+def _sections(sections: Sections) -> str:
+    """The three sections of an audit."""
+    parts = [f'<h2>Your mistakes</h2><pre class="said">{escape(chr(10).join(sections.mistake_lines()))}</pre>']
+    if sections.known_lines:
+        items = "".join(f"<li>{escape(line)}</li>" for line in sections.known_lines)
+        parts.append(f"<h2>{escape(sections.known_title().rstrip(':'))}</h2><ul>{items}</ul>")
+    items = "".join(f"<li>{escape(one.line())}</li>" for one in sections.unchecked)
+    parts.append(f"<details><summary>Not checked, and the flag that would check it</summary><ul>{items}</ul></details>")
+    return "".join(parts)
 
 
 def _coverage(covered: Coverage) -> str:

@@ -16,6 +16,7 @@ from alignment.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
 from alignment.report.environment import commit, machine, versions
+from alignment.report.sections import Sections
 from alignment.report.table import passed, verdict
 from mobilenetv3_common.files import atomic_open
 
@@ -96,8 +97,12 @@ def write_results(
     every: Sequence[int],
     flags: Sequence[str] = (),
     command: Sequence[str] = (),
+    sections: Sections | None = None,
 ) -> None:
-    """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all."""
+    """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all.
+
+    With the sections of an audit, alignment.json has them, too, and covered.txt lists what was compared.
+    """
     (directory / "log").mkdir(parents=True, exist_ok=True)
     for result in results:
         if not result.ran:
@@ -108,8 +113,12 @@ def write_results(
             file.write(diff_log(result))
     made = provenance(command)
     with atomic_open(directory / "alignment.json", "w") as file:
-        json.dump(summary(context, results, localization, covered, made), file, indent=1, allow_nan=True)
+        said = summary(context, results, localization, covered, made)
+        json.dump(said | sections.as_json() if sections else said, file, indent=1, allow_nan=True)
         file.write("\n")
+    if sections is not None:
+        with atomic_open(directory / "covered.txt", "w") as file:
+            file.write(covered.text())
     about = {
         **{name: value for name, value in made.items() if value},
         "flags": " ".join(flags) or "(none)",
@@ -117,8 +126,9 @@ def write_results(
         "device": context.device,
         "seed": context.seed,
     }
+    said_in_one_line = sections.verdict if sections else verdict(context, results, every)
     with atomic_open(directory / "report.html", "w") as file:
-        file.write(page.render(context, verdict(context, results, every), about | versions(), results, localization, covered))
+        file.write(page.render(context, said_in_one_line, about | versions(), results, localization, covered, sections))
 
 
 def diff_log(result: StepResult) -> str:

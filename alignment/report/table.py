@@ -30,12 +30,13 @@ def exact_difference(result: StepResult) -> float | None:
     return worst([q for q in result.quantities if not q.noise], "float64_diff")
 
 
-def table(results: Sequence[StepResult], width: int = 80) -> str:
+def table(results: Sequence[StepResult], width: int = 80, reasons: bool = True) -> str:
     """One row a step; of a step that was not run, the row says so. Verdicts have a colour on a terminal.
 
     Args:
         results: of the steps.
         width: columns of the terminal; headings are broken, and gaps narrower, to fit it.
+        reasons: say below it what was not run.
     """
     rows = [_HEADER]
     for result in results:
@@ -72,7 +73,7 @@ def table(results: Sequence[StepResult], width: int = 80) -> str:
 
     lines = [line(row) for row in cells]
     lines.insert(2, (" " * gap).join("-" * wide for wide in widths))
-    return "\n".join([*lines, *not_run(results)])
+    return "\n".join([*lines, *(not_run(results) if reasons else [])])
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
@@ -146,12 +147,11 @@ def verdict(context: Context, results: Sequence[StepResult], every: Sequence[int
         return f"Nothing real was compared: these weights cannot show whether the {port} {model} is the {reference} {model}."
     if not passed(results):
         return f"The {port} {model} is not the {reference} {model}."
-    apart = ", apart from the differences that were accepted" if context.accepted else ""
     ran = list(dict.fromkeys(result.step for result in results if result.ran and result.step))
     recipe = f", trained by {context.recipe_name}" if context.recipe is not None else ""
     if ran == list(every) and not any(result.not_run for result in results):
-        return f"The {port} {model} is the {reference} {model}{recipe}{apart}."
-    return f"Passed{recipe}{apart}, as far as {steps_in_words(results)} can tell; the others were not run."
+        return f"The {port} {model} is the {reference} {model}{recipe}."
+    return f"Passed{recipe}, as far as {steps_in_words(results)} can tell; the others were not run."
 
 
 def steps_in_words(results: Sequence[StepResult]) -> str:
@@ -168,6 +168,11 @@ def notes(context: Context) -> list[str]:
     return [f"note: {note}" for note in context.notes()]
 
 
+def counted(number: int, noun: str) -> str:
+    """``"1 mistake"``, ``"2 mistakes"``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def also(finding: Finding, most: int = 3) -> str:
     """The further places of a mistake, for people."""
     if not finding.also:
@@ -182,15 +187,16 @@ def mistakes(localization: Localization) -> list[str]:
     wrong = [one for one in localization.every if not one.accepted]
     if len(wrong) == 1:
         places = f"{also(wrong[0]).removeprefix(', and ')}; " if wrong[0].also else ""
-        lines.append(f"  {places}the only one found; {_kind_and_source(wrong[0])}")
+        lines.append(f"  {places}the only one found; {kind_and_source(wrong[0])}")
     elif wrong:
         lines.append(f"{len(wrong)} mistakes, each found with the earlier ones fixed in memory:")
         for number, one in enumerate(wrong, start=1):
-            lines.append(f"  {number}. {one.line()}{also(one)}; {_kind_and_source(one)}")
+            lines.append(f"  {number}. {one.line()}{also(one)}; {kind_and_source(one)}")
     return lines + [f"  {remark}" for remark in localization.remarks]
 
 
-def _kind_and_source(finding: Finding) -> str:
+def kind_and_source(finding: Finding) -> str:
+    """What a mistake is called, and the line of the port, for people."""
     known = "line to change:" if finding.kind else "see"
     return f"kind: {finding.kind or 'unknown'}" + (f", {known} {finding.source}" if finding.source else "")
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model import embeddings, initialisation, variants
+from alignment.comparisons.model import known as known_differences
 from alignment.comparisons.model.dropouts import profiles_of, rows_of
 from alignment.finding import Finding, LayerRow
 from alignment.kinds import Kind
@@ -199,7 +200,8 @@ def fresh_mistakes(context: Context) -> Iterator[Finding]:
         every += [(Kind.INITIALISATION, verdict) for verdict in initialisation.verdicts_of(context)[0]]
     for kind, verdict in every:
         if verdict.words:
-            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured)
+            known = kind is Kind.INITIALISATION and known_differences.of_fresh_weights(context, verdict)
+            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured, known=known)
 
 
 def layers(context: Context, training: bool = False) -> list[LayerRow]:

@@ -62,6 +62,7 @@ class Verdict:
         words: what is wrong; empty where nothing is.
         measured: by how much.
         repeats: whether the port has other values than one for all, and the same ones for every seed, where the reference draws.
+        drawn: whether the port fills it as a framework by itself may: at random, or a vector with one value.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Verdict:
     words: str = ""
     measured: str = ""
     repeats: bool = False
+    drawn: bool = False
 
 
 def compare(port: FreshDraws, reference: FreshDraws, left: Collection[str] = (), most: int = SEEDS[1]) -> tuple[list[Verdict], int]:
@@ -137,11 +139,14 @@ def _verdict(name: str, ours: FreshTensor, theirs: FreshTensor, tests: int) -> V
     shape = theirs.first.shape
     alike, random = theirs.alike, ~theirs.alike
     wrong = _constants(ours, theirs, alike) if alike.any() else None
+    drawn = wrong is None
     if wrong is None and random.any():
-        wrong = _drawn_anew(ours, theirs, random) or _distribution(ours, theirs, tests)
+        wrong = _drawn_anew(ours, theirs, random)
+        drawn = wrong is None or (theirs.first.ndim == 1 and (ours.first[random] == ours.first[random][0]).all())
+        wrong = wrong or _distribution(ours, theirs, tests)
     repeats = bool(random.any() and ours.alike[random].all() and (ours.first[random] != ours.first[random][0]).any())
     words, measured = wrong or ("", "")
-    return Verdict(name, shape, bool(random.any()), words, measured, repeats)
+    return Verdict(name, shape, bool(random.any()), words, measured, repeats, bool(drawn))
 
 
 def _constants(ours: FreshTensor, theirs: FreshTensor, alike: np.ndarray) -> tuple[str, str] | None:

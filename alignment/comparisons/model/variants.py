@@ -224,7 +224,8 @@ def on_other_inputs(context: Context) -> list[tuple[str, str, Context]]:
     found = []
     if (larger := in_another_size(context)) is not None:
         size = "x".join(map(str, larger.spec.input_shape[1:]))
-        found.append((f"size.{size}", f"pictures of {size} pixels", larger))
+        what = "pictures" if context.material.has_pictures else "inputs"
+        found.append((f"size.{size}", f"{what} of {size} pixels", larger))
     if (large := on_large_inputs(context)) is not None:
         found.append(("large", f"inputs {LARGE} times as large", large))
     return found

@@ -1,0 +1,75 @@
+"""Differences of the frameworks themselves, whoever ports: they are listed, and are no mistakes of the port.
+
+There are two: how a batch's variance enters the running statistics, and how fresh weights are drawn. Each counts as known only
+where the frameworks' own layers compute, with the same momentum and eps on both sides. What the port's author wrote never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from alignment import tolerance
+from alignment.comparisons.context import Context
+from alignment.comparisons.model.fresh_weights import Verdict
+from alignment.finding import Finding
+from alignment.frameworks.base import Framework, Module
+from alignment.kinds import Kind
+
+VARIANCES = (Kind.BIASED_VARIANCE, Kind.UNBIASED_VARIANCE)
+
+
+def _frameworks_differ(context: Context) -> bool:
+    return context.port.framework.name != context.reference.framework.name
+
+
+def of_fresh_weights(context: Context, verdict: Verdict) -> bool:
+    """Whether a tensor is drawn otherwise as frameworks do: another distribution, or a vector of one value for a random one.
+
+    These are mistakes: a weight that is one number everywhere or equal for every seed, and another constant than the reference's.
+    """
+    return verdict.random and verdict.drawn and _frameworks_differ(context)
+
+
+def of_statistics(context: Context, port: Module | None, finding: Finding, own: str) -> bool:
+    """Whether running statistics differ because the two frameworks' own layers keep another variance.
+
+    Args:
+        context: the two sides.
+        port: the port's model as it is built; None where it cannot be.
+        finding: a mistake in one place.
+        own: this place by the port's own path.
+    """
+    if port is None or finding.kind not in VARIANCES or finding.stage != "forward" or not _frameworks_differ(context):
+        return False
+    ours = _normalisations(context.port.framework, port, own)
+    theirs = _normalisations(context.reference.framework, context.networks.fresh("reference"), finding.location)
+    if not ours or not theirs or len(ours) != len(theirs):
+        return False
+    return all(_same(mine, right) for mine, right in zip(ours, theirs, strict=True))
+
+
+def _normalisations(framework: Framework, model: Module, path: str) -> list[Mapping[str, Any]]:
+    """The settings of each batch normalisation at a path or below it; nothing where a class of somebody's own computes one."""
+    found = []
+    for name, module in framework.modules(model, every_path=True).items():
+        if not (name == path or f"{name}.".startswith(f"{path}." if path else "")):
+            continue
+        layer = framework.layer(module)
+        if layer.kind != "batch_norm":
+            continue
+        computing = getattr(type(module), framework.computing)
+        if computing.__module__.partition(".")[0] != framework.module_type.__module__.partition(".")[0]:
+            return []
+        found.append(layer.settings)
+    return found
+
+
+def _same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Whether momentum and eps are equal, but for how a float is rounded."""
+    pairs = [(ours.get(name), theirs.get(name)) for name in ("momentum", "eps")]
+    return all(
+        a == b or (a is not None and b is not None and math.isclose(float(a), float(b), rel_tol=tolerance.BASE_FLOOR_32))
+        for a, b in pairs
+    )

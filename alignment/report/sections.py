@@ -1,0 +1,204 @@
+"""What an audit says: one line, then the port's mistakes, the known differences of the frameworks, and what was not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from alignment.accepted import UNNAMED
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
+from alignment.coverage import Coverage, options_of
+from alignment.finding import Finding, Localization
+from alignment.kinds import Kind
+from alignment.report import table
+from alignment.report.table import also, counted
+
+KNOWN = {
+    Kind.BIASED_VARIANCE: "running variance: {port} keeps the biased variance of a batch, {reference} the unbiased one",
+    Kind.UNBIASED_VARIANCE: "running variance: {port} keeps the unbiased variance of a batch, {reference} the biased one",
+    Kind.INITIALISATION: "fresh weights: {port} draws them from other distributions than {reference}",
+}
+LEFT_OUT = "left out (--eval-only)"  # why training mode is not compared, where that was asked for
+PROJECT = "a project file (python -m alignment run PROJECT)"
+FLAGS = {  # of topics that an audit does not compare by itself
+    "bfloat16": "--precision bfloat16",
+    "float16": "--precision float16",
+    "GPU": "--device gpu",
+    "converted file": "python -m alignment run PROJECT --weights ORIGINAL --port-weights CONVERTED",
+    "automatic mixed precision": PROJECT,
+    "ranks": PROJECT,
+}
+IN_TRAINING = ("training mode", "initialisation")
+FIRST = "fix the mistakes above, then run the audit again"
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """What a verdict says nothing of.
+
+    Attributes:
+        what: in words.
+        flag: what would check it; empty where nothing does.
+    """
+
+    what: str
+    flag: str = ""
+
+    def line(self) -> str:
+        """For people."""
+        return f"{self.what}: {self.flag}" if self.flag else self.what
+
+
+@dataclass(frozen=True)
+class Sections:
+    """A verdict and what it consists of.
+
+    Attributes:
+        passed: whether the exit status is 0.
+        verdict: the same in one line.
+        mistakes: of the port.
+        known: differences of the frameworks themselves; with ``--strict`` they fail.
+        accepted: differences that ``--accept`` names.
+        known_lines: one line for each kind of the known differences.
+        unchecked: what was not checked, with the flag that would check it.
+        remarks: how far the search came.
+        rows: where nothing was located: the rows that fail.
+    """
+
+    passed: bool
+    verdict: str
+    mistakes: list[Finding]
+    known: list[Finding]
+    accepted: list[Finding]
+    known_lines: list[str]
+    unchecked: list[Unchecked]
+    remarks: list[str] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """All of it for a terminal, the verdict first."""
+        return [
+            self.verdict,
+            "",
+            *self.mistake_lines(),
+            "",
+            self.known_title(),
+            *[f"  {line}" for line in self.known_lines],
+            *[f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in self.accepted],
+            "",
+            "Not checked, and the flag that would check it:",
+            *[f"  {one.line()}" for one in self.unchecked],
+        ]
+
+    def known_title(self) -> str:
+        """The heading of the second section, which says what they do to the exit status."""
+        if not self.known_lines:
+            return "Known differences of the frameworks: none"
+        fails = any(not one.accepted for one in self.known)
+        words = "--strict: they fail" if fails else "no mistakes of yours; --strict lets them fail"
+        return f"Known differences of the frameworks ({words}):"
+
+    def mistake_title(self) -> str:
+        """The heading of the first section."""
+        if not self.mistakes:
+            return "Your mistakes: not located:" if self.rows else "Your mistakes: none"
+        several = ", each found with the earlier ones fixed in memory" if len(self.mistakes) > 1 else ""
+        return f"Your mistakes: {counted(len(self.mistakes), 'mistake')}{several}:"
+
+    def mistake_lines(self) -> list[str]:
+        """The first section."""
+        lines = [
+            f"  {number}. {one.line()}{also(one)}; {table.kind_and_source(one)}"
+            for number, one in enumerate(self.mistakes, start=1)
+        ]
+        return [self.mistake_title(), *lines, *(f"  {line}" for line in [*self.rows, *self.remarks])]
+
+    def as_json(self) -> dict[str, Any]:
+        """What alignment.json has of it."""
+        return {
+            "verdict": self.verdict,
+            "mistakes": [vars(one) for one in self.mistakes],
+            "known_differences": [vars(one) for one in self.known],
+            "not_checked": [vars(one) for one in self.unchecked],
+        }
+
+
+def sections_of(
+    context: Context, results: Sequence[StepResult], localization: Localization, covered: Coverage, extra: Sequence[Unchecked] = ()
+) -> Sections:
+    """Sort what an audit found."""
+    found = list(localization.every)
+    first = localization.first
+    if first is not None and all(first.location not in one.places for one in found):
+        found.append(first)
+    known = [one for one in found if one.known]
+    accepted = [one for one in found if one.accepted and not one.known]
+    mistakes = [one for one in found if not one.accepted and not one.known]
+    failed = any(result.failed for result in results)
+    rows = _failing(results) if failed and not mistakes and all(one.accepted for one in known) else []
+    unchecked = [*_unchecked(context, results, covered, failed), *extra]
+    lines = _known_lines(context, known)
+    verdict = f"FAIL: {nothing_real(results)}" if only_nothing_real(results) else _verdict(failed, mistakes, known, accepted, lines)
+    return Sections(not failed, verdict, mistakes, known, accepted, lines, unchecked, localization.remarks, rows)
+
+
+def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accepted: list[Finding], lines: list[str]) -> str:
+    if mistakes:
+        return f"FAIL: {counted(len(mistakes), 'mistake')} found in the port."
+    count = counted(len(lines), "known difference")
+    if failed and any(not one.accepted for one in known):
+        return f"FAIL: no mistake found in the port, but {count} of the frameworks, which --strict does not let pass."
+    if failed:
+        return "FAIL: the port differs from the reference."
+    apart = [f"{count} of the frameworks"] if known else []
+    apart += [f"{counted(len(accepted), 'difference')} accepted"] if accepted else []
+    return f"PASS: no mistake found in the port{f' ({chr(44).join(apart)})' if apart else ''}.".replace(",", ", ")
+
+
+def _known_lines(context: Context, known: Sequence[Finding]) -> list[str]:
+    """One line for each kind."""
+    port, reference = context.titles()
+    lines = []
+    for kind in dict.fromkeys(one.kind for one in known):
+        places = [place for one in known if one.kind is kind for place in one.places]
+        words = KNOWN[kind].format(port=port, reference=reference)
+        lines.append(f"{kind}: {words} ({counted(len(places), 'place')}, first {places[0]})")
+    return lines
+
+
+def _failing(results: Sequence[StepResult]) -> list[str]:
+    lines = []
+    for result in results:
+        failed = [q for q in result.quantities if not q.passed]
+        lines += [f"{q.name}: {q.reason}" for q in failed[:5]]
+        lines += [f"... and {len(failed) - 5} more in step {result.name}"] if len(failed) > 5 else []
+        lines += [f"{result.name}: {problem}" for problem in result.problems]
+    return lines
+
+
+def _unchecked(context: Context, results: Sequence[StepResult], covered: Coverage, failed: bool) -> list[Unchecked]:
+    """What was not compared, each thing once."""
+    found: list[Unchecked] = []
+    reasons = dict.fromkeys(reason for result in results for reason in filter(None, result.not_run.split("; ")))
+    for reason in reasons:
+        if reason.startswith("training mode: "):
+            out = LEFT_OUT in reason
+            found.append(Unchecked("training mode and fresh weights", "leave --eval-only out") if out else Unchecked(reason))
+        elif not reason.startswith("updates: "):
+            found.append(Unchecked(reason))
+    if not context.updates:
+        found.append(Unchecked("updates of the weights", "--updates 3"))
+    without = any(reason.startswith("training mode: ") for reason in reasons)
+    options = [topic for topic in covered.not_covered if topic in options_of(context.spec.port)]
+    together: dict[str, list[str]] = {}
+    for topic in covered.not_covered:
+        if topic in FLAGS:
+            together.setdefault(FLAGS[topic], []).append(topic)
+        elif topic in IN_TRAINING and not (without and (topic == "training mode" or context.without_training)):
+            found.append(Unchecked(topic, FIRST if failed else ""))
+    together[PROJECT] = [*together.pop(PROJECT, []), "data, metric, loss, optimizer, schedule and training"]
+    if options:
+        together["--port-args and --reference-args"] = [f"other values of {', '.join(options)}"]
+    return found + [Unchecked(", ".join(topics), flag) for flag, topics in together.items()]

@@ -1,0 +1,207 @@
+"""What an audit says by default: a verdict in one line, mistakes, known differences of the frameworks, and what was not checked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alignment.cli import main
+
+TORCH = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+class Zeros(Net):
+    def __init__(self):
+        super().__init__()
+        nn.init.zeros_(self.norm.weight)
+
+class Noisy(Net):
+    def forward(self, x):
+        x = super().forward(x)
+        return x + torch.rand_like(x) if self.training else x
+
+class WithLabels(Net):
+    def forward(self, x, labels=None):
+        if self.training and labels is None:
+            raise ValueError("labels are needed in training mode")
+        return super().forward(x)
+
+class Biased(nn.BatchNorm2d):
+    # A port in the same framework, whose statistics take the biased variance.
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                for own, new in ((self.running_mean, x.mean((0, 2, 3))), (self.running_var, x.var((0, 2, 3), unbiased=False))):
+                    own += self.momentum * (new - own)
+                self.num_batches_tracked += 1
+            return torch.nn.functional.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+        return super().forward(x)
+
+class OwnBiased(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = Biased(6)
+"""
+PADDLE = """
+import paddle
+from paddle import nn
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(3, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2D(6)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(nn.functional.relu(self.norm(self.conv(x))).mean([2, 3]))
+
+class Own(nn.Layer):
+    # Somebody's own normalisation, right but for the variance that it keeps.
+    def __init__(self, width):
+        super().__init__()
+        self.weight = self.create_parameter([width], default_initializer=nn.initializer.Constant(1.0))
+        self.bias = self.create_parameter([width], is_bias=True)
+        self.register_buffer("_mean", paddle.zeros([width]))
+        self.register_buffer("_variance", paddle.ones([width]))
+
+    def forward(self, x):
+        mean, variance = self._mean, self._variance
+        if self.training:
+            mean, variance = x.mean([0, 2, 3]), x.var([0, 2, 3], unbiased=False)
+            with paddle.no_grad():
+                self._mean.set_value(0.9 * self._mean + 0.1 * mean)
+                self._variance.set_value(0.9 * self._variance + 0.1 * variance)
+        shape = [1, -1, 1, 1]
+        x = (x - mean.reshape(shape)) / (variance.reshape(shape) + 1e-5).sqrt()
+        return x * self.weight.reshape(shape) + self.bias.reshape(shape)
+"""
+NORM = "nn.BatchNorm2D(6)"
+
+
+@pytest.fixture
+def audit(tmp_path, capsys):
+    """A function that audits a port with some of its source replaced: status, standard output, alignment.json."""
+    (tmp_path / "theirs.py").write_text(TORCH)
+
+    def run(*flags, before=NORM, after=NORM, reference="Net", port=None):
+        assert before in PADDLE
+        (tmp_path / "ours.py").write_text(PADDLE.replace(before, after))
+        sides = ["--port", port or f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:{reference}"]
+        status = main(["audit", *sides, "--input", "2x3x10x8", "--report", str(tmp_path / "report"), *flags])
+        file = tmp_path / "report" / "alignment.json"
+        return status, capsys.readouterr(), json.loads(file.read_text()) if file.is_file() else {}
+
+    return run
+
+
+def section(out, title):
+    """The lines of one section of what is printed."""
+    return next(part for part in out.split("\n\n") if part.startswith(title)).splitlines()
+
+
+def test_a_right_port_passes_by_default_and_the_frameworks_differences_are_a_line_each(audit, tmp_path):
+    status, said, record = audit()
+    assert status == 0 and record["passed"], said.out
+    assert "\nPASS: no mistake found in the port (2 known differences of the frameworks).\n" in said.out
+    assert "FAILED" not in said.out and section(said.out, "Your mistakes") == ["Your mistakes: none"]
+    known = section(said.out, "Known differences")
+    assert known[0] == "Known differences of the frameworks (no mistakes of yours; --strict lets them fail):"
+    assert [line.split(":")[0].strip() for line in known[1:]] == ["biased_variance", "initialisation"]
+    assert [one["kind"] for one in record["known_differences"]] and not record["mistakes"]
+    unchecked = section(said.out, "Not checked")
+    assert any(line.endswith(": --updates 3") for line in unchecked) and not any("training mode" in line for line in unchecked)
+    assert "initialisation" not in "".join(unchecked), "it was compared"
+    assert "  training mode" in (tmp_path / "report" / "covered.txt").read_text().splitlines()
+    assert "  inputs of 43x73 pixels" in (tmp_path / "report" / "covered.txt").read_text(), "there are no pictures"
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "PASS: no mistake found in the port" in page and "Known differences of the frameworks (no mistakes of yours" in page
+
+
+def test_strict_lets_the_frameworks_differences_fail_and_says_so(audit):
+    status, said, record = audit("--strict")
+    assert status == 1 and not record["mistakes"], said.out
+    assert (
+        "FAIL: no mistake found in the port, but 2 known differences of the frameworks, which --strict does not let pass."
+        in said.out
+    )
+    assert "Known differences of the frameworks (--strict: they fail):" in said.out
+
+
+MISTAKES = {
+    "momentum as it is": ("nn.BatchNorm2D(6, momentum=0.1)", "momentum_inverted"),
+    "another momentum": ("nn.BatchNorm2D(6, momentum=0.99)", "momentum"),
+    "a momentum that is off by little": ("nn.BatchNorm2D(6, momentum=0.9001)", "momentum"),
+    "eps": ("nn.BatchNorm2D(6, epsilon=1e-3)", "batch_norm_eps"),
+    "eps, and momentum": ("nn.BatchNorm2D(6, epsilon=1.1e-5, momentum=0.99)", "batch_norm_eps"),
+    "somebody's own layer": ("Own(6)", "biased_variance"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_of_a_normalisation_is_never_a_known_difference(audit, case):
+    after, kind = MISTAKES[case]
+    status, said, record = audit(after=after)
+    assert status == 1 and not record["passed"], said.out
+    assert [one["kind"] for one in record["mistakes"]] == [kind], record["mistakes"]
+    assert "FAIL: 1 mistake found in the port." in said.out
+    assert "norm" not in [place for one in record["known_differences"] for place in [one["location"], *one["also"]]]
+
+
+def test_a_port_in_the_same_framework_has_no_differences_of_frameworks(audit, tmp_path):
+    status, _, record = audit(port=f"{tmp_path}/theirs.py:OwnBiased")
+    assert status == 1 and [one["kind"] for one in record["mistakes"]] == ["biased_variance"]
+    assert not record["known_differences"]
+    status, _, record = audit(port=f"{tmp_path}/theirs.py:Net")
+    assert status == 0 and not record["known_differences"]
+
+
+FRESH = {
+    "one number everywhere": ("weight_attr=nn.initializer.Constant(0.1)", "Net"),
+    "another constant": ("", "Zeros"),
+}
+
+
+@pytest.mark.parametrize("case", FRESH)
+def test_a_constant_that_no_framework_chooses_is_a_mistake(audit, case):
+    more, reference = FRESH[case]
+    status, said, record = audit(before="nn.Linear(6, 5)", after=f"nn.Linear(6, 5, {more})", reference=reference)
+    assert status == 1 and [one["kind"] for one in record["mistakes"]] == ["initialisation"], said.out
+    assert "initialisation" in [one["kind"] for one in record["known_differences"]], "the other tensors"
+
+
+def test_without_training_mode_its_mistakes_are_not_seen_and_that_is_said(audit):
+    status, said, record = audit("--eval-only", after="nn.BatchNorm2D(6, momentum=0.1)")
+    assert status == 0 and "PASS: no mistake found in the port.\n" in said.out
+    assert "  training mode and fresh weights: leave --eval-only out" in section(said.out, "Not checked")
+    assert record["not_checked"][0] == {"what": "training mode and fresh weights", "flag": "leave --eval-only out"}
+
+
+def test_a_reference_that_cannot_be_compared_in_training_mode_is_compared_in_evaluation(audit):
+    for reference, words in (("Noisy", "random numbers that cannot be shared"), ("WithLabels", "labels are needed")):
+        status, said, _ = audit(reference=reference)
+        assert status == 0, said.out
+        assert [line for line in section(said.out, "Not checked") if line.startswith("  training mode: ") and words in line]
+    status, said, _ = audit("--training", reference="WithLabels")
+    assert (
+        status == 2 and said.err.startswith("error: --training: the reference cannot run in it") and "labels are needed" in said.err
+    )
+    assert audit(after="nn.BatchNorm2D(6, epsilon=1e-3)", reference="WithLabels")[0] == 1, "evaluation mode is compared"
+
+
+def test_covered_lists_what_was_compared_and_modes_exclude_each_other(audit):
+    assert "\ncompared:\n  evaluation mode\n" in audit("--covered", "--eval-only")[1].out
+    status, said, _ = audit("--training", "--eval-only")
+    assert status == 2 and "not allowed with argument" in said.err
