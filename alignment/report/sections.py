@@ -137,11 +137,20 @@ def sections_of(
     accepted = [one for one in found if one.accepted and not one.known]
     mistakes = [one for one in found if not one.accepted and not one.known]
     failed = any(result.failed for result in results)
-    rows = _failing(results) if failed and not mistakes and all(one.accepted for one in known) else []
-    unchecked = [*_unchecked(context, results, covered, failed), *extra]
+    blind = nothing_real(results)
+    unclear = failed and not mistakes and not only_nothing_real(results) and all(one.accepted for one in known)
     lines = _known_lines(context, known)
-    verdict = f"FAIL: {nothing_real(results)}" if only_nothing_real(results) else _verdict(failed, mistakes, known, accepted, lines)
-    return Sections(not failed, verdict, mistakes, known, accepted, lines, unchecked, localization.remarks, rows)
+    return Sections(
+        not failed,
+        blind if only_nothing_real(results) else _verdict(failed, mistakes, known, accepted, lines),
+        mistakes,
+        known,
+        accepted,
+        lines,
+        [*_unchecked(context, results, covered, failed), *extra],
+        [*localization.remarks, *([blind] if blind and not only_nothing_real(results) else [])],
+        _failing(results) if unclear else [],
+    )
 
 
 def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accepted: list[Finding], lines: list[str]) -> str:
