@@ -6,6 +6,7 @@ Training, evaluation, prediction and the doctor list folders through these funct
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from mobilenetv3_common.image import OTHER_PICTURES
 
 # What programs leave.
 LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+# Of a picture that was not fetched to its end, is a copy of an editor, or got its name from an address.
+RENAMED = re.compile(r"\.(jpe?g|png|webp|bmp|tiff?)(~|[_?:].*|\.(part|partial|bak|old|orig|tmp|temp|crdownload|download|\d+))$")
 Identity = tuple[int, int]  # device and inode
 KEPT = 50  # paths of each kind that are remembered; a data set may have a hidden file beside every picture
 
@@ -146,9 +149,11 @@ def _class_names(root: Path, folder: Path, extensions: tuple[str, ...], passed: 
 def _kind_of(name: str, extensions: tuple[str, ...]) -> str:
     """What a file is by its name: ``"picture"``, ``"hidden"``, ``"unread"``, or empty for what is no picture."""
     ending = name.lower()
-    if not ending.endswith((*extensions, *OTHER_PICTURES)):
+    if ending.endswith(extensions):
+        return "hidden" if name.startswith(".") else "picture"
+    if not ending.endswith(OTHER_PICTURES) and not RENAMED.search(ending):
         return ""
-    return "hidden" if name.startswith(".") else "picture" if ending.endswith(extensions) else "unread"
+    return "hidden" if name.startswith(".") else "unread"
 
 
 def left_behind(name: str) -> bool:

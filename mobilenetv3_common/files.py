@@ -91,16 +91,24 @@ STAND_INS = {
 }
 
 
+def stand_in(head: bytes) -> str:
+    """What a file is that is whole, but not the one that is meant, in words; empty where it may be the right one.
+
+    Args:
+        head: its first bytes.
+    """
+    plain = head[:64].lstrip().lower()
+    return next((words for first, words in STAND_INS.items() if plain.startswith(first.lower())), "")
+
+
 def refuse_stand_in(path: str | os.PathLike) -> None:
-    """Refuse a file that is whole, but not the one that is meant, by its first bytes.
+    """Refuse a file by its first bytes.
 
     Raises:
         UserError: it is one of ``STAND_INS``.
     """
     with open(path, "rb") as file:
-        head = file.read(64).lstrip().lower()
-    for first, words in STAND_INS.items():
-        if head.startswith(first.lower()):
+        if words := stand_in(file.read(64)):
             raise UserError(f"{path} is {words}")
 
 

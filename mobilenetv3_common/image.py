@@ -45,6 +45,8 @@ PICTURE_EXTENSIONS = (*JPEG_NAMES, ".png", ".webp", ".bmp", ".gif", ".tif", ".ti
 OTHER_PICTURES = (
     ".avif", ".heic", ".heif", ".gif", ".jp2", ".j2k", ".jxl", ".tga", ".npy", ".npz", ".exr", ".hdr", ".dng", ".cr2", ".nef",
     ".arw", ".psd", ".ico", ".svg", ".mpo", ".apng", ".pnm", ".dib", ".jxr", ".heics", ".avifs", ".cr3", ".raw", ".xcf",
+    ".jpeg2000", ".jpf", ".jpx", ".jpm", ".j2c", ".jpc", ".jph", ".jls", ".icns", ".dds", ".pcx", ".sgi", ".rgb", ".pbm", ".pam",
+    ".xbm", ".xpm", ".pfm", ".qoi", ".fits", ".dcm", ".wmf", ".emf", ".eps", ".orf", ".rw2", ".raf", ".pef", ".srw", ".nrw", ".cur",
 )  # fmt: skip
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,

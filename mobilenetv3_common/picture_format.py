@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import stand_in
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MOST_PIXELS = 178_956_970  # Pillow's own limit: a third of a gigabyte in RGB
@@ -93,6 +94,8 @@ def format_of(data: bytes, name: str, rules: Rules) -> str:
     for kind in rules.formats:
         if data.startswith(_SIGNATURES.get(kind, ())):
             return kind
+    if words := stand_in(data):
+        raise NotAPicture(f"{name} is not a picture, but {words}")
     raise NotAPicture(f"{name} is not a picture (JPEG, PNG, WebP, BMP, GIF or TIFF): remove it or replace it")
 
 

@@ -34,7 +34,9 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
         asked: its config before the batch was fitted to the pictures.
         folder: rank 0's; None on the others.
     """
-    config, said = run.config, [f"note: {line}" for line in (*run.train_index.notes(), *run.val_index.notes())]
+    config = run.config
+    listings = (run.train_index,) if config.val_share is not None else (run.train_index, run.val_index)  # of one listing, or two
+    said = [f"note: {line}" for index in listings for line in index.notes()]
     if config.batch_size != asked.batch_size:
         said.append(
             f"note: --batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures "

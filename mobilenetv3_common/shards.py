@@ -18,6 +18,7 @@ import numpy as np
 
 from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import refuse_stand_in
 
 BLOCK = 512  # bytes; of which a tar file consists
 LONGEST_NAME = 1 << 16  # bytes of a name or of attributes that have a place of their own
@@ -215,6 +216,7 @@ def _members(path: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The files of a shard; tarfile alone would take a damaged header in the middle for the end."""
     last, end = "its beginning", 0
     try:
+        refuse_stand_in(path)
         size = os.stat(path).st_size
         with tarfile.open(path, "r:", tarinfo=_bounded(size)) as tar:
             while (member := tar.next()) is not None:

@@ -403,3 +403,50 @@ def test_a_counter_that_is_known_is_not_guessed():
     lines = [Entry(49, 0, 1.0), Entry(99, 0, 0.9), Entry(49, 1, 0.8)]
     made = counted(lines, Known(base=0, first_epoch=0, per_epoch=True, totals=[120] * 3))
     assert [one.update for one in made.entries] == [50, 100, 170] and made.notes == ()
+
+
+# --- other writings of one table ----------------------------------------------------------------------------------------------
+
+PLAIN = "step,loss\n" + "".join(f"{n},{loss}\n" for n, loss in enumerate(LOSSES, 1))
+WRITINGS = {
+    "bars": PLAIN.replace(",", "|"),
+    "bars with blanks": PLAIN.replace(",", " | "),
+    "blanks": PLAIN.replace(",", "  "),
+    "numpy.savetxt": "# " + PLAIN.replace(",", " "),
+    "a comment": "# run of Monday, step size 0.1\n#\n" + PLAIN,
+    "a comment and a header behind a sign": "# by hand\n#" + PLAIN,
+    "blank lines": "\n\n" + PLAIN.replace("\n", "\n\n"),
+    "CRLF": PLAIN.replace("\n", "\r\n"),
+    "semicolons and commas": PLAIN.replace(",", ";").replace(".", ","),
+    "UTF-8 with a mark": "\ufeff" + PLAIN,
+    **{
+        f"a column {name}": PLAIN.replace("step", name)
+        for name in ("n_iter", "current_iter", "global_iter", "train_step", "cur-iter")
+    },
+}
+
+
+@pytest.mark.parametrize("name", WRITINGS)
+def test_a_table_is_read_however_it_is_written(written, name):
+    run = read_run(written("a.csv", WRITINGS[name]))
+    assert [(one.update, one.loss) for one in run.entries] == [*enumerate(LOSSES, 1)] and run.skipped == 0 and not run.notes
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_lines_with_a_count_and_no_value_are_counted(written, form):
+    """A loss that is no number is null in strict JSON, and an empty cell in a table."""
+    text = {"jsonl": '{"step": 3, "loss": 1.0}', "csv": "3,1.0"}[form]
+    whole = PLAIN if form == "csv" else "".join(f'{{"step": {n}, "loss": {loss}}}\n' for n, loss in enumerate(LOSSES, 1))
+    run = read_run(written(f"a.{form}", whole.replace(text, text.replace("1.0", "" if form == "csv" else "null"))))
+    assert [one.update for one in run.entries] == [1, 2, 4]
+    assert run.notes == ("1 line(s) have a count and no value, as a loss that is no number may be written: left out",)
+    assert not any("no value" in note for note in read_run(written("metrics.csv", LIGHTNING)).notes), "others have another value"
+
+
+@pytest.mark.parametrize(("losses", "equal"), [([2.0, 1.8, 1.6], True), ([2.0, 1.8, 1.2], False), ([2.4, 1.8, 1.6], False)])
+def test_few_digits_make_no_two_curves_equal(written, losses, equal):
+    """Ten times what the writing rounds is more than a loss of one digit has: 1.6 and 1.2 were equal but for rounding."""
+    one = written("a.csv", rows("csv", [7, 8, 9], None, [2.0, 1.8, 1.6]))
+    other = written("b.csv", rows("csv", [7, 8, 9], None, losses))
+    said = verdict(RunsSubject(read_run(one), read_run(other), said_same_start=True))
+    assert said.startswith("equal but for rounding up to update 9") == equal, said

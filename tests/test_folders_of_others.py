@@ -1,5 +1,6 @@
 """Folders, lists and shards as other people and programs leave them: training, prediction and the doctor see the same pictures."""
 
+import gzip
 import io
 import json
 import os
@@ -9,13 +10,18 @@ import tarfile
 import pytest
 from PIL import Image
 
+from alignment_doctor.cli import main as doctor
 from alignment_doctor.data.command import measured
-from alignment_doctor.data.subject import Expected
+from alignment_doctor.data.subject import Expected, find_splits
 from mobilenetv3_common.class_list import in_order, read_class_list, text_of
 from mobilenetv3_common.class_names import class_names
 from mobilenetv3_common.dataset_index import index_dataset, index_splits, usable
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.image import OTHER_PICTURES
+from mobilenetv3_common.held_out import index_held_out
+from mobilenetv3_common.image import OTHER_PICTURES, decode_image
+from mobilenetv3_common.shards import list_shard
+from tools.make_shards import main as make_shards
+from tools.train import main as train_main
 
 # --- hidden files and folders ---
 
@@ -90,6 +96,102 @@ def test_a_picture_that_is_not_read_is_said(lite_folders, ending):
     (lite_folders / "train/cat" / f"new{ending}").write_bytes(b"x")
     train = index_splits(lite_folders)[0]
     assert len(train) == 16 and f"first: train/cat/new{ending}" in train.notes()[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["a.jpg.part", "a.JPG.crdownload", "a.png~", "a.jpeg.bak", "a.jpg_large", "a.jpg?size=640", "a.webp:Zone", "a.jpg.1"]
+)
+def test_a_picture_that_was_not_fetched_or_renamed_is_said(lite_folders, name):
+    (lite_folders / "train/cat" / name).write_bytes(b"x")
+    assert f"first: train/cat/{name}" in index_splits(lite_folders)[0].notes()[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "a.jpg.txt", "a.jpg.json", "boxes.xml", "Thumbs.db", "readme.md", "jpg", "a.jpg.xmp"]
+)
+def test_what_lies_beside_pictures_on_purpose_is_not_said(lite_folders, name):
+    (lite_folders / "train/cat" / name).write_bytes(b"x")
+    assert index_splits(lite_folders)[0].notes() == ()
+
+
+# --- what stands in the place of a picture or a shard ---
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+STANDS = {
+    "a pointer": (POINTER, "a pointer of Git LFS"),
+    "a web page": (b"<!DOCTYPE html>\n<html>not found</html>", "a web page"),
+    "an error of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "an XML page"),
+    "a packed one": (gzip.compress(b"x" * 900), "compressed with gzip"),
+}
+
+
+@pytest.mark.parametrize("case", STANDS)
+def test_what_stands_in_the_place_of_a_picture_is_named(lite_folders, tmp_path, capsys, case):
+    content, said = STANDS[case]
+    for split in ("train", "val"):
+        (lite_folders / split / "cat" / "cat_0.JPEG").write_bytes(content)
+    assert doctor(["data", str(lite_folders)]) == 1
+    assert f"train/cat/cat_0.JPEG is {said}" in capsys.readouterr().out
+    with pytest.raises(UserError, match=f"is not a picture, but {said}"):
+        decode_image(lite_folders / "train/cat/cat_0.JPEG", "pil")
+    (tmp_path / "train-000.tar").write_bytes(content + bytes(512))
+    with pytest.raises(UserError, match=rf"train-000\.tar is {said}"):
+        list(list_shard(tmp_path / "train-000.tar", (".jpg",), 10, "there may be"))
+
+
+# --- one listing for training and for the doctor ---
+
+
+def test_the_doctor_reads_a_folder_of_classes_as_training_does(lite_folders, tmp_path, capsys):
+    flat = tmp_path / "flat"
+    shutil.copytree(lite_folders / "train", flat)
+    (flat / ".thumbnails").mkdir()
+    shutil.copy(flat / "cat" / "cat_0.JPEG", flat / ".thumbnails" / "x.JPEG")
+    train, held = index_held_out(flat, 0.5, 0)
+    (found,) = find_splits(str(flat)).values()
+    assert sorted(found.names) == sorted([*train.names, *held.names]) and found.classes == train.classes
+    assert doctor(["data", str(flat)]) == 1
+    said = capsys.readouterr().out
+    assert "data.folders: 1 classes are none of their own" in said and "train: .thumbnails is no class" in said
+    shutil.rmtree(flat / ".thumbnails")
+    assert doctor(["data", str(flat)]) == 0, "sound data without train/ and val/ has no problem"
+    for name in list(os.listdir(flat))[1:]:
+        shutil.rmtree(flat / name)
+    with pytest.raises(UserError, match="neither train/ nor val/, no list files, and no two class folders"):
+        find_splits(str(flat))
+
+
+def test_pictures_in_archives_are_not_called_missing(lite_folders, tmp_path, capsys):
+    assert make_shards(["--data-path", str(lite_folders), "--output-dir", str(tmp_path / "shards")]) == 0
+    assert doctor(["data", str(tmp_path / "shards")]) == 2
+    said = capsys.readouterr().err
+    assert "lie together in an archive, which this examination does not read" in said and "neither train" not in said
+
+
+def test_a_class_that_has_a_single_picture_is_not_said_to_have_none(lite_folders, tmp_path, capsys):
+    """With --val-share both parts are of one listing, whose notes are said once."""
+    flat = tmp_path / "flat"
+    shutil.copytree(lite_folders / "train", flat)
+    next((flat / "cat").iterdir()).unlink()
+    (flat / "zebra").mkdir()
+    quick = [
+        "--crop-size",
+        "32",
+        "--resize-size",
+        "32",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "4",
+        "--workers",
+        "0",
+        "--width-mult",
+        "0.25",
+    ]
+    assert train_main(["--data-path", str(flat), "--val-share", "0.5", "--output-dir", str(tmp_path / "run"), *quick]) == 0
+    said = capsys.readouterr().out
+    assert said.count("classes have no picture") == 1 and "first: class 8, zebra" in said
+    assert "classes with a single picture have none held out: cat" in said
 
 
 def test_a_class_of_pictures_that_are_not_read_alone_is_said_twice(lite_folders):

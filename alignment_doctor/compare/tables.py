@@ -20,7 +20,8 @@ from mobilenetv3_common.errors import UserError
 COLUMNS = {
     "update": (
         "update", "step", "iteration", "iter", "global_step", "trainer_global_step", "num_updates", "steps", "iterations", "it",
-        "batch", "batch_idx",
+        "batch", "batch_idx", "n_iter", "current_iter", "global_iter", "train_iter", "train_step", "train_steps", "current_step",
+        "global_steps", "optimizer_step", "global_iteration", "cur_iter", "step_num",
     ),
     "epoch": ("epoch", "epochs"),
     "loss": (
@@ -39,6 +40,7 @@ COLUMNS = {
     "evaluated_samples": ("samples",),
 }  # fmt: skip
 NOT_TRAINING = ("eval", "val", "dev", "test")
+SEPARATORS = ",;\t|"  # of columns; blanks are one where a header has none of these
 OF_EPOCHS = ("train_loss_epoch", "loss_epoch")
 SUMMARY = "train_runtime"  # a row of Trainer about the whole run
 
@@ -72,14 +74,30 @@ def table(file: Path, lines: list[str]) -> RunLog:
     Raises:
         UserError: it lacks a column, or is none.
     """
+    lines = _from_header(lines)
     head = lines[0] if lines else ""
-    reader = csv.DictReader(lines, delimiter=max(",;\t", key=head.count))
+    reader = csv.DictReader(lines, delimiter=max(SEPARATORS, key=head.count))
     try:
         rows = list(reader)
     except csv.Error as error:
         raise UserError(f"{file} is no table of a run's losses ({error}): give its log") from error
     names = [name for name in reader.fieldnames or () if name]
     return from_rows(Rows(file, "CSV", rows, comma=reader.reader.dialect.delimiter != ","), names)
+
+
+def _from_header(lines: list[str]) -> list[str]:
+    """The lines from the header on: comments before it are left out, and blanks between columns become commas."""
+    lines = [line for line in lines if line.strip()]
+    while lines and lines[0].lstrip().startswith("#"):
+        head = lines[0].lstrip("# \t")
+        named = columns_of(re.split(rf"[{SEPARATORS}\s]+", head)).keys()
+        if named & {"update", "epoch"} and named & {"loss", "lr", "top1", "evaluated"}:  # as numpy.savetxt writes it
+            lines[0] = head
+            break
+        del lines[0]
+    if lines and not any(map(lines[0].count, SEPARATORS)) and " " in lines[0].strip():
+        return [",".join(line.split()) for line in lines]
+    return lines
 
 
 def from_rows(told: Rows, names: Iterable[str] | None = None) -> RunLog:
@@ -148,6 +166,8 @@ class _Reader:
         self.epochs: list[float | None] = []  # of the training rows, as they say them
         self.results: list[tuple[Result, float | None]] = []  # with the epoch as the row says it
         self.skipped = told.skipped
+        self.places = {chosen[key] for key in ("update", "epoch", "kind") if key in chosen}  # columns that say where a row is
+        self.empty = 0  # rows with a place in the run and nothing else
 
     def run(self) -> RunLog:
         """The run."""
@@ -174,6 +194,8 @@ class _Reader:
         shift = min(line.update for line in made.lines) - min(line.update for line in raw) if raw else 0
         results = [self._placed(one, epoch, done, first, shift) for one, epoch in self.results]
         evaluations, said = evaluations_of(results, made.lines, None)
+        if self.empty:
+            notes.append(f"{self.empty} line(s) have a count and no value, as a loss that is no number may be written: left out")
         said = [*notes, *made.notes, *said]
         return RunLog(
             self.told.file, self.told.form, WHOLE if whole else OWN, entries, evaluations, skipped=self.skipped, notes=tuple(said)
@@ -204,6 +226,12 @@ class _Reader:
                 entry = replace(entry, samples=float(told["samples"]))
             self.raw.append(entry)
             self.epochs.append(epoch)
+        elif (
+            not evaluated
+            and count is not None
+            and all(value in (None, "") for name, value in row.items() if name not in self.places)
+        ):
+            self.empty += 1
         if evaluated:
             pictures = int(told["evaluated_samples"]) if told.get("evaluated_samples") else None
             self.results.append((Result(len(self.raw), float(evaluated), None, count, pictures), epoch))

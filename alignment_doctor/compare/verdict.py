@@ -54,8 +54,8 @@ def equal_until(subject: RunsSubject) -> int:
     """The last update until which all losses agree but for rounding; 0 where the first does not."""
     until = 0
     for a, b in subject.losses:
-        factor = 1.0 if a.update == 1 else SECOND_LOSS
-        if relative(a.loss, b.loss) > factor * (subject.limit + rounding(a, b)):
+        allowed = subject.limit + rounding(a, b) if a.update == 1 else SECOND_LOSS * subject.limit + 2 * rounding(a, b)
+        if relative(a.loss, b.loss) > allowed:
             break
         until = a.update
     return until

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import stand_in
 from mobilenetv3_common.image import decode_bytes, orientation
 
 THUMB = 16  # pixels a side
@@ -122,7 +123,8 @@ def _decoded(data: bytes, name: str) -> tuple[Any, ...]:
         if format not in PLAIN_FORMATS:
             decode_bytes(data, name)  # training may refuse what Pillow can open
     except UnidentifiedImageError as error:
-        raise _Broken(NOT_A_PICTURE, "is not a picture") from error
+        words = stand_in(data)
+        raise _Broken(NOT_A_PICTURE, f"is {words}" if words else "is not a picture") from error
     except Image.DecompressionBombError as error:
         raise _Broken(DAMAGED, f"has too many pixels: {error}") from error
     except UserError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from alignment_doctor.data import near
 from alignment_doctor.data.measure import GOOD
 from alignment_doctor.data.near import Recognisable
 from alignment_doctor.relation import Relation, relate
-from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, index_dataset
+from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, has_split, index_dataset, index_folder
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
 from mobilenetv3_common.terminal import printable
@@ -150,15 +151,28 @@ def places(chosen: np.ndarray) -> list[int]:
 
 
 def find_splits(data_path: str) -> dict[str, DatasetIndex]:
-    """The splits that a data path has.
+    """The splits that a data path has, as training finds them; a folder of classes alone is one split, ``"train"``.
 
     Raises:
-        UserError: it has none, or one cannot be indexed.
+        UserError: it has none, one cannot be indexed, or its pictures are no files.
     """
     root = Path(data_path)
     if not root.is_dir():
         raise UserError(f"data path {root} is not a folder: give one with train/ and val/ or train_list.txt and val_list.txt")
-    present = [split for split in SPLITS if (root / split).is_dir() or (root / f"{split}_list.txt").is_file()]
+    present = [split for split in SPLITS if has_split(root, split)]
     if not present:
-        raise UserError(f"data path {root} has neither train/ nor val/, and no list files: give a folder in ImageNet layout")
-    return {split: index_dataset(root, split) for split in present}
+        with contextlib.suppress(UserError):  # that it is no folder of classes is said below
+            index = index_folder(root, root)  # as --val-share takes it
+            if len(set(index.labels)) > 1:
+                return {"train": index}
+        raise UserError(
+            f"data path {root} has neither train/ nor val/, no list files, and no two class folders: give one in ImageNet layout"
+        )
+    found = {split: index_dataset(root, split) for split in present}
+    for index in found.values():
+        if index.places is not None or index.rows is not None:
+            raise UserError(
+                f"the pictures of {index.source} lie together in an archive, which this examination does not read: give the folder "
+                "of picture files (doctor check decodes archives)"
+            )
+    return found

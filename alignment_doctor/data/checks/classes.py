@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def folders(subject: DataSubject) -> Outcome:
         where += [
             f"{split}: {printable(os.path.basename(path))} is no class"
             for path in index.passed.hidden
-            if _is_class_level(subject, path)
+            if _is_class_level(subject.root / path, index.source)
         ]
         spelt: dict[str, str] = {}
         for name in index.classes:
@@ -68,9 +69,9 @@ def folders(subject: DataSubject) -> Outcome:
     return judged(where, f"{len(where)} classes are none of their own", "every class has a name of its own")
 
 
-def _is_class_level(subject: DataSubject, path: str) -> bool:
+def _is_class_level(path: Path, classes: Path) -> bool:
     """Whether what was skipped is a folder beside the class folders; other loaders than this project's make a class of it."""
-    return path.count("/") == 1 and (subject.root / path).is_dir()
+    return path.parent == classes and path.is_dir()
 
 
 @check(
