@@ -152,6 +152,7 @@ def _align(
     recipe: TrainConfig | None,
 ) -> int:
     from alignment.aligned import Request, align
+    from alignment.comparisons import fake_data
     from alignment.comparisons.checked import check
     from alignment.comparisons.context import Context
     from alignment.comparisons.ranks import ranks
@@ -159,9 +160,12 @@ def _align(
 
     names = NameMap() if args.names is None else read_map(args.names)
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
+    fake = fake_data.read(args.input, args.fake_label)
     context = Context(
         project,
         model=args.model or named,
+        fake=fake.data,
+        fake_labels=fake.labels,
         data_path=args.data_path,
         weights_from=args.weights,
         take=args.checkpoint_weights,
@@ -176,6 +180,7 @@ def _align(
         recipe_name=str(args.config or ""),
         precision=args.precision or "",
     )
+    fake_data.check(context)
     if args.data_path is not None and project.lacks("data"):
         check(context)
         raise UserError(f"--data-path {args.data_path}: {project.lacks('data')}, so no pictures are read")

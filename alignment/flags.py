@@ -16,7 +16,7 @@ PRECISIONS = ("bfloat16", "float16")
 # The benchmark has its own model, data and weights.
 NOT_BENCHED = (
     "model", "data_path", "weights", "port_weights", "checkpoint_weights",
-    "names", "device", "calibrate", "image_backend", "seed", "localize", "config", "precision",
+    "names", "device", "calibrate", "input", "fake_label", "image_backend", "seed", "localize", "config", "precision",
 )  # fmt: skip
 
 
@@ -48,6 +48,19 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         "--port-weights",
         metavar="FILE",
         help="the same weights converted for the port: loaded unchanged, and compared with --weights tensor by tensor",
+    )
+    p.add_argument(
+        "--input",
+        "--fake-data",
+        type=Path,
+        metavar="FILE.npy",
+        help="the fake_data.npy of the guide: samples in place of the fake data of steps 1, 4 and 5 (default: drawn by --seed)",
+    )
+    p.add_argument(
+        "--fake-label",
+        type=Path,
+        metavar="FILE.npy",
+        help="fake_label.npy of the guide: whole numbers, one a sample; steps 4 and 5 then take --input (default: pictures)",
     )
     p.add_argument(
         "--names",
@@ -126,7 +139,7 @@ def audit_parser() -> Parser:
     _add_sides(p)
     p.add_argument(
         "--input",
-        metavar="SHAPE|FILE.npz|MODULE:CALLABLE",
+        metavar="SHAPE|FILE.npy|FILE.npz|MODULE:CALLABLE",
         help="number of samples and shape of one, e.g. 2x3x224x224; or arrays, samples first; or a function of (samples, numpy "
         "generator) that returns them (default: a shape that the reference accepts)",
     )
@@ -156,7 +169,7 @@ def dump_parser() -> Parser:
     p.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the dump goes")
     p.add_argument("--reference-dump", type=Path, metavar="DIR", help="the model is the port of this dump's reference")
     p.add_argument("--args", metavar="JSON", help="keyword arguments of the callable, e.g. '{\"num_classes\": 10}'")
-    p.add_argument("--input", metavar="SHAPE|FILE.npz|MODULE:CALLABLE", help="of the reference, as for audit")
+    p.add_argument("--input", metavar="SHAPE|FILE.npy|FILE.npz|MODULE:CALLABLE", help="of the reference, as for audit")
     p.add_argument("--weights", metavar="FILE", help="of the reference (default: random, calibrated on the input)")
     _add_take(p)
     p.add_argument("--names", type=Path, metavar="FILE.yaml", help="of the port: lines 'port path: reference path'")

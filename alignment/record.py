@@ -47,6 +47,15 @@ def load_record(path: str | os.PathLike) -> dict[str, np.ndarray]:
     return {name: array.whole() for name, array in open_record(path).items()}
 
 
+def load_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """All arrays of a record, or the one array of an ``.npy`` file, such as ``fake_data.npy``, under the file's name.
+
+    Raises:
+        UserError: as ``open_record``.
+    """
+    return {name: array.whole() for name, array in open_record(path, plain=True).items()}
+
+
 @dataclass
 class OnDisk:
     """An array in a file: its shape, its type, how to read its elements in order, and what it is called in an error."""
@@ -95,11 +104,12 @@ _KINDS = "fciubUS"  # of types that can be compared
 _MOST_HEADER = 10_000  # bytes of an array's header, as numpy has it
 
 
-def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
+def open_record(path: str | os.PathLike, plain: bool = False) -> dict[str, OnDisk]:
     """The arrays of a record, by name, still in the file.
 
     Args:
         path: reprod_log's ``.npy`` layout, or ``.npz``.
+        plain: whether it may also be an ``.npy`` file of one array, which then has the file's name.
 
     Raises:
         UserError: the file is missing, empty, damaged, of another kind, holds what is no array of numbers or text, asks for code to
@@ -112,7 +122,7 @@ def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
         raise UserError(f"{path} is empty")
     refuse_stand_in(path)
     with open(path, "rb") as file:
-        found = _open_npz(path, file) if file.read(4) == b"PK\x03\x04" else _open_npy(path, file)
+        found = _open_npz(path, file) if file.read(4) == b"PK\x03\x04" else _open_npy(path, file, plain)
     for name, array in found.items():
         if array.dtype.kind not in _KINDS:
             raise UserError(f"{path}: {name!r} is an array of type {array.dtype}: a record holds numbers and text alone")
@@ -120,12 +130,14 @@ def open_record(path: str | os.PathLike) -> dict[str, OnDisk]:
     return found
 
 
-def _open_npy(path: Path, file: BinaryIO) -> dict[str, OnDisk]:
+def _open_npy(path: Path, file: BinaryIO, plain: bool) -> dict[str, OnDisk]:
     file.seek(0)
     try:
-        shape, _, dtype = _header(file)
+        shape, fortran, dtype = _header(file)
     except _BROKEN as error:
         raise UserError(f"{path} is not a record: {_first_line(error)}") from error
+    if not dtype.hasobject and plain:
+        return {path.stem: OnDisk(shape, dtype, fortran, functools.partial(_at, path, file.tell()), str(path))}
     if not dtype.hasobject:
         raise UserError(f"{path} holds one array of type {dtype}, not a dictionary of named arrays")
     if shape not in ((), (1,)):

@@ -73,6 +73,8 @@ EXPECTED: dict[str, Run] = {
         in_ci=True
     ),
     r"make align-(resnet50|mindspore|mindspore-resnets|mindspore-short)": Run(in_ci=True),
+    r"python docs/examples/reprod_log_demo/write_log\.py": Run((r"result_demo/reprod_log_2\.npy",)),
+    r"python docs/examples/reprod_log_demo/check_log_diff\.py": Run((r"check passed: True", r"check passed: False"), status=1),
     # The environment of the tests is without it; make align-mindspore has one of its own.
     r"python -m alignment run (projects/resnet50/(mindspore_project|three_frameworks)|tests/pairs/three_small)\.py.*": Run(
         (r"mindspore is not installed",), status=2

@@ -12,7 +12,7 @@ import numpy as np
 
 from alignment.audit.named import named_object
 from alignment.frameworks.base import Framework, Keywords, Module, leaves
-from alignment.record import load_record
+from alignment.record import load_arrays
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
@@ -46,7 +46,7 @@ def chosen_inputs(given: str | None, framework: Framework, network: Module, port
     """The inputs that ``--input`` names, or the first that the reference accepts.
 
     Args:
-        given: ``2x3x224x224`` (the first number counts samples), ``FILE.npz``, ``MODULE:CALLABLE``, or None.
+        given: ``2x3x224x224`` (the first number counts samples), ``FILE.npy``, ``FILE.npz``, ``MODULE:CALLABLE``, or None.
         framework, network: of the reference.
         port: where it is known: arrays of a file are handed on by name where both models have arguments of all these names.
 
@@ -62,7 +62,7 @@ def chosen_inputs(given: str | None, framework: Framework, network: Module, port
     if port is not None:
         _check_names(given, found, port)
     problem = refused(framework, network, found)
-    if problem and given.endswith(".npz"):  # arrays of a graph: its nodes are no samples
+    if problem and given.endswith((".npz", ".npy")):  # arrays of a graph: its nodes are no samples
         whole = _given(given, [network] if port is None else [network, port], whole=True)
         problem, found = (problem, found) if refused(framework, network, whole) else ("", whole)
     if problem:
@@ -76,7 +76,7 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
         if 0 in sizes:
             raise UserError(f"--input {text}: a size of 0; expected samples and the shape of one, e.g. 2x3x224x224")
         return Inputs(sizes[1:], None, None, f"standard normal numbers of shape {_shown(sizes[1:])}")
-    if text.endswith(".npz"):
+    if text.endswith((".npz", ".npy")):
         arrays = _of_file(text)
         named = len(arrays) > 1 and all(arrays.keys() <= set(_arguments(network)) for network in networks)
         whole = whole or len({len(array) for array in arrays.values()}) > 1
@@ -85,7 +85,7 @@ def _given(text: str, networks: Sequence[Module], whole: bool = False) -> Inputs
         return Inputs(next(iter(arrays.values())).shape[1:], None, _cycled(arrays, named, whole), words, whole)
     if ":" in text:
         return _of_function(text)
-    raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, a .npz file, or MODULE:CALLABLE")
+    raise UserError(f"--input {text}: expected a shape such as 2x3x224x224, an .npy or .npz file, or MODULE:CALLABLE")
 
 
 def _arguments(network: Module) -> list[str]:
@@ -114,7 +114,7 @@ def _check_names(given: str, inputs: Inputs, network: Module) -> None:
 
 def _of_file(path: str) -> dict[str, np.ndarray]:
     try:
-        named = load_record(path)
+        named = load_arrays(path)
     except UserError as error:
         raise UserError(f"--input {path}: cannot be read: {error.line}") from error
     arrays = list(named.values())

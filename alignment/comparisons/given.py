@@ -47,6 +47,8 @@ class Given:
         port_weights: a file that holds the same weights converted for the port, which the port then takes as it is.
         names: of modules of the port, or whole parts, that are called otherwise: port path -> reference path.
         links: tensors of the port that hold those of the reference otherwise, as a person wrote them.
+        fake: samples in place of those that are drawn, float32 (N, *shape); none where None.
+        fake_labels: their labels, int64 (N,); none where None.
         options: of the model's builders, besides those of its spec.
         seed: of fake data, ulp changes and dropout masks.
         device: of both frameworks.
@@ -78,6 +80,8 @@ class Given:
     port_weights: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     links: Sequence[Link] = ()
+    fake: np.ndarray | None = None
+    fake_labels: np.ndarray | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "cpu"
@@ -139,6 +143,8 @@ class Given:
 
     def fake_inputs(self, count: int, small: bool = False) -> tuple[Any, ...]:
         """Inputs of one forward pass made without pictures: arrays in the structure that the model takes, samples first."""
+        if self.fake is not None and not small:
+            return (self.fake[np.arange(count) % len(self.fake)],)
         shape = self.shape(small)
         if self.spec.inputs is not None:
             return self.spec.inputs(count, shape, np.random.default_rng([self.seed, count]))

@@ -192,6 +192,12 @@ class SharedMaterial:
         pictures = {i: np.asarray(transform(decode_image(index.path(i), self.given.image_backend), preset)) for i in set(chosen)}
         return np.stack([pictures[i] for i in chosen]), np.array([index.labels[i] for i in chosen], dtype=np.int64)
 
+    def labelled(self, count: int, small: bool = False) -> tuple[tuple[Any, ...], np.ndarray]:
+        """As ``samples``; where fake labels are given, the fake data with these, in their own size."""
+        if self.given.fake is None or self.given.fake_labels is None:
+            return self.samples(count, small)
+        return self.given.fake_inputs(count), self.given.fake_labels[np.arange(count) % len(self.given.fake_labels)]
+
     def samples(self, count: int, small: bool = False) -> tuple[tuple[Any, ...], np.ndarray]:
         """Inputs and labels: photographs where there are some, numbers drawn at random otherwise.
 

@@ -43,7 +43,8 @@ class StepResult:
         lacking: how many of the problems are evidence that is missing.
         blind: which evidence the weights that were given do not leave; empty where they do, and with calibrated ones.
         not_run: why the step, or a part of it, was not run; it then proves nothing of that.
-        records: arrays of the port and of the reference for the two record files.
+        records: arrays of the port and of the reference for the two record files: what the guide's example has.
+        further: the same of cases that the guide's example does not have, for two files of their own.
         curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
         place: the first mistake, of a step that finds it by itself.
         raised: where the port raised, of a step that it ended.
@@ -62,6 +63,7 @@ class StepResult:
     blind: str = ""
     not_run: str = ""
     records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
+    further: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     curves: Curves = field(default_factory=dict)
     place: Finding | None = None
     raised: Finding | None = None
@@ -111,11 +113,12 @@ class StepResult:
         """Note what was really compared, each topic once; to be called beside the comparison."""
         self.covers += [topic for topic in topics if topic not in self.covers]
 
-    def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None) -> None:
-        """Keep one array of each side for the records."""
+    def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None, further: bool = False) -> None:
+        """Keep one array of each side for the records, or for the further ones."""
+        records = self.further if further else self.records
         for role, array in zip(ROLES, (port, reference), strict=True):
             if array is not None:
-                self.records[role][name] = array
+                records[role][name] = array
 
     def extend(self, rows: Iterable[Quantity]) -> None:
         self.quantities.extend(rows)

@@ -15,6 +15,7 @@ from alignment.coverage import Coverage
 from alignment.finding import Localization
 from alignment.record import save_record
 from alignment.report import page
+from alignment.report.diff_log import diff_log
 from alignment.report.environment import commit, machine, versions
 from alignment.report.sections import Sections
 from alignment.report.table import passed, verdict
@@ -82,10 +83,10 @@ def _step(result: StepResult) -> dict[str, Any]:
     }
 
 
-def record_file(context: Context, result: StepResult, role: str) -> str:
-    """The name of a step's record file: ``forward_paddle.npy``, ``forward_ref.npy``."""
+def record_file(context: Context, result: StepResult, role: str, further: bool = False) -> str:
+    """The name of a step's record file: ``forward_paddle.npy``, ``forward_ref.npy``, ``forward_more_ref.npy``."""
     side = context.port.framework.name if role == "port" else "ref"
-    return f"{RECORD_NAMES.get(result.name, result.name)}_{side}.npy"
+    return f"{RECORD_NAMES.get(result.name, result.name)}{'_more' if further else ''}_{side}.npy"
 
 
 def write_results(
@@ -109,6 +110,8 @@ def write_results(
             continue
         for role, arrays in result.records.items() if result.step else ():
             save_record(directory / record_file(context, result, role), arrays)
+            if result.further[role]:
+                save_record(directory / record_file(context, result, role, further=True), result.further[role])
         with atomic_open(directory / "log" / f"{result.name}_diff.log", "w") as file:
             file.write(diff_log(result))
     made = provenance(command)
@@ -129,18 +132,3 @@ def write_results(
     said_in_one_line = sections.verdict if sections else verdict(context, results, every)
     with atomic_open(directory / "report.html", "w") as file:
         file.write(page.render(context, said_in_one_line, about | versions(), results, localization, covered, sections))
-
-
-def diff_log(result: StepResult) -> str:
-    """A step's log as reprod_log's ``report`` writes it; the verdict of each line is this project's."""
-    stamp = f"[{datetime.now():%Y/%m/%d %H:%M:%S}] root INFO: "
-    lines = []
-    for quantity in result.quantities:
-        value = "not comparable" if quantity.mean_abs_diff is None else quantity.mean_abs_diff
-        lines.append(f"{stamp}{quantity.name}: ")
-        lines.append(f"{stamp}\tmean diff: check passed: {quantity.passed}, value: {value}")
-        if not quantity.passed:
-            lines.append(f"{stamp}\t{quantity.reason}")
-    lines += [f"{stamp}{problem}" for problem in result.problems]
-    lines.append(f"{stamp}diff check {'passed' if result.passed else 'failed'}")
-    return "\n".join(lines) + "\n"

@@ -27,7 +27,12 @@ def float32_ratio(quantities: Sequence[Quantity]) -> float | None:
 
 def exact_difference(result: StepResult) -> float | None:
     """The largest relative L2 difference in exact mode, quantities that are zero but for rounding left out."""
-    return worst([q for q in result.quantities if not q.noise], "float64_diff")
+    return exact_of(result.quantities)
+
+
+def exact_of(quantities: Sequence[Quantity]) -> float | None:
+    """The same of some quantities."""
+    return worst([q for q in quantities if not q.noise], "float64_diff")
 
 
 def table(results: Sequence[StepResult], width: int = 80, reasons: bool = True) -> str:

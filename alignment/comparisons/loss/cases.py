@@ -12,6 +12,8 @@ from alignment.comparisons.context import Context
 from alignment.frameworks.base import Framework, Wanted
 from alignment.project import Side
 
+LARGE_LOGITS = 100.0  # beyond these a loss has a spacing of 8e-6 or more in float32
+
 
 @dataclass(frozen=True)
 class LossCase:
@@ -28,6 +30,11 @@ class LossCase:
     weight: np.ndarray | None = None
     teacher: np.ndarray | None = None
     by_default: bool = False
+
+    @property
+    def extreme(self) -> bool:
+        """Whether its loss is so large that float32 leaves it no digits below the guide's threshold of 1e-5."""
+        return float(np.abs(self.logits).max(initial=0.0)) > LARGE_LOGITS
 
     @property
     def arguments(self) -> tuple[Any, ...]:

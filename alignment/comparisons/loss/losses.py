@@ -32,7 +32,7 @@ class ModelLoss:
     """The loss of the whole model, each side's own logits and loss; they are measured for the cases, too."""
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
-        inputs, labels = context.material.samples(8)
+        inputs, labels = context.material.labelled(8)
         made = {"labels": labels}
         for lane in lanes_of(role):
             made[f"{lane}.logits"] = Lane(context, lane, share_dropout=False).outputs(inputs)[0]

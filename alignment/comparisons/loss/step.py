@@ -27,7 +27,7 @@ def run(context: Context) -> StepResult:
     values = {}
     for case in made:
         ours, theirs = losses.port.get(f"{case.name}.port32.loss"), np.asarray(losses.reference[f"{case.name}.reference32.loss"])
-        result.record(f"{case.name}.loss", None if ours is None else np.asarray(ours), theirs)
+        result.record(f"{case.name}.loss", None if ours is None else np.asarray(ours), theirs, further=case.extreme)
         values[case.name] = float(theirs)
     _require(result, values)
     return result

@@ -153,7 +153,10 @@ def judge_case(
         values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
         result.quantities.append(rows[name])
         if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
-            result.record(f"{case.name}.{name}", values.port32, values.reference32)
+            result.record(f"{case.name}.{name}", values.port32, values.reference32, further=case.training)
+    if case.name in ("eval.fake.b2", "eval.given"):
+        for number, array in enumerate(leaves(case.inputs, np.ndarray), start=1):
+            result.record(f"{case.name}.fake_data{number if number > 1 else ''}", array, array)
     if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.material.has_pictures):
         _spread(context, result, runs["reference32"]["logits"])
 

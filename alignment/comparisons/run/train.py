@@ -209,8 +209,8 @@ class RunTrial:
         result.require("learning_rate_values", len(rates), moves, "more than 1")
         for role, side in (("port", port), ("reference", reference)):
             accuracies = np.asarray(side["accuracies"])
-            result.records[role]["losses_float32"] = np.asarray(side["curve.32"]).astype(np.float32)
-            result.records[role]["losses_whole"] = np.asarray(side["whole"]).astype(np.float32)
+            result.further[role]["losses_float32"] = np.asarray(side["curve.32"]).astype(np.float32)
+            result.further[role]["losses_whole"] = np.asarray(side["whole"]).astype(np.float32)
             result.records[role]["accuracies"] = accuracies
             result.evidence[f"top1.{role}"] = [round(value, 4) for value in accuracies.tolist()]
             result.curves[role] = {f"float{bits}": np.asarray(side[f"curve.{bits}"]) for bits in ("32", "64")}

@@ -106,7 +106,7 @@ def _compared(context: Context, runs: tuple[Run, ...]) -> StepResult:
     lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
     result.not_run = random
     runs = tuple(one for one in runs if not (one.training and random))
-    data = context.material.samples(32, small=True)
+    data = context.material.labelled(32, small=True)
     runs = tuple(replace(one, iterations=min(one.iterations, context.spec.updates)) for one in runs)
     sizes: dict[tuple, tuple[float, float, int]] = {}
     with context.reference.framework.threads(1), beside(context) as submit:
