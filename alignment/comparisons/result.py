@@ -113,7 +113,7 @@ class StepResult:
         """Note what was really compared, each topic once; to be called beside the comparison."""
         self.covers += [topic for topic in topics if topic not in self.covers]
 
-    def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None, further: bool = False) -> None:
+    def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None, *, further: bool = False) -> None:
         """Keep one array of each side for the records, or for the further ones."""
         records = self.further if further else self.records
         for role, array in zip(ROLES, (port, reference), strict=True):
