@@ -12,7 +12,7 @@ from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
 from alignment.report.table import exact_of, float32_ratio
 
-Arrays = Mapping[str, np.ndarray]
+OfRecord = Mapping[str, np.ndarray]
 
 
 def mean_difference(a: np.ndarray | None, b: np.ndarray | None) -> float | None:
@@ -28,14 +28,14 @@ def mean_difference(a: np.ndarray | None, b: np.ndarray | None) -> float | None:
         return float(np.abs(wide[0] - wide[1]).mean())
 
 
-def _by_the_guide(name: str, first: Arrays, second: Arrays, threshold: float) -> tuple[list[str], bool]:
+def _by_the_guide(name: str, first: OfRecord, second: OfRecord, threshold: float) -> tuple[list[str], bool]:
     value = mean_difference(first.get(name), second.get(name))
     passed = value is not None and value <= threshold
     shown = "only in one record, or of another shape" if value is None else value
     return [f"{name}: ", f"\tmean diff: check passed: {passed}, value: {shown}"], passed
 
 
-def compared(first: Arrays, second: Arrays, threshold: float) -> tuple[str, bool]:
+def compared(first: OfRecord, second: OfRecord, threshold: float) -> tuple[str, bool]:
     """The log of two records by the guide's rule alone, and whether all arrays pass."""
     lines, verdicts = [], []
     for name in dict.fromkeys([*first, *second]):
