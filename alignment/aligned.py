@@ -105,15 +105,9 @@ def align(context: Context, wanted: Request) -> Aligned:
         print(f"step {result.step} {result.name} ... {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
     with coverage.watched(context) as seen:
         for number in wanted.steps:
+            on_ranks = wanted.on_ranks if number == ranks.NUMBER else None
             label = f"step {number} {NAMES.get(number, ranks.NAME)} ..."
-            print(label, end="", flush=True)
-            with Progress(label) as progress:
-                told = context.but(progress=progress)
-                done.append(wanted.on_ranks(told) if number == ranks.NUMBER and wanted.on_ranks else run_step(number, told))
-            seconds = f" in {done[-1].seconds:.1f} s" if done[-1].ran else ""
-            again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
-            word = "differs" if wanted.onward and done[-1].failed else verdict(done[-1].verdict)  # it may be no mistake
-            print(f"{again} {word}{seconds}", flush=True)
+            done.append(_told(label, context, on_ranks or (lambda told, number=number: run_step(number, told)), wanted.onward))  # type: ignore[misc]
     if context.updates:
         done.append(_updated(context, done))
     if not any(result.ran for result in done[compared:]):
@@ -138,6 +132,27 @@ def align(context: Context, wanted: Request) -> Aligned:
         wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command, sections
     )
     drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
+    _print(context, wanted, Aligned(done, localization, covered, sections))
+    beside = ", picture alignment.png" if drawn else ""
+    print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
+    return Aligned(done, localization, covered, sections)
+
+
+def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:
+    """Run a step, and print its name, its progress and its verdict."""
+    print(label, end="", flush=True)
+    with Progress(label) as progress:
+        result = run(context.but(progress=progress))
+    seconds = f" in {result.seconds:.1f} s" if result.ran else ""
+    again = f"\r{label}" if sys.stdout.isatty() else ""  # progress was shown in its place
+    word = "differs" if onward and result.failed else verdict(result.verdict)  # it may be no mistake
+    print(f"{again} {word}{seconds}", flush=True)
+    return result
+
+
+def _print(context: Context, wanted: Request, aligned: Aligned) -> None:
+    """The tables and the verdict."""
+    done, localization, covered, sections = aligned.results, aligned.localization, aligned.covered, aligned.sections
     print(f"\n{table.table(done, reasons=sections is None)}\n")
     if wanted.localize and localization.layers:
         print(f"{localization.table()}\n")
@@ -150,9 +165,6 @@ def align(context: Context, wanted: Request) -> Aligned:
     else:
         said = _explained(context, done, localization, covered, wanted.every)
     print("\n".join([*said, *(f"note: {note}" for note in notes)]))
-    beside = ", picture alignment.png" if drawn else ""
-    print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
-    return Aligned(done, localization, covered, sections)
 
 
 def _explained(
@@ -172,13 +184,12 @@ def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
     failed = [one for one in done if one.failed]
     if failed:
         return StepResult(5, "updates", not_run=f"{failed[0].name} differs, and so would they")
-    label = f"step 5 updates, {context.updates} ..."
-    print(label, end="", flush=True)
-    with Progress(label) as progress:
-        result = guarded(5, lambda: updates.run(context.but(progress=progress)))
+    return _told(f"step 5 updates, {context.updates} ...", context, _updates)
+
+
+def _updates(context: Context) -> StepResult:
+    result = guarded(5, lambda: updates.run(context))
     result.name = "updates"
-    again = f"\r{label}" if sys.stdout.isatty() else ""
-    print(f"{again} {verdict(result.verdict)} in {result.seconds:.1f} s", flush=True)
     return result
 
 
@@ -205,7 +216,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     done[0].cover(*search.covers)
     failed = [one for one in again if one.failed and not one.only_blind]
     if not open_ and not failed and again[-1].name == "updates":
-        again[-1] = guarded(5, lambda: updates.run(corrected))
+        again[-1] = _updates(corrected)
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     if failed:

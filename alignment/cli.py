@@ -64,21 +64,10 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
         ranks.check_count(args.ranks, args.device)
         every = [*sorted(STEPS), ranks.NUMBER]
     steps = parse_steps(args.steps, every)
-    if args.seed < 0:
-        raise UserError(f"--seed must be 0 or more, found {args.seed}")
-    if args.padiff and not args.bench_faults:
-        raise UserError("--padiff goes with --bench-faults")
+    _refuse(args, parser)
     if args.bench_faults:
-        unheeded = [flag for flag in NOT_BENCHED if getattr(args, flag) != parser.get_default(flag)]
-        if unheeded:
-            name = unheeded[0].replace("_", "-")
-            raise UserError(f"--{name} does not go with --bench-faults, which breaks the project's first model on its own pictures")
         ensure_writable_dir(args.result_dir)
         return measures().faults(known, args.inject, steps, args.padiff, args.result_dir, file, args.ranks)
-    if args.port_weights and not args.weights:
-        raise UserError("--port-weights goes with --weights, the original from which the file was converted")
-    if args.calibrate and args.port_weights:
-        raise UserError("--calibrate changes the weights, and --port-weights compares files as they are: give one of the two")
     recipe = _recipe(args.config, steps, known) if args.config is not None else None
     known.use(args.device)
     ensure_writable_dir(args.result_dir)
@@ -89,6 +78,28 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     with injected(known, args.inject) as broken:
         args.command = command
         return _align(args, steps, every, broken, file, list(argv), recipe)
+
+
+def _refuse(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """See that the flags go together.
+
+    Raises:
+        UserError: they do not.
+    """
+    if args.seed < 0:
+        raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    if args.padiff and not args.bench_faults:
+        raise UserError("--padiff goes with --bench-faults")
+    unheeded = [flag for flag in NOT_BENCHED if getattr(args, flag) != parser.get_default(flag)] if args.bench_faults else []
+    if unheeded:
+        name = unheeded[0].replace("_", "-")
+        raise UserError(f"--{name} does not go with --bench-faults, which breaks the project's first model on its own pictures")
+    if args.bench_faults:
+        return
+    if args.port_weights and not args.weights:
+        raise UserError("--port-weights goes with --weights, the original from which the file was converted")
+    if args.calibrate and args.port_weights:
+        raise UserError("--calibrate changes the weights, and --port-weights compares files as they are: give one of the two")
 
 
 def _every_port(args: argparse.Namespace, argv: Sequence[str], ports: Sequence[str]) -> int:

@@ -20,19 +20,8 @@ NOT_BENCHED = (
 )  # fmt: skip
 
 
-def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> Parser:
-    """The flags of ``run``; with a project given, those of a command of its own."""
-    p = Parser(
-        prog=prog,
-        description="Verify numerically that a port equals its reference, in the steps of the reproduction guide. "
-        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
-    )
-    if project is None:
-        p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
-    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
-    if project is None:
-        p.add_argument("--port", default="", metavar="NAME", help="one of the ports of a file with several (default: all of them)")
-    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
+def _add_material(p: Parser) -> None:
+    """Pictures, weights, names and recipe."""
     p.add_argument(
         "--data-path", type=Path, metavar="DIR", help="ImageNet layout or list files (default: the project's own sample pictures)"
     )
@@ -76,6 +65,38 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         help="a recipe of tools/train.py: steps 5 and 6 compare its optimizer, schedule and other training settings, on a small "
         "scale (default: the project's own recipe; its model is aligned unless --model names one)",
     )
+
+
+def _add_faults(p: Parser) -> None:
+    """Faults that are injected on purpose."""
+    p.add_argument("--inject", metavar="NAME", help="break the port on purpose by one known fault ('list' prints their names)")
+    p.add_argument(
+        "--bench-faults",
+        action="store_true",
+        help="inject every known fault (of --steps) into the project's first model in turn and count what is found",
+    )
+    p.add_argument(
+        "--padiff",
+        type=Path,
+        metavar="DIR",
+        help="with --bench-faults: also run PaDiff from DIR; pip install --no-deps --target DIR padiff==0.2.0 pyyaml puts it there",
+    )
+
+
+def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | None = None) -> Parser:
+    """The flags of ``run``; with a project given, those of a command of its own."""
+    p = Parser(
+        prog=prog,
+        description="Verify numerically that a port equals its reference, in the steps of the reproduction guide. "
+        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
+    )
+    if project is None:
+        p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
+    p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
+    if project is None:
+        p.add_argument("--port", default="", metavar="NAME", help="one of the ports of a file with several (default: all of them)")
+    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
+    _add_material(p)
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
     p.add_argument(
@@ -96,18 +117,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         metavar="N",
         help="also train on N processes with the port's launcher, and compare with the reference in one: step 7 of --steps",
     )
-    p.add_argument("--inject", metavar="NAME", help="break the port on purpose by one known fault ('list' prints their names)")
-    p.add_argument(
-        "--bench-faults",
-        action="store_true",
-        help="inject every known fault (of --steps) into the project's first model in turn and count what is found",
-    )
-    p.add_argument(
-        "--padiff",
-        type=Path,
-        metavar="DIR",
-        help="with --bench-faults: also run PaDiff from DIR; pip install --no-deps --target DIR padiff==0.2.0 pyyaml puts it there",
-    )
+    _add_faults(p)
     return p
 
 

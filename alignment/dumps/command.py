@@ -34,13 +34,7 @@ def dump(args: argparse.Namespace) -> int:
     Raises:
         UserError: what was given cannot be used.
     """
-    if args.seed < 0:
-        raise UserError(f"--seed must be 0 or more, found {args.seed}")
-    given = [flag for flag in ("input", "weights") if getattr(args, flag) is not None] + (["seed"] if args.seed else [])
-    if args.reference_dump is not None and given:
-        raise UserError(f"--{given[0]} does not go with --reference-dump, which holds the weights and the input")
-    if args.names is not None and args.reference_dump is None:
-        raise UserError("--names goes with --reference-dump: it says what the port calls the reference's modules")
+    _refuse(args)
     maker = ModelMaker("dump", args.model, arguments("--args", args.args))
     network = maker.made()
     try:
@@ -84,6 +78,21 @@ def dump(args: argparse.Namespace) -> int:
     elif content["problem"]:
         print(f"the port could not be run: {content['problem']['words']}; the audit says where")
     return 0
+
+
+def _refuse(args: argparse.Namespace) -> None:
+    """See that the flags go together.
+
+    Raises:
+        UserError: they do not.
+    """
+    if args.seed < 0:
+        raise UserError(f"--seed must be 0 or more, found {args.seed}")
+    given = [flag for flag in ("input", "weights") if getattr(args, flag) is not None] + (["seed"] if args.seed else [])
+    if args.reference_dump is not None and given:
+        raise UserError(f"--{given[0]} does not go with --reference-dump, which holds the weights and the input")
+    if args.names is not None and args.reference_dump is None:
+        raise UserError("--names goes with --reference-dump: it says what the port calls the reference's modules")
 
 
 def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:

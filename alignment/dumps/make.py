@@ -116,13 +116,7 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
         "gradients": {},
         "calls": {},
     }
-    for case in cases:
-        if not (case.training and random):
-            traces = {name: forward.forward(lanes[name], case, blocks) for name in REFERENCE_LANES}
-            held = {name: writer.value(trace) for name, trace in traces.items()}
-            moved = _moved([lanes[name] for name in ULP_DRAWS], case, blocks, traces["reference64"])
-            one = {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": held, "moved": moved}
-            content["cases"].append(one)
+    content["cases"] = [_case(writer, lanes, case, blocks) for case in cases if not (case.training and random)]
     for mode, on in MODES.items():
         if not (on and random):
             cotangents = cotangents_of(context, lanes["reference64"], small, on)
@@ -131,6 +125,14 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
             content["gradients"][mode] = one
             content["calls"][mode] = _calls(context, writer, on)
     return writer, content
+
+
+def _case(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
+    """One forward pass of the reference in all lanes."""
+    traces = {name: forward.forward(lanes[name], case, blocks) for name in REFERENCE_LANES}
+    held = {name: writer.value(trace) for name, trace in traces.items()}
+    moved = _moved([lanes[name] for name in ULP_DRAWS], case, blocks, traces["reference64"])
+    return {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": held, "moved": moved}
 
 
 def _moved(draws: list[Lane], case: forward.PassCase, blocks: list[str], truth: forward.NamedOutputs) -> dict[str, float]:
@@ -239,18 +241,25 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
     content["structure"] = structure(framework, _with_own_names(network), writer)
     content["dropout_layers"] = lanes["port32"].dropouts
     content["dropout_functions"] = lanes["port32"].drops_by_function(small)
+    _measure_port(context, dump, writer, lanes, subject.training, content)
+    return writer, content
+
+
+def _measure_port(
+    context: Context, dump: Reader, writer: Writer, lanes: Mapping[str, Lane], training: bool, content: dict[str, Any]
+) -> None:
+    """Add the passes, gradients and calls of a port that can be built."""
     for one in dump.content["cases"]:
         case = forward.PassCase(one["name"], dump.value(one["inputs"]), one["training"])
-        if not case.training or subject.training:
+        if not case.training or training:
             run = functools.partial(_traces, writer, lanes, case, dump.content["blocks"])
             content["cases"].append({"name": case.name, "lanes": _guarded(run)})
     for mode, one in dump.content["gradients"].items():
-        if mode == "eval" or subject.training:
+        if mode == "eval" or training:
             inputs, cotangents = dump.value(one["inputs"]), dump.value(one["cotangents"])
             run = functools.partial(_gradients, writer, lanes, inputs, cotangents, MODES[mode])
             content["gradients"][mode] = _guarded(run)
             content["calls"][mode] = _answers(context, dump, writer, mode)
-    return writer, content
 
 
 def _problem(raised: strangers) -> dict[str, str]:

@@ -12,6 +12,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from alignment.models import rounding
 from alignment.models.matching import Matching, Sides, match_modules, matched, order_of_use
 from alignment.models.observe import share_dropout
 from alignment.models.tracing import Network
+from alignment.models.values import Live
 from alignment.models.weights import copy_weights, renamed
 from mobilenetv3_common.weights import State, in_canonical
 
@@ -63,8 +65,7 @@ def localize(
         inputs: array, or arrays, for both models' ``forward``; floating ones are used in float64.
         names: port path -> reference path, for modules or whole parts that are called otherwise.
         training: compare in training mode; dropout then draws the same masks on both sides.
-        rtol: relative L2 at which modules count as equal; ``tolerance.CLOSE`` for other kernels with float32 constants
-            inside (elu, label-smoothed cross-entropy).
+        rtol: relative L2 at which modules count as equal; ``tolerance.CLOSE`` for kernels with float32 constants (elu, smoothing).
         backward: compare gradients too.
         weights: compare weights first; without, copy the reference's weights into the port's copy where names fit.
 
@@ -72,12 +73,11 @@ def localize(
         The first finding, or None, and a table over all modules.
 
     Raises:
-        UserError: one of the two is no model, the reference itself cannot run on the inputs, or it draws random numbers that cannot
-            be shared: its own noise would hide any mistake.
+        UserError: one of the two is no model, the reference cannot run on the inputs, or its random numbers cannot be shared.
     """
     sides = framework_of(port), framework_of(reference)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
-    ours, theirs = (side.copy(model) for side, model in zip(sides, (port, reference), strict=True))
+    ours, theirs = sides[0].copy(port), sides[1].copy(reference)
     found = matched(ours, theirs, names or {}, sides, lambda: given)
     matching, notes = found.matching, found.matching.notes
     found.name(ours, 0)
@@ -86,22 +86,25 @@ def localize(
         return Localization(finding, notes=notes)
     if weights and (finding := compare_states(ours, theirs, matching, sides)):
         return Localization(finding, notes=notes)
-    ours, theirs = (side.make_exact(model) for side, model in zip(sides, (ours, theirs), strict=True))
-    if training:
-        for side, model in zip(sides, (ours, theirs), strict=True):
-            share_dropout(side, model, lambda shape: np.random.default_rng(len(shape)).random(shape))
-    if not weights:
-        copy_weights(theirs, ours)
-    args = tuple(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in given)
-    rounding.choose((sides[0], ours), (sides[1], theirs), matching.paths, args)
-    networks = Network(sides[0], ours, matching.paths), Network(sides[1], theirs)
-    pair = Pair(*networks, matching, args, training=training, rtol=rtol)
+    pair = replace(_exact_pair((ours, theirs), matching, sides, given, training, not weights), rtol=rtol)
     refuse_randomness(pair)
     if backward:
         pair.cotangents = random_cotangents(pair)
-    outcome = locate_in_models(pair)
-    outcome.notes = notes
-    return outcome
+    return replace(locate_in_models(pair), notes=notes)
+
+
+def _exact_pair(
+    models: tuple[Module, Module], matching: Matching, sides: Live, given: tuple, training: bool, same_weights: bool
+) -> Pair:
+    """Both models in exact mode, with the same masks, and with the reference's weights where those are not to be compared."""
+    ours, theirs = (side.make_exact(model) for side, model in zip(sides, models, strict=True))
+    for side, model in zip(sides, (ours, theirs), strict=True) if training else ():
+        share_dropout(side, model, lambda shape: np.random.default_rng(len(shape)).random(shape))
+    if same_weights:
+        copy_weights(theirs, ours)
+    args = tuple(np.asarray(a, np.float64) if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in given)
+    rounding.choose((sides[0], ours), (sides[1], theirs), matching.paths, args)
+    return Pair(Network(sides[0], ours, matching.paths), Network(sides[1], theirs), matching, args, training=training)
 
 
 def compare_states(port: Module, reference: Module, matching: Matching, frameworks: Sides) -> Finding | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from alignment import tolerance
@@ -126,14 +127,13 @@ def matched(
         names: port path -> reference path, for modules or whole prefixes.
         sides: frameworks of the port and of the reference.
         inputs: makes arrays to run them on.
-        links: between tensors that a person wrote; others are looked for, and pairs confirmed by values, where both models can run.
+        links: between tensors that a person wrote; where both models can run, others are looked for, and pairs confirmed by values.
 
     Raises:
         UserError: a link of these does not hold.
     """
-    mine, theirs = sides
+    (mine, theirs), models, unknown = sides, (port, reference), _constants((port, reference), sides)
     live = (mine, theirs) if isinstance(mine, Framework) and isinstance(theirs, Framework) else None
-    models, unknown = (port, reference), _constants((port, reference), sides)
     _hide(models, sides, unknown)
     matching, found, fits = _match(models, dict(names), sides, inputs, list(links), live)
     second = _second_names(sides[0], port), _second_names(sides[1], reference)
@@ -143,27 +143,25 @@ def matched(
         more = unknown[0] | {name: [] for name in second[0]}, unknown[1] | {name: [] for name in second[1]}
         _hide(models, sides, more, second)
         other = _match(models, dict(names), sides, inputs, list(links), live)
-        if lacking(other[0], other[1], sides[0].entries(port), sides[1].entries(reference)) < left:
+        if lacking(*other[:2], mine.entries(port), theirs.entries(reference)) < left:
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
-    entries = sides[0].entries(port), sides[1].entries(reference)
+    entries = mine.entries(port), theirs.entries(reference)
     matching.unmatched = [one for one in matching.unmatched if not _is_elsewhere(one, matching, found, entries)]
-    made = forms_of(found, *entries)
-    forms = made[0] | unknown[0], made[1] | unknown[1]
-    back, paths = matching.renaming(), sides[1].modules(reference, every_path=True)
+    forms = forms_of(found, *entries)
+    forms = forms[0] | unknown[0], forms[1] | unknown[1]
+    back = matching.renaming()
     paired = {own: path for own, path in back.items() if own != path}
     if not fits:
         return Matched(matching, {}, found, forms, paired, tied)
-    shown = {}
-    for own in sides[0].modules(port, every_path=True):
-        path = translated(own, back)
-        shown[own] = path if own in back or path not in paths else f"({own})"
+    paths, own_paths = (side.modules(model, every_path=True) for side, model in ((theirs, reference), (mine, port)))
+    shown = {o: path if o in back or path not in paths else f"({o})" for o in own_paths for path in (translated(o, back),)}
     if all(own == path for own, path in shown.items()):
         return Matched(matching, {}, found, forms, paired, tied)
     unmatched = [replace(u, path=shown[u.own]) if u.kind == "extra" else u for u in matching.unmatched]
-    known = Matching({o: shown[own] for o, own in matching.paths.items()}, unmatched, matching.notes)
-    return Matched(known, shown, found, forms, paired, tied)
+    renamed = {path: shown[own] for path, own in matching.paths.items()}
+    return Matched(Matching(renamed, unmatched, matching.notes), shown, found, forms, paired, tied)
 
 
 def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], entries: tuple[list[Entry], list[Entry]]) -> bool:
@@ -223,6 +221,13 @@ def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Form
     return alone(0), alone(1)
 
 
+def _is_guessed(matching: Matching, names: Mapping[str, str], entries: Sequence[Entry]) -> bool:
+    """Whether layers were paired by other names than those that a person gave, and not by numbers alone."""
+    layers = {e.canonical.rpartition(".")[0] for e in entries}
+    numbered = all(path.rpartition(".")[2].isdigit() for path, own in matching.paths.items() if own != path)
+    return not numbered and any(own != path and own not in names for path, own in matching.paths.items() if path in layers)
+
+
 def _match(
     models: tuple[Module, Module],
     names: dict[str, str],
@@ -234,32 +239,24 @@ def _match(
     """The matching by own paths, the links, and whether every tensor has its counterpart then."""
     entries = sides[0].entries(models[0]), sides[1].entries(models[1])
     forms_of(links, *entries)  # what a person wrote holds, or is refused
-    uses: tuple[Use, Use] | None = None
 
+    @cache
     def used() -> tuple[Use, Use]:
-        nonlocal uses
-        if uses is None:
-            arrays = inputs()
-            uses = use_of(sides[0], models[0], arrays), use_of(sides[1], models[1], arrays)
-        return uses
+        arrays = inputs()
+        return use_of(sides[0], models[0], arrays), use_of(sides[1], models[1], arrays)
 
-    def ranks(number: int) -> dict[str, int]:
-        return {path: place for place, path in enumerate(used()[number].order)}
-
+    ranks = lambda number: {path: place for place, path in enumerate(used()[number].order)}  # noqa: E731
     matching = Matching({"": ""})
     _Matcher(*sides, names, matching, ranks).children(*models, "", "")
     left = lacking(matching, links, *entries)
     if not left:
-        layers = {e.canonical.rpartition(".")[0] for e in entries[1]}
-        guessed = any(own != path and own not in names for path, own in matching.paths.items() if path in layers)
-        numbered = all(path.rpartition(".")[2].isdigit() for path, own in matching.paths.items() if own != path)
-        if live and guessed and not numbered:
+        if live and _is_guessed(matching, names, entries[1]):
             matching, _ = _confirmed(models, matching, links, names, links, live, inputs())
         return matching, links, True
     other = _by_path(*models, names, sides)
     if not lacking(other, links, *entries):
         return other, links, True
-    if not lacking(other, links, *entries, shapes=False):  # every name is there: what differs is no name
+    if not lacking(other, links, *entries, shapes=False):  # what differs is no name
         shaped = _otherwise_shaped(models, matching, links, sides, entries) if live else None
         if shaped is None:
             return matching, links, False

@@ -7,7 +7,7 @@ mended port can be run, differentiated and updated as any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,40 +53,59 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     learned = port.adapters[path].back()
     if learned is None:
         return False
+    packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
+    for name in trained:
+        packed.setdefault(id(mine[name][1]), []).append(name)
+    shared = {name: (mine[name], its[name]) for name in both}
+    return ours.supply(module, _supplied((ours, module), (theirs, right), shared, list(packed.values()), learned))
 
+
+def _supplied(
+    port: tuple[Framework, Module],
+    reference: tuple[Framework, Module],
+    shared: Mapping[str, tuple[tuple[Entry, Tensor], tuple[Entry, Tensor]]],
+    packed: Sequence[Sequence[str]],
+    learned: CallAdapter,
+) -> Supplied:
+    """What takes the place of a module's forward and backward.
+
+    Args:
+        port, reference: framework and module; the reference's is the stand-in.
+        shared: by name, a tensor of the port and the reference's.
+        packed: names of the trained parts that one tensor of the port holds.
+        learned: how the port's module is called, where a call does not say otherwise.
+    """
+    (ours, module), (theirs, right) = port, reference
+    trained = [name for parts in packed for name in parts]
     kinds: list[str] = []  # of the arrays that the port's module returns
     given: list[str] = []  # likewise of the reference's
 
     def adapter(args: tuple, kwargs: dict[str, Any]) -> CallAdapter:
-        for name in both:
-            _copy(ours, mine[name], theirs, its[name])
+        for mine, its in shared.values():
+            _copy(ours, mine, theirs, its)
         theirs.set_training(right, ours.training(module))
-        return told_back((ours, module), (theirs, right), args, kwargs) or learned
+        return told_back(port, reference, args, kwargs) or learned
 
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
         back = adapter(args, kwargs)
         output = theirs.call(right, *back.given(args, kwargs), {"": right}).calls[""].output
-        for name in both:
-            if mine[name][0].role == "buffer":
-                _copy(theirs, its[name], ours, mine[name])
+        for mine, its in shared.values():
+            if mine[0].role == "buffer":
+                _copy(theirs, its, ours, mine)
         returned = back.returned(output)
         kinds[:], given[:] = ([array.dtype.kind for array in leaves(one, np.ndarray)] for one in (returned, output))
         return returned
 
     def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
-        back, wanted = adapter(args, kwargs), Wanted(parameters={name: its[name][1] for name in trained})
+        back, wanted = adapter(args, kwargs), Wanted(parameters={name: shared[name][1][1] for name in trained})
         floating = iter(cotangents)
         pulled = back.cotangents([next(floating, None) if kind == "f" else None for kind in kinds])
         arrays, names = back.given(args, kwargs)
         made = theirs.vjp(right, arrays, [*pulled, *[None] * (len(given) - len(pulled))], wanted, names)
-        gradients = [made.parameters[name] for name in trained]
-        across = {n: _across(its[n][0], g, mine[n][0]) for n, g in zip(trained, gradients, strict=True)}
-        return [*back.inputs(made.inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed.values())]
+        across = {name: _across(shared[name][1][0], made.parameters[name], shared[name][0][0]) for name in trained}
+        return [*back.inputs(made.inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed)]
 
-    packed: dict[int, list[str]] = {}  # tensors of the port, each with the names of the parts that it holds
-    for name in trained:
-        packed.setdefault(id(mine[name][1]), []).append(name)
-    return ours.supply(module, Supplied(forward, backward, tuple(mine[names[0]][1] for names in packed.values())))
+    return Supplied(forward, backward, tuple(shared[parts[0]][0][1] for parts in packed))
 
 
 def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:

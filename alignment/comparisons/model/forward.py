@@ -98,6 +98,23 @@ def _changed(context: Context, case: PassCase, blocks: list[str]) -> Iterator[Na
         yield forward(Lane(context, draw), case, blocks)
 
 
+def _rows(
+    case: PassCase, values: Mapping[str, Lanes], truth: NamedOutputs, moved: Callable[[list[str]], Mapping[str, float]]
+) -> dict[str, Quantity]:
+    """The rows of one case by value; those that have just missed their bound are judged again by what one-ulp changes do."""
+    rows = {}
+    for name, lanes in values.items():
+        floating = lanes.reference32 is None or lanes.reference32.dtype.kind == "f"
+        row = f"{case.name}.{name}"
+        rows[name] = judge_measured(row, lanes) if floating else judge_equal(row, lanes.port32, lanes.reference32)
+    failed = [name for name, row in rows.items() if not row.passed]
+    whole = wholes(truth) if failed else {}
+    narrow = [name for name in failed if just_missed(rows[name]) or near_zero(rows[name], values[name], whole.get(name, 0.0))]
+    for name, far in moved(narrow).items():
+        rows[name] = judge_again(rows[name], values[name], far, whole[name])
+    return rows
+
+
 def judge_case(
     context: Context,
     result: StepResult,
@@ -131,29 +148,17 @@ def judge_case(
         result.evidence["blocks_called_another_number_of_times"] = len(uneven)
     every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
     names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
-    rows = {}
-    for name in names:
-        values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
-        floating = values.reference32 is None or values.reference32.dtype.kind == "f"
-        judge = judge_measured if floating else lambda name, lanes: judge_equal(name, lanes.port32, lanes.reference32)
-        rows[name] = judge(f"{case.name}.{name}", values)
-    again = {name: Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}) for name, row in rows.items() if not row.passed}
-    whole = wholes(runs["reference64"]) if again else {}
-    narrow = [
-        name for name, lanes in again.items() if just_missed(rows[name]) or near_zero(rows[name], lanes, whole.get(name, 0.0))
-    ]
-    for name, far in moved(narrow).items():
-        rows[name] = judge_again(rows[name], again[name], far, whole[name])
+    lanes = {name: Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}) for name in names}
+    rows = _rows(case, lanes, runs["reference64"], moved)
     # Of blocks that the project names, a port may compute some by functions; where it calls one, that has to be right.
     free = blocks if context.spec.blocks is None else sorted(called["reference"] - called["port"])
     if other := of_another_form(rows, free):
         result.evidence["blocks_of_another_form"] = len(other)
         names = [name for name in names if name not in other]
     for name in names:
-        values = Lanes(**{lane: trace.get(name) for lane, trace in runs.items()})
         result.quantities.append(rows[name])
         if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
-            result.record(f"{case.name}.{name}", values.port32, values.reference32, further=case.training)
+            result.record(f"{case.name}.{name}", lanes[name].port32, lanes[name].reference32, further=case.training)
     if case.name in ("eval.fake.b2", "eval.given"):
         for number, array in enumerate(leaves(case.inputs, np.ndarray), start=1):
             result.record(f"{case.name}.fake_data{number if number > 1 else ''}", array, array)

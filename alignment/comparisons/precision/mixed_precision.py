@@ -8,7 +8,7 @@ wherever the engine runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -278,6 +278,14 @@ def _accumulate(lane: Lane, data: tuple, precision: Any) -> None:
     side.train.accumulate_gradients(lane.network, side.loss.CrossEntropyLoss(LABEL_SMOOTHING), batches, **more)
 
 
+def _feed(lane: Lane, precision: Any, names: Iterable[str]) -> None:
+    """Gradients that are a share of the weights, as the loss scaler would give them."""
+    framework, network, weights = lane.framework, lane.network, lane.context.material.weights.state
+    framework.clear_gradients(network)
+    scale = _in_words(framework.scaler, precision.state()).get("scale", 1.0) if precision is not None else 1.0
+    framework.add_gradients(network, {name: FED * scale * weights[name] for name in names})
+
+
 def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False) -> UpdateTrace:
     """Make an experiment on one lane, in evaluation mode, so that no statistics move.
 
@@ -310,9 +318,7 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
             if not experiment.fed or number == 0:  # a loss scaler begins with the first loss
                 _accumulate(lane, data, precision)
             if experiment.fed:
-                framework.clear_gradients(network)
-                scale = _in_words(framework.scaler, precision.state()).get("scale", 1.0) if precision is not None else 1.0
-                framework.add_gradients(network, {name: FED * scale * lane.context.material.weights.state[name] for name in start})
+                _feed(lane, precision, start)
             if number == experiment.infinite:
                 if precision is None:
                     framework.clear_gradients(network)
