@@ -117,7 +117,7 @@ def align(context: Context, wanted: Request) -> Aligned:
     differs = failed and not only_nothing_real(done)
     if differs:
         print("localising ...", end="", flush=True)
-    if differs and wanted.onward and done[-1].place is None:
+    if differs and wanted.onward and not done[-1].stored:
         done, localization = _onward(context, done, wanted)
     else:
         localization = locate(context, done, always=wanted.localize)

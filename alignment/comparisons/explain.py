@@ -61,7 +61,7 @@ def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
     """What to look at for a failed step of a project.
 
     Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
-    looked at in training mode. A step that finds the place by itself has no stages.
+    looked at in training mode.
     """
     if result.stored:
         return (what_was_measured,)
@@ -85,8 +85,7 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
     failed = next((result for result in results if result.failed and not result.only_blind), None)
     if failed is not None:
         broken: Finding | None = None
-        outcome.first = failed.place
-        for name, look in () if failed.place else _looks(context, failed):
+        for name, look in _looks(context, failed):
             with strangers("port") as raised:  # the port may raise anything; a later stage may still name the place
                 outcome.first = look()
             if raised.error is not None:

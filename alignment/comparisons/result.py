@@ -46,10 +46,9 @@ class StepResult:
         records: arrays of the port and of the reference for the two record files: what the guide's example has.
         further: the same of cases that the guide's example does not have, for two files of their own.
         curves: of step 6, for its picture: losses by role and precision, and the reference's envelope.
-        place: the first mistake, of a step that finds it by itself.
         raised: where the port raised, of a step that it ended.
         compared: the step's comparisons with what they measured, in the order in which data flows.
-        stored: whether it was measured elsewhere: no side can be run, and what is known of it is in ``compared``.
+        stored: whether ``compared`` alone says what is wrong: it was measured elsewhere, or the values show the tensor.
         seconds: wall time.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
     """
@@ -65,7 +64,6 @@ class StepResult:
     records: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     further: dict[str, dict[str, np.ndarray]] = field(default_factory=lambda: {role: {} for role in ROLES})
     curves: Curves = field(default_factory=dict)
-    place: Finding | None = None
     raised: Finding | None = None
     compared: list[Explainable] = field(default_factory=list)
     stored: bool = False

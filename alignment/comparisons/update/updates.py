@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from alignment.compare import norm
+from alignment.comparisons.comparison import Searched
 from alignment.comparisons.context import Context, Lane
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
@@ -25,6 +27,7 @@ from alignment.frameworks.base import Wanted
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import common_factor
 from alignment.models.observe import traced_kinks
+from alignment.tolerance import CLOSE, SAME, TINY
 from mobilenetv3_common.weights import State
 
 MOVE = 2.0**-8  # share of the weights' norm by which one update moves them
@@ -57,12 +60,14 @@ def _compare(context: Context, result: StepResult, training: bool) -> None:
         now = {name: next(runs[name]) for name in taking_part}
         count = len(result.quantities)
         judge_tensors(result, mode, number, now, "state", flips_of(now), history)
-        if result.place is None and not all(row.passed for row in result.quantities[count:]):
-            result.place = _place(now, before)
+        if not result.stored and not all(row.passed for row in result.quantities[count:]):
+            explain = partial(explained, now["port64"], now["reference64"], before)
+            result.stored = explain() is not None  # then nothing of the models needs to be looked at
+            result.compared = [Searched(explain)] if result.stored else []
         before = now["reference64"].state
     moved = {name: now["reference64"].state[name] - context.material.weights.state[name] for name in now["reference64"].gradients}
-    share = _size(moved.values()) / max(_size(context.material.weights.state[name] for name in moved), 1e-300)
-    result.require(f"{mode.name}.weights_moved_by", float(f"{share:.2g}"), share > 1e-6, "above 1e-6 of their norm")
+    share = _size(moved.values()) / max(_size(context.material.weights.state[name] for name in moved), TINY)
+    result.require(f"{mode.name}.weights_moved_by", float(f"{share:.2g}"), share > CLOSE, "above 1e-6 of their norm")
 
 
 def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], run: Run, rate: float) -> Iterator[Iteration]:
@@ -107,15 +112,15 @@ def _size(arrays) -> float:  # type: ignore[no-untyped-def]
     return math.sqrt(sum(norm(array) ** 2 for array in arrays))
 
 
-def _place(now: dict[str, Iteration], before: State) -> Finding | None:
-    """The first tensor that an update moved otherwise, and by which factor."""
-    ours, theirs = now["port64"], now["reference64"]
+def explained(ours: Iteration, theirs: Iteration, before: State) -> Finding | None:
+    """The first tensor that an update moved otherwise, from what both sides computed and the weights before, and by which factor: a
+    learning rate or a weight decay of its own."""
     for name, gradient in theirs.gradients.items():
         own = ours.gradients.get(name)
-        if own is None or name not in ours.state or own.shape != gradient.shape or norm(own - gradient) > 1e-9 * norm(gradient):
+        if own is None or name not in ours.state or own.shape != gradient.shape or norm(own - gradient) > SAME * norm(gradient):
             continue  # the gradient is another one already
         moved, right = ours.state[name] - before[name], theirs.state[name] - before[name]
-        if norm(moved - right) <= 1e-9 * norm(right):
+        if norm(moved - right) <= SAME * norm(right):
             continue
         factor = common_factor(moved, right)
         if not moved.any():
