@@ -11,8 +11,8 @@ import numpy as np
 from alignment import formulas
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.blame import Blame, Pair, Subject
+from alignment.models.counterparts import Matching
 from alignment.models.forms import Adapters
-from alignment.models.matching import Matching
 from alignment.models.tracing import Answer
 
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytest
 
 from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Pair
+from alignment.models.counterparts import Matching
 from alignment.models.forms import Adapters, CallAdapter, learned, told
-from alignment.models.matching import Matching
 from tests.plain import Plain, PlainFramework, PlainNetwork, function
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alignment.localize.hypotheses import pictures
+from alignment.localize.hypotheses import augmentations, mixing, picture_boxes, pictures
 from alignment.localize.hypotheses.hypothesis import Observed
 from mobilenetv3_common.sampling import MixParams, SampleParams
 
@@ -82,7 +82,7 @@ def test_channels_that_are_reversed_before_normalising_are_named():
     [([((1, 2), (1, 1)), ((5, 5), (6, 6))], "crop_off_by_one"), ([((3, 9), (9, 3))], "axes_swapped"), ([((0, 0), (9, 3))], "crop")],
 )
 def test_where_crops_begin_is_told(corners, kind):
-    assert pictures.window_hint(corners)[0] == kind
+    assert picture_boxes.window_hint(corners)[0] == kind
 
 
 def cut(picture):
@@ -90,37 +90,37 @@ def cut(picture):
 
 
 def boxed():
-    given = [pictures.Boxed(box, cut(PAIR[0]), (20, 20)) for box in ((5, 2, 9, 8), (6, 3, 11, 14))]
+    given = [picture_boxes.Boxed(box, cut(PAIR[0]), (20, 20)) for box in ((5, 2, 9, 8), (6, 3, 11, 14))]
     return [Observed(one, one.made(one.box), one.made(one.box), 1e-9) for one in given]
 
 
-@pytest.mark.parametrize("name", pictures.BOXES.makers)
+@pytest.mark.parametrize("name", picture_boxes.BOXES.makers)
 def test_another_box_is_named(name):
-    one = next(iter(pictures.BOXES.makers[name]([dataclasses.replace(case, ours=case.right + 1) for case in boxed()])))
+    one = next(iter(picture_boxes.BOXES.makers[name]([dataclasses.replace(case, ours=case.right + 1) for case in boxed()])))
     made = [dataclasses.replace(case, ours=one.predict(case.given)) for case in boxed()]
     cases = [case for case in made if case.ours is not None]
-    assert not cases or hint(pictures.BOXES, cases) == one.hint
+    assert not cases or hint(picture_boxes.BOXES, cases) == one.hint
 
 
 def resized():
     images = [Image.fromarray(RNG.integers(0, 256, (40, 50, 3), dtype=np.uint8)) for _ in range(2)]
     finish = lambda image: np.asarray(image.crop((0, 0, 15, 15)), float)  # noqa: E731
     sizes = {"the right size": (20, 16), "a square": (18, 18)}
-    given = [pictures.Resized(image, sizes, finish) for image in images]
-    return [Observed(g, None, finish(pictures.FILTERS["bilinear"](g.picture, (20, 16))), 1e-9) for g in given]
+    given = [picture_boxes.Resized(image, sizes, finish) for image in images]
+    return [Observed(g, None, finish(picture_boxes.FILTERS["bilinear"](g.picture, (20, 16))), 1e-9) for g in given]
 
 
-@pytest.mark.parametrize("name", pictures.RESIZING.makers)
+@pytest.mark.parametrize("name", picture_boxes.RESIZING.makers)
 def test_another_filter_or_size_is_named(name):
-    one = list(pictures.RESIZING.makers[name](resized()))[-1]
-    assert hint(pictures.RESIZING, [dataclasses.replace(c, ours=one.predict(c.given)) for c in resized()]) == one.hint
+    one = list(picture_boxes.RESIZING.makers[name](resized()))[-1]
+    assert hint(picture_boxes.RESIZING, [dataclasses.replace(c, ours=one.predict(c.given)) for c in resized()]) == one.hint
 
 
 def operated(name, change):
     """What an operation of a made-up reference gives for some magnitudes, and the port's."""
-    code = {operation: number for number, (operation, _) in enumerate(pictures.usual_operations())}
+    code = {operation: number for number, (operation, _) in enumerate(augmentations.usual_operations())}
     made = lambda other, size: np.array([code[other], 0 if other == "Identity" else size, 1.0])  # noqa: E731
-    given = [pictures.Operated(name, magnitude, made) for magnitude in (17.0, -17.0, 8.5)]
+    given = [augmentations.Operated(name, magnitude, made) for magnitude in (17.0, -17.0, 8.5)]
     return [Observed(g, np.asarray(change(g), float), made(name, g.magnitude), 1e-9) for g in given]
 
 
@@ -134,12 +134,12 @@ OPERATED = {
 
 @pytest.mark.parametrize("kind", OPERATED)
 def test_another_operation_is_named(kind):
-    assert hint(pictures.OPERATION, operated("Rotate", OPERATED[kind]))[0] == kind
+    assert hint(augmentations.OPERATION, operated("Rotate", OPERATED[kind]))[0] == kind
 
 
 def test_a_hypothesis_that_holds_for_one_magnitude_of_three_is_not_named():
     once = lambda given: given.made(given.name, given.magnitude / (2 if given.magnitude > 10 else 3))  # noqa: E731
-    assert hint(pictures.OPERATION, operated("Rotate", once)) == ("", "")
+    assert hint(augmentations.OPERATION, operated("Rotate", once)) == ("", "")
 
 
 def applied():
@@ -154,20 +154,24 @@ def applied():
             picture[:, 2:6, 3:8] = 0
         return picture
 
-    return [Observed(pictures.Applied(params, made), None, made(params), 1e-9)]
+    return [Observed(augmentations.Applied(params, made), None, made(params), 1e-9)]
 
 
-@pytest.mark.parametrize(("stage", "name"), [(stage, name) for stage, family in pictures.APPLIED.items() for name in family.makers])
+@pytest.mark.parametrize(
+    ("stage", "name"), [(stage, name) for stage, family in augmentations.APPLIED.items() for name in family.makers]
+)
 def test_what_is_not_applied_or_in_another_order_is_named(stage, name):
-    (one,) = pictures.APPLIED[stage].makers[name](())
+    (one,) = augmentations.APPLIED[stage].makers[name](())
     cases = [dataclasses.replace(case, ours=one.predict(case.given)) for case in applied()]
-    assert hint(pictures.APPLIED[stage], cases) == one.hint
+    assert hint(augmentations.APPLIED[stage], cases) == one.hint
 
 
-@pytest.mark.parametrize("other", ["seed 1, expected those of 0", "epoch 0, expected those of 1", *pictures.CHANGED])
+@pytest.mark.parametrize("other", ["seed 1, expected those of 0", "epoch 0, expected those of 1", *augmentations.CHANGED])
 def test_other_random_parameters_are_named(other):
-    others = [{name: RNG.random(9) for name in ("seed 1, expected those of 0", "epoch 0, expected those of 1", *pictures.CHANGED)}]
-    kind, words = hint(pictures.SAMPLED, [Observed(one, one[other], np.zeros(9), 1e-9) for one in others])
+    others = [
+        {name: RNG.random(9) for name in ("seed 1, expected those of 0", "epoch 0, expected those of 1", *augmentations.CHANGED)}
+    ]
+    kind, words = hint(augmentations.SAMPLED, [Observed(one, one[other], np.zeros(9), 1e-9) for one in others])
     assert kind and words.endswith(other)
 
 
@@ -175,7 +179,7 @@ def groups(params, change):
     images, labels = RNG.random((6, 3, 20, 32)), np.eye(10)[:6]
     found = []
     for whole in (True, False):
-        given = [pictures.MixedGroup(images, labels, one, whole, images) for one in params]
+        given = [mixing.MixedGroup(images, labels, one, whole, images) for one in params]
         made = [change(one) if whole else change(one)[: images.size] for one in given]
         given = [g._replace(ours=m[: images.size].reshape(images.shape)) for g, m in zip(given, made, strict=True)]
         found.append([Observed(g, m, g.otherwise()) for g, m in zip(given, made, strict=True)])
@@ -189,7 +193,7 @@ MIXED = {
     "a sample's own share is 0.1500, expected 0.3000": (MIXUP, lambda g: g.otherwise(g.params.lam / 2)),
     "mixed with the next sample, expected the sample before it": (
         MIXUP,
-        lambda g: g.otherwise(partner=pictures.PARTNERS["the next sample"]),
+        lambda g: g.otherwise(partner=mixing.PARTNERS["the next sample"]),
     ),
     "the batch is not mixed": (MIXUP, lambda g: g.flat(g.images, g.labels)),
     "rows and columns of the box are exchanged": (CUTMIX, lambda g: g.otherwise(box=tuple(g.params.box[i] for i in (1, 0, 3, 2)))),
@@ -207,4 +211,4 @@ MIXED = {
 
 @pytest.mark.parametrize("words", MIXED)
 def test_a_group_that_is_mixed_otherwise_is_named(words):
-    assert hint(pictures.MIXING, groups(*MIXED[words]))[1] == words
+    assert hint(mixing.MIXING, groups(*MIXED[words]))[1] == words

@@ -31,7 +31,8 @@ from alignment.localize.search import (
 )
 from alignment.localize.structure import structure_finding
 from alignment.models import rounding
-from alignment.models.matching import Matching, Sides, match_modules, matched, order_of_use
+from alignment.models.counterparts import Matching, Sides
+from alignment.models.matching import match_modules, matched, order_of_use
 from alignment.models.observe import share_dropout
 from alignment.models.tracing import Network
 from alignment.models.values import Live

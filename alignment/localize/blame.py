@@ -17,8 +17,8 @@ import numpy as np
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks.base import Call, Layer, leaves
+from alignment.models.counterparts import Matching
 from alignment.models.links import plain
-from alignment.models.matching import Matching
 from alignment.models.mending import is_part, mend
 from alignment.models.tracing import Answer, Network, apart, carrying
 

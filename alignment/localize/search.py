@@ -27,9 +27,9 @@ from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import Mistake, mistakes
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
+from alignment.models.counterparts import Unmatched
 from alignment.models.forms import learned
 from alignment.models.forms.axes import same_numbers
-from alignment.models.matching import Unmatched
 from alignment.models.tracing import Cotangents, Network, training_mode
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError

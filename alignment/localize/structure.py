@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from alignment.finding import Finding, Hint
 from alignment.frameworks.base import Layer, Module, Piece
 from alignment.kinds import Kind
-from alignment.models.matching import Matching, Sides, Unmatched
+from alignment.models.counterparts import Matching, Sides, Unmatched
 
 Shapes = dict[str, tuple[int, ...]]
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}  # rows of a recurrent layer's matrices for each of its hidden numbers

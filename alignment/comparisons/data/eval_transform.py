@@ -16,18 +16,8 @@ from alignment.comparisons.data.transformed import Transform, Transformed, found
 from alignment.finding import NO_HINT, Finding
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import explains
-from alignment.localize.hypotheses.pictures import (
-    NORMALISATION,
-    PIXELS,
-    RESIZING,
-    Levels,
-    Resized,
-    by_level,
-    in_every_case,
-    pixels,
-    window_hint,
-    window_of,
-)
+from alignment.localize.hypotheses.picture_boxes import RESIZING, Resized, window_hint, window_of
+from alignment.localize.hypotheses.pictures import NORMALISATION, PIXELS, Levels, by_level, in_every_case, pixels
 from alignment.project import DataPart, Side
 from alignment.tolerance import PICTURE_FITTED
 from mobilenetv3_common.presets import EvalPreset, TrainPreset

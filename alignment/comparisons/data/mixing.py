@@ -18,7 +18,9 @@ from alignment.comparisons.data.transformed import differ, difference
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Observed
-from alignment.localize.hypotheses.pictures import BOXES, MIXING, Boxed, MixedGroup, in_every_case
+from alignment.localize.hypotheses.mixing import MIXING, MixedGroup
+from alignment.localize.hypotheses.picture_boxes import BOXES, Boxed
+from alignment.localize.hypotheses.pictures import in_every_case
 from alignment.project import Side
 from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import MixParams, mix_params

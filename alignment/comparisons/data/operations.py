@@ -15,8 +15,9 @@ from alignment.comparisons.data.transformed import differ, difference
 from alignment.draws import MagnitudeTable
 from alignment.finding import Finding
 from alignment.kinds import Kind
+from alignment.localize.hypotheses.augmentations import OPERATION, Operated
 from alignment.localize.hypotheses.hypothesis import Observed
-from alignment.localize.hypotheses.pictures import OPERATION, Operated, in_every_case
+from alignment.localize.hypotheses.pictures import in_every_case
 from alignment.project import DataPart
 from alignment.tolerance import PICTURE_RTOL
 from mobilenetv3_common import sampling

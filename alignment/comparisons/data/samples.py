@@ -15,7 +15,8 @@ from alignment.comparisons.data.loading import arrays_of, first_pictures, measur
 from alignment.comparisons.data.transformed import Transform, Transformed, found
 from alignment.finding import Finding
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.pictures import SAMPLED, in_every_case
+from alignment.localize.hypotheses.augmentations import SAMPLED
+from alignment.localize.hypotheses.pictures import in_every_case
 from alignment.project import Side
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import TrainPreset

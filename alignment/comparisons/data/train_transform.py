@@ -24,21 +24,10 @@ from alignment.comparisons.data.loading import part, pictures
 from alignment.comparisons.data.transformed import Transform, Transformed, differ, found
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
+from alignment.localize.hypotheses.augmentations import APPLIED, OPERATION, Applied, Operated, usual_operations
 from alignment.localize.hypotheses.hypothesis import Observed
-from alignment.localize.hypotheses.pictures import (
-    APPLIED,
-    BOXES,
-    OPERATION,
-    RESIZING,
-    Applied,
-    Boxed,
-    Operated,
-    Resized,
-    in_every_case,
-    usual_operations,
-    window_hint,
-    window_of,
-)
+from alignment.localize.hypotheses.picture_boxes import BOXES, RESIZING, Boxed, Resized, window_hint, window_of
+from alignment.localize.hypotheses.pictures import in_every_case
 from mobilenetv3_common.sampling import SampleParams
 
 PLAIN = SampleParams((0, 0, SIZE, SIZE), False, (), None)

@@ -1,0 +1,178 @@
+"""What has which counterpart, and the containers around paired layers, which are paired by what they hold or compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from alignment import tolerance
+from alignment.frameworks.base import Description, Module
+from alignment.models import values
+from alignment.models.forms import Adapters
+from alignment.models.links import Link, covered
+from alignment.models.values import Live
+from alignment.models.weights import translated
+from alignment.strangers import strangers
+
+UnmatchedKind = Literal["missing", "extra", "replaced", "moved"]
+Sides = tuple[Description, Description]
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A module that only one side has, or that stands elsewhere.
+
+    Attributes:
+        kind: ``"missing"`` (in the port), ``"extra"`` (in the port), ``"replaced"`` (by another one of the port) or ``"moved"``
+            (among its siblings; it is paired all the same).
+        path: in the reference; of an extra one, the reference's path of its parent and its own name.
+        module: its class, for people.
+        parameters: how many numbers its parameters hold, or those of what replaces it.
+        own: path in the port of an extra one, of what replaces one, and of one that has moved.
+        instead: class of what replaces it.
+        follows: of an extra one, the path in the reference of the module before it; its parent's where there is none.
+        alters: whether one that has moved has weights of other shapes there.
+    """
+
+    kind: UnmatchedKind
+    path: str
+    module: str
+    parameters: int
+    own: str = ""
+    instead: str = ""
+    follows: str = ""
+    alters: bool = False
+
+
+@dataclass
+class Matching:
+    """Reference path -> port path for every module that both have, and those that only one has.
+
+    Attributes:
+        paths: as said.
+        unmatched: in the order of definition.
+        notes: what is called or nested otherwise in the port, and paired all the same.
+        adapters: what the port's modules are in the reference's terms, as far as the search has found it out.
+    """
+
+    paths: dict[str, str] = field(default_factory=dict)
+    unmatched: list[Unmatched] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    adapters: Adapters = field(default_factory=Adapters)
+
+    def renaming(self) -> dict[str, str]:
+        """Port path -> reference path."""
+        return {own: other for other, own in self.paths.items()}
+
+
+def pair_containers(port: Module, reference: Module, sides: Sides, matching: Matching, links: Sequence[Link] = ()) -> None:
+    """Containers that hold the same paired layers and linked tensors on both sides, the outermost first."""
+    known = [side.modules(model) for side, model in zip(sides, (port, reference), strict=True)]
+
+    def title(number: int, path: str) -> str:
+        return sides[number].layer(known[number][path]).title
+
+    for own, others in list(_chains((port, reference), sides, matching.paths, links)):
+        if len(own) == len(others):
+            matching.paths |= zip(others, own, strict=True)
+            continue
+        for other in others:  # one is wrapped once more: in what, and whether that computes something, is not said by what it holds
+            same = [path for path in own if title(0, path) == title(1, other)]
+            if len(same) == 1 and same[0] not in matching.paths.values():
+                matching.paths[other] = same[0]
+
+
+def _chains(
+    models: tuple[Module, Module], sides: Sides, paired: Mapping[str, str], links: Sequence[Link]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Containers of the port and of the reference that are not paired and hold the same paired layers, the outermost first.
+
+    One that holds a tensor of a link besides, or only some of those that a link joins, is another one.
+    """
+    holding: list[dict[tuple[frozenset[str], frozenset[tuple]], list[str]]] = [{}, {}]
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        known = (set(paired.values()), set(paired))[number]
+        for path, module in side.modules(model).items():
+            if path not in known and side.children(module):
+                inside = frozenset(other for other, own in paired.items() if (own, other)[number].startswith(f"{path}."))
+                holding[number].setdefault((inside, _linked(links, number, path)), []).append(path)
+    for held, others in holding[1].items():
+        if held[0] and held in holding[0]:
+            yield holding[0][held], others
+
+
+def _linked(links: Sequence[Link], number: int, path: str) -> frozenset[tuple]:
+    """The links whose tensors a module holds; those of which it holds a part with the names of these."""
+    found: set[tuple] = set()
+    for place, link in enumerate(links):
+        names = (link.port, link.reference)[number]
+        inside = tuple(name for name in names if name.startswith(f"{path}."))
+        if inside:
+            found.add((place,) if inside == names else (place, *inside))
+    return frozenset(found)
+
+
+def pair_by_tensors(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
+    """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
+
+    Of two mere containers the layers in them have told already whether they are one, unless all that they hold is packed or held
+    otherwise on one side.
+    """
+    names, named = matching.renaming(), covered(links)
+    modules = [side.modules(model) for side, model in zip(sides, models, strict=True)]
+    known = set(matching.paths.values()), set(matching.paths)
+    found: list[dict[frozenset, list[str]]] = [{}, {}]
+    linked: list[set[str]] = [set(), set()]  # modules of which every tensor is in a link
+    holds = lambda own, other: (  # noqa: E731
+        sides[0].own_tensors(modules[0][own])
+        or sides[1].own_tensors(modules[1][other])
+        or (own in linked[0] and other in linked[1])
+    )
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        tensors = [entry.canonical for entry in side.entries(model)]
+        groups = {frozenset((link.port, link.reference)[number]): place for place, link in enumerate(links)}
+        for path, module in modules[number].items():
+            if path in known[number] or side.knows(module):
+                continue
+            inside = frozenset(name for name in tensors if name.startswith(f"{path}."))
+            whole = {place: group for group, place in groups.items() if group <= inside}
+            if inside <= named[number]:
+                linked[number].add(path)
+            if inside and (inside & named[number]) <= frozenset().union(*whole.values()):
+                held = {translated(name, names) if number == 0 else name for name in inside - named[number]}
+                found[number].setdefault(frozenset(held | whole.keys()), []).append(path)
+    both = [(own, other) for held, others in found[1].items() if len(found[0].get(held, ())) == len(others)
+            for own, other in zip(found[0][held], others, strict=True) if holds(own, other)]  # fmt: skip
+    trial = _trial(models, matching, links, sides, inputs) if both else None
+    matching.paths |= {other: own for own, other in both if trial is not None and trial.takes(own, other)}
+
+
+def _trial(
+    models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Live, inputs: tuple
+) -> values.Trial | None:
+    """The two models with the same random weights; None where the reference does not run, which is somebody else's to report."""
+    with strangers("reference") as raised:
+        trial = values.Trial(models, sides, inputs)
+    if raised.error is not None:
+        return None
+    trial.load(matching.paths, links)
+    return trial
+
+
+def pair_wrapped(models: tuple[Module, Module], matching: Matching, links: Sequence[Link], sides: Live, inputs: tuple) -> None:
+    """Containers of which one side has more around the same layers: those are paired that give the same from random weights."""
+    chains = [one for one in _chains(models, sides, matching.paths, links) if len(one[0]) != len(one[1])]
+    if not chains:
+        return
+    trial = _trial(models, matching, links, sides, inputs)
+    if trial is None:
+        return
+    for own, others in chains:
+        for other in others:
+            given = [path for path in own if path not in matching.paths.values()] if other in trial.calls else []
+            same = next((path for path in given if trial.error(path, other) <= tolerance.PAIRED_AGREE), None)
+            if same is not None:
+                matching.paths[other] = same
+        if len(own) == 1 and own[0] not in matching.paths.values() and trial.same_calls(others):
+            matching.paths[others[0]] = own[0]
