@@ -37,11 +37,8 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
     config = run.config
     listings = (run.train_index,) if config.val_share is not None else (run.train_index, run.val_index)  # of one listing, or two
     said = [f"note: {line}" for index in listings for line in index.notes()]
-    if config.batch_size != asked.batch_size:
-        said.append(
-            f"note: --batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures "
-            f"make {run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
-        )
+    if lowered := lowered_batch(run, asked):
+        said.append(f"note: {lowered}")
     if config.val_share is not None and folder is not None:
         lists = write_lists(folder, run.train_index, run.val_index)
         single = single_pictures(run.train_index, run.val_index)
@@ -67,6 +64,17 @@ def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
             f"add --ema-warmup, or lower --ema-decay {config.ema_decay:g} to {max(0.0, 1 - 10 / max(steps, 1)):.3g} or less"
         )
     return [as_called(line) for line in said]
+
+
+def lowered_batch(run: Run, asked: TrainConfig) -> str:
+    """That the batch was fitted to the pictures, in words; empty where it is as it was asked for."""
+    config = run.config
+    if config.batch_size == asked.batch_size:
+        return ""
+    return (
+        f"--batch-size {asked.batch_size} was lowered to {config.batch_size}: {len(run.train_index)} training pictures make "
+        f"{run.updates_per_epoch} update(s) an epoch with it (--min-updates {config.min_updates})"
+    )
 
 
 def ending(run: Run, folder: Path, log: TrainLog) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import subprocess
+import sys
 import time
 import types
 
@@ -18,7 +20,7 @@ from alignment_doctor.profile.advice import advice
 from alignment_doctor.profile.subject import PHASES, Profile, measure
 from alignment_doctor.profile.trace import operators, own_times
 from mobilenetv3_common.train_config import TrainConfig
-from tests.conftest import LITE_DATA
+from tests.conftest import LITE_DATA, ROOT
 
 SMALL = {
     "data_path": str(LITE_DATA), "crop_size": 32, "resize_size": 36, "width_mult": 0.5, "workers": 0, "batch_size": 4, "epochs": 2,
@@ -79,6 +81,20 @@ def test_a_run_is_measured_and_written(framework, tmp_path, capsys):
     assert len(rows) == len(facts["operators"]) == len(operators(files["trace"])) > 20
     assert framework == "paddle" or any("4x3x32x32" in row["shapes"] for row in rows)
     assert "Transforms" in files["html"].read_text()
+
+
+@pytest.mark.parametrize(("framework", "asked", "batch"), [("ref", 256, 16), ("paddle", 64, 16), ("ref", 16, 16)])
+def test_the_batch_that_a_run_would_have_is_measured_and_said(framework, asked, batch, tmp_path, capsys, monkeypatch):
+    """The 16 pictures make no batch of 256: a run lowers it, and a profile of another batch would be of another run."""
+    measured = []
+    whole = subject.micro_batches
+    monkeypatch.setattr(subject, "micro_batches", lambda run: (measured.append(len(b[1])) or (b, *r) for b, *r in whole(run)))
+    flags = [*FLAGS, f"--batch-size={asked}", f"--framework={framework}", "--updates=2", f"--json={tmp_path}/p.json"]
+    assert main(["profile", *flags]) in (0, 1)
+    facts = json.loads((tmp_path / "p.json").read_text())["facts"]
+    assert facts["batch_size"] == batch and set(measured) == {batch}
+    said = f"note: --batch-size {asked} was lowered to {batch}: 16 training pictures make 1 update(s) an epoch with it"
+    assert (said in capsys.readouterr().out) == (asked != batch)
 
 
 @pytest.mark.parametrize("framework", ["ref", "paddle"])
@@ -145,3 +161,20 @@ def test_an_earlier_profile_is_compared_with(tmp_path, capsys):
     (tmp_path / "before.json").write_text(json.dumps({"facts": {"phases": phases}}))
     assert main(["profile", *FLAGS, "--updates=2", f"--before={tmp_path}/before.json"]) in (0, 1)
     assert "note: before: 5000000.0 ms an update; now 0.00 of it" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["paddle", "ref"])
+def test_a_loader_worker_that_is_killed_is_one_line(package, tmp_path):
+    """The doctor's own loaders end as those of a run."""
+    kill = "import os, signal, sys\nfrom mobilenetv3_common.samples import Samples\n"
+    kill += "whole = Samples._picture\n"
+    kill += "Samples._picture = lambda *args: whole(*args) if os.getpid() == main else os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill += "main = os.getpid()\nfrom tools import doctor\nsys.exit(doctor.main())\n"
+    flags = [flag for flag in FLAGS if "workers" not in flag]
+    command = [sys.executable, "-c", kill, "profile", *flags, "--workers=2", f"--framework={package}", "--updates=2"]
+    begun = time.monotonic()
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    assert run.returncode == 2 and "Traceback" not in run.stderr and time.monotonic() - begun < 60, run.stderr
+    lines = [line for line in run.stderr.splitlines() if "ccache" not in line and "warnings.warn" not in line]
+    assert len(lines) == 1 and lines[0].startswith("error: a loader worker has ended, perhaps because memory"), run.stderr

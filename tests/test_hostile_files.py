@@ -364,6 +364,9 @@ def test_the_limits_catch_what_they_should():
         ({"said": "error: \x1b[2J\n"}, "a character that does not print"),
     ):
         assert wrong(good | change) == [found]
+    aligned = {**good, "kind": "pth", "tool": "align", "status": 1}
+    assert wrong(aligned | {"said": "nothing real to compare here: fresh weights\n"}) == []
+    assert wrong(aligned | {"said": "first divergence: forward\n"}) == ["status 1"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.npz"
         path.write_bytes(npz_of_state())

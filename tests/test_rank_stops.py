@@ -168,3 +168,28 @@ def test_two_ranks_interrupted_twenty_times_end_bit_identical(framework, killed,
     assert len(places) == TIMES and sum(place > 0 for place in places) > TIMES // 2, places
     same_end(tmp_path / "whole", tmp_path / "again")
     print(f"{framework}: {TIMES} {'kills' if killed else 'stops'}, places in the epoch: {places}")
+
+
+def workers_of(pid):
+    found = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [int(child) for child in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", LAUNCHERS)
+def test_a_loader_worker_of_one_rank_that_is_killed_ends_both_ranks(framework, tmp_path):
+    """Its rank says it in one line and ends with status 2; the launcher ends the other one, and nothing is left."""
+    run = Launched(framework, tmp_path / "run", "--epochs", "500", "--workers", "1")
+    run.until(2)
+    ranks = run.ranks()
+    (worker,) = workers_of(ranks[1])
+    begun = time.monotonic()
+    os.kill(worker, signal.SIGKILL)
+    while Path(f"/proc/{ranks[1]}/status").exists() and "State:\tZ" not in Path(f"/proc/{ranks[1]}/status").read_text():
+        assert time.monotonic() - begun < 10, "the rank does not end"
+        time.sleep(0.02)
+    assert run.end(30) != 0 and alive(tmp_path / "run") == []
+    told = [line for line in run.told().splitlines() if line.startswith("error: a loader worker has ended")]
+    assert told and len(set(told)) == 1 and f"(process {worker} was killed by SIGKILL)" in told[0]
+    said = {"paddle": "code 2 log", "ref": "exitcode: 2"}[framework]
+    assert said in run.told(), run.told()

@@ -27,6 +27,7 @@ from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.drawing import Series, chart, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.lr_range import RangeTest
+from mobilenetv3_common.run_told import lowered_batch
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import is_statistic
 
@@ -84,7 +85,9 @@ def run(flags: argparse.Namespace) -> Examination:
         if flags.html and any(one.is_problem and one.check.id == "check.held_out" for one in findings)
         else []
     )
-    examination = Examination("check", named, findings, facts, sections, top=top)
+    lowered = lowered_batch(subject.run, config)
+    notes = [lowered] if lowered else []
+    examination = Examination("check", named, findings, facts, sections, notes, top)
     if not flags.bundle:
         return examination
 
@@ -93,7 +96,7 @@ def run(flags: argparse.Namespace) -> Examination:
             return {one.check.id for one in examine(checks, observe(backend, config, ranks)) if one.is_problem}
 
     said = write_bundle(Path(flags.bundle), examination, subject, flags.of_run, again)
-    return replace(examination, notes=[f"bundle: {said}"])
+    return replace(examination, notes=[*notes, f"bundle: {said}"])
 
 
 def _contact_sheet(subject: RunSubject) -> list[Section]:

@@ -98,6 +98,7 @@ def facts(profile: Profile) -> dict[str, Any]:
     """Everything measured, as JSON values; ``--before`` reads the phases."""
     total = sum(one.seconds for one in profile.operators)
     return {
+        "batch_size": profile.config.batch_size,
         "seconds_an_update": profile.whole,
         "phases": {name: profile.typical(name) for name in PHASES},
         "memory_mib": profile.memory,
@@ -118,7 +119,8 @@ def _earlier(path: str) -> dict[str, float]:
 
 
 def _notes(profile: Profile, before: dict[str, float] | None) -> list[str]:
-    notes = [f"an update takes {profile.whole * 1e3:.1f} ms: " + ", ".join(
+    notes = [profile.lowered] if profile.lowered else []
+    notes += [f"an update takes {profile.whole * 1e3:.1f} ms: " + ", ".join(
         f"{name} {profile.typical(name) * 1e3:.1f} ms ({profile.share(name):.0%})" for name in PHASES
     )]  # fmt: skip
     total = sum(one.seconds for one in profile.operators)

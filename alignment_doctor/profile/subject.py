@@ -21,6 +21,7 @@ from alignment_doctor.watch.watch import resident_mib
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
+from mobilenetv3_common.run_told import lowered_batch
 from mobilenetv3_common.sampling import SampleKey
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training import micro_batches, update
@@ -47,6 +48,7 @@ class Profile:
         processors: of this machine.
         ready: batches that the loader's workers had ready when each measured update asked for its own; empty without workers.
         room: for how many they have room.
+        lowered: that the batch was fitted to the pictures, in words; empty where it was not.
     """
 
     config: TrainConfig
@@ -58,6 +60,7 @@ class Profile:
     processors: int = 1
     ready: list[int] = field(default_factory=list)
     room: int = 0
+    lowered: str = ""
 
     def typical(self, phase: str) -> float:
         """The median of a phase."""
@@ -127,8 +130,8 @@ def measure(
 
     config = replace(config, resume=None, epochs=max(config.epochs, 10_000), warmup_epochs=0)
     run = build_run(backend, config, ranks, builder)
+    profile = Profile(run.config, processors=joblib.cpu_count(), lowered=lowered_batch(run, config))
     config = run.config  # its batch is fitted to the pictures
-    profile = Profile(config, processors=joblib.cpu_count())
     clock = _Clock(run.model)
     run.observer = clock
     run.train_mode()
