@@ -117,6 +117,34 @@ def equivalence(
     return _judged(float(differences.mean()), variance + step**2 / 6, len(differences), 0.0, margin, level)
 
 
+def surely_different(
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    margin: float = tolerance.ACCURACY_DIFFERENCE,
+    step: float = 0.0,
+    level: float = tolerance.ACCURACY_FALSE_FAILURE,
+) -> bool:
+    """Whether the means differ by more than the margin, with at most ``level`` of equal ones called so.
+
+    The differences of pairs are tested, and the two sides as if nothing paired them, each at half of the level: few pairs say
+    little of their own spread, and pairs that chaotic training has parted are no better than others. Where seeds move both sides
+    alike, the second test errs less than it may.
+
+    Args:
+        ours, theirs, margin, step: as of ``equivalence``.
+        level: of both tests together.
+    """
+    a, b = np.asarray(ours, float), np.asarray(theirs, float)
+    count = len(a)
+    if count < FEWEST:
+        return False
+    beyond = abs(float(a.mean() - b.mean())) - margin
+    paired = (float((a - b).var(ddof=1)) + step**2 / 6) / count
+    alone = (float(a.var(ddof=1) + b.var(ddof=1)) + step**2 / 6) / count
+    wide = float(_student(count, level / 4)) * math.sqrt(paired), float(_student(2 * count - 1, level / 4)) * math.sqrt(alone)
+    return beyond > min(wide)
+
+
 def one_against_many(
     ours: float, theirs: Sequence[float], margin: float = tolerance.ACCURACY_DIFFERENCE, step: float = 0.0
 ) -> Equivalence:

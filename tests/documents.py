@@ -73,5 +73,5 @@ def without_figures(line: str) -> str:
 
     Whether final accuracies agree within the guide's threshold or within the spread of the seeds is the processor's rounding.
     """
-    line = line.replace("in spread", "yes").replace("<= ", "<=")  # a table that is wide saves the blank
+    line = line.replace("undecided", "yes").replace("<= ", "<=")  # a table that is wide saves the blank
     return re.sub(r"\s+", " ", re.sub(r"-{3,}", "---", re.sub(r"\d[\d.,]*(?:e[+-]\d+)?", "#", line))).strip()

@@ -166,9 +166,31 @@ def test_exact_curves_must_agree_over_the_first_iterations():
     assert "iterations_that_rounding_leaves" in result.problems[0]
 
 
-@pytest.mark.parametrize(("ours", "passes"), [([0.85, 0.88, 0.9], True), ([0.877, 0.877, 0.877], True), ([0.7, 0.71, 0.72], False)])
-def test_accuracies_are_held_against_the_seeds_spread(ours, passes):
-    assert curves.judge_accuracies(np.array(ours), np.array([0.87, 0.88, 0.88])).passed is passes
+THEIRS = np.array([0.87, 0.88, 0.88])
+
+
+@pytest.mark.parametrize(
+    ("ours", "passes", "answer"),
+    [
+        ([0.85, 0.88, 0.9], True, "undecided: "),
+        ([0.877, 0.877, 0.877], True, "undecided: "),
+        ([0.8702, 0.8801, 0.8801], True, "equal within the margin: "),
+        ([0.7, 0.71, 0.72], False, "mean top-1 0.7100 in the port"),
+        ([0.1, 0.1, 0.1], False, "mean top-1 0.1000 in the port"),
+        ([0.864, 0.872, 0.870], True, "undecided: it seems different: "),
+    ],
+)
+def test_final_accuracies_fail_where_the_difference_is_certain_and_are_equal_where_that_is_shown(ours, passes, answer):
+    row = curves.judge_accuracies(np.array(ours), THEIRS)
+    assert row.passed is passes and row.reason.startswith(answer), row.reason
+    assert curves.shows_equality(np.array(ours), THEIRS) == answer.startswith("equal")
+
+
+def test_noisy_seeds_make_nothing_equal():
+    """The former rule accepted a gap of 48 points here, and called the row passed without a word."""
+    row = curves.judge_accuracies(np.array([0.4, 0.5, 0.55]), np.array([0.44, 0.51, 0.68]))
+    assert row.passed and row.reason.startswith("undecided: ") and "more seeds would decide" in row.reason, row.reason
+    assert not curves.judge_accuracies(np.array([0.1, 0.1, 0.1]), np.array([0.54, 0.56, 0.58])).passed
 
 
 def dropped_by(kept, scale=lambda p: 1.0 / (1.0 - p)):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from alignment.equivalence import DIFFERENT, EQUAL, UNDECIDED, equivalence, look_level, one_against_many
+from alignment.equivalence import DIFFERENT, EQUAL, UNDECIDED, equivalence, look_level, one_against_many, surely_different
 from alignment_doctor.cli import main
 
 MARGIN = 0.15
@@ -224,3 +224,21 @@ def test_a_flag_that_cannot_be_used_is_one_line(tmp_path, flags, capsys):
     assert main(["equal", one, other, *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and (flags[0] in error or "'loss'" in error)
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_step_6_fails_one_sound_port_in_a_hundred_at_most(correlation, seeds):
+    """10,000 experiments; three standard deviations of the count are added."""
+    bound = 0.01 + 3 * math.sqrt(0.01 * 0.99 / 10_000)
+    for margin in (MARGIN, 1e-4):  # with the second one all differences lie beyond the margin, and the rate is at its largest
+        ours, theirs = experiments(0.0, correlation, seeds, 10_000, seed=2)
+        found = [surely_different(a, b, margin) for a, b in zip(ours, theirs, strict=True)]
+        assert np.mean(found) <= bound, margin
+    assert np.mean(found) > 0.002, "a test that never fails would err never"
+    ours, theirs = experiments(-6 * 0.2, correlation, seeds, 2_000, seed=3)
+    assert np.mean([surely_different(a, b) for a, b in zip(ours, theirs, strict=True)]) > 0.75
+
+
+def test_two_seeds_are_never_surely_different():
+    assert not surely_different([0.1, 0.1], [0.9, 0.9]) and surely_different([0.1, 0.1, 0.1], [0.9, 0.9, 0.91])

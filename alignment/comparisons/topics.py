@@ -21,6 +21,7 @@ TOPICS: dict[int, tuple[str, ...]] = {
     6: (
         "moving average", "freezing", "freezing by name", "mixing off at the end", "resumed run", "evaluation loop",
         "diverging run", "gradient checkpointing", "several views", "pretrained",
+        "final accuracies",
     ),
 }  # fmt: skip
 AUGMENTATIONS = {"imagenet": "autoaugment", "ra": "randaugment", "ta_wide": "trivialaugment"}  # of recipes, in these words

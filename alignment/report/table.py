@@ -111,7 +111,7 @@ def not_run(results: Sequence[StepResult]) -> list[str]:
 def _guide_verdict(result: StepResult, headline: float, threshold: float) -> str:
     if headline <= threshold:
         return "yes"
-    return "in spread" if result.name == "train" and result.passed else "no"  # of the seeds themselves
+    return "undecided" if result.name == "train" and result.passed else "no"  # by the seeds: see judge_accuracies
 
 
 def _headline(result: StepResult) -> float | None:

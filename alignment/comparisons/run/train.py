@@ -23,7 +23,15 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model.explain import in_float32
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import runs
-from alignment.comparisons.run.curves import envelope, floor_of, judge_accuracies, judge_curve, show_curve, spread_of
+from alignment.comparisons.run.curves import (
+    envelope,
+    floor_of,
+    judge_accuracies,
+    judge_curve,
+    show_curve,
+    shows_equality,
+    spread_of,
+)
 from alignment.comparisons.run.engine import cast, each_update, engine, fresh_weights, next_epoch, start_run
 from alignment.comparisons.run.first_updates import UPDATES, difference, first_updates, observed
 from alignment.comparisons.run.mistakes import FIRST_UPDATES, Recipe
@@ -177,6 +185,10 @@ class RunTrial:
     def _gained(self, reference: Measurement) -> float:
         return float(np.mean(np.asarray(reference["accuracies"])) - np.asarray(reference["start"]))
 
+    def _one_picture(self) -> float:
+        """What one picture of the evaluation counts."""
+        return 1 / len(index_dataset(self.config.data_path, "val"))
+
     def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
         """Hold one side's runs against the other's; a recipe that somebody has given need not learn digits in small."""
         both = {name: (np.asarray(port[name]), np.asarray(reference[name])) for name in ("images", "labels", "rates", "accuracies")}
@@ -191,7 +203,7 @@ class RunTrial:
             judge_curve(f"curve.float{bits}", *_curves(port, reference, bits), bits == "64", self.plan.lag) for bits in ("32", "64")
         ]
         if self.context.recipe is None or self._gained(reference) > 0.3:  # the accuracy of what has not learnt is chance
-            rows.append(judge_accuracies(*both["accuracies"]))
+            rows.append(judge_accuracies(*both["accuracies"], step=self._one_picture()))
         return rows
 
     def show(self, result: StepResult, port: Measurement, reference: Measurement) -> None:
@@ -203,6 +215,8 @@ class RunTrial:
         if not given or gained > 0.3:
             spread = spread_of(np.asarray(port["accuracies"]), np.asarray(reference["accuracies"]))
             result.evidence["top1_spread"] = round(spread, 4)
+            if shows_equality(np.asarray(port["accuracies"]), np.asarray(reference["accuracies"]), self._one_picture()):
+                result.cover("final accuracies")
         result.require("loss_fell_to", round(fallen, 3), fallen < 0.8 or given, "below 0.8 of the first updates' mean")
         result.require("accuracy_gained", round(gained, 3), gained > 0.3 or given, "above 0.3")
         moves = len(rates) > 1 or (given and self.config.lr_schedule == "constant")
