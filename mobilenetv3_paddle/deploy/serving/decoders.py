@@ -97,7 +97,7 @@ class Decoders(Line):
         large = _work(data) > LARGE if kind == PICTURE else len(data) > LARGE_JSON
         return await self.answer(_Job(data, deadline, kind=kind, large=large))
 
-    parse = functools.partialmethod(__call__, kind=JSON)
+    parse = functools.partialmethod(__call__, kind=JSON)  # to ``Asked``
 
     async def _keep(self) -> None:
         """Keep one process at work: start it, and another when it has ended."""
@@ -145,11 +145,12 @@ class Decoders(Line):
                 job.settle(UserError(f"a decoder's answer cannot be read: {type(error).__name__}"))
                 raise EOFError from error
         except (EOFError, OSError):
-            if job.again:
-                job.settle(EngineDown("two decoders ended on this request"))
-            elif not job.result.done() and time.monotonic() < job.deadline:
-                job.again = True
-                self.waiting.appendleft(job)
+            if not job.result.done() and time.monotonic() < job.deadline:  # at the deadline ``answer`` itself gives it up
+                if job.again:
+                    job.settle(EngineDown("two decoders ended on this request"))
+                else:
+                    job.again = True
+                    self.waiting.appendleft(job)
             raise
         finally:
             self._large -= job.large
