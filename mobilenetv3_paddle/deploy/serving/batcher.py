@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
-
 MOST_FAILURES = 3  # runs of the engine that fail one after the other before the service calls itself unready
 
 
@@ -51,16 +49,16 @@ class Line:
 
     async def answer(self, one: Waiting) -> Any:
         """What comes of it; ``TooLate`` at its deadline."""
+        timer = asyncio.get_running_loop().call_later(max(0.0, one.deadline - time.monotonic()), one.settle, TooLate())
         self.waiting.append(one)
         self.changed.set()
         try:
-            with anyio.move_on_after(one.deadline - time.monotonic()):
-                return await one.result
-            raise TooLate()
+            return await one.result
         finally:
+            timer.cancel()
             if one in self.waiting:  # nobody waits for it any more: it is not kept until its turn
                 self.waiting.remove(one)
-            del one  # an exception that is raised here would keep it until the garbage collector comes
+            del one, timer  # an exception that is raised here would keep it until the garbage collector comes
 
 
 class Batcher(Line):
