@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -161,3 +162,10 @@ def test_extreme_losses_have_a_record_of_their_own():
     logits = np.random.default_rng(0).standard_normal((6, 11)).astype(np.float32)
     extreme = {case.name for case in loss_cases(logits, np.arange(6), 0) if case.extreme}
     assert extreme == {"gap500", "gap500_smoothed", "gap10000", "offset", "levels"}
+
+
+def test_the_launchers_logs_are_ignored_by_git():
+    """The last two are files that git must see."""
+    names = ["log/workerlog.0", "log/default.abc.log", "result_demo/reprod_log_1.npy", "docs/log.md", "alignment/record.py"]
+    found = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert found == names[:3]
