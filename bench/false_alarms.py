@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from alignment.comparisons import NAMES, STEPS, guarded, lacks
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
-from alignment.comparisons.explain import STAGES
+from alignment.comparisons.explain import MODEL
 from alignment.comparisons.model import forward
 from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import StepResult
@@ -110,7 +111,9 @@ def findings(context: Context) -> list[Finding]:
         inputs = context.fake_inputs(count, small=True)
     port, reference = (context.networks.build(role) for role in context.sides)
     found = [localize(port, reference, inputs, training=training).first for training in (False, True)]
-    return [finding for finding in (*found, *(look(context) for look in STAGES[1])) if finding is not None]
+    return [
+        finding for finding in (*found, *(look(context) for look in MODEL), explained(STEPS[1](context))) if finding is not None
+    ]
 
 
 def run_all(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.data.loading import batches, first_pictures
 from alignment.comparisons.metric import right_answers
 from alignment.comparisons.update import backward
@@ -25,7 +25,7 @@ THRESHOLDS = {"data": 0.0, "forward": 1e-5, "metric": 0.0, "loss": 1e-5, "losses
 
 def guide_files(context: Context, role: str) -> GuideFiles:
     """The arrays of one side's five files: float32, evaluation mode; files of parts that the side lacks are left out."""
-    lane = Lane(context, f"{role}32", share_dropout=False)
+    lane = context.networks.of(f"{role}32", share_dropout=False)
     side, framework = lane.side, lane.framework
     files: GuideFiles = {"forward": {"logits": lane.outputs(context.fake_inputs(1, small=True))[0]}}
     inputs, labels = context.material.samples(5)

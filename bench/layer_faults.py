@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.faults import LayerPair
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Module
@@ -70,7 +70,7 @@ def plain(pair: LayerPair, port: Make) -> str:
     try:
         context = context_of(pair, port, 0)
         outputs = [
-            Lane(context, f"{role}32", share_dropout=False).outputs(context.fake_inputs(4)) for role in ("port", "reference")
+            context.networks.of(f"{role}32", share_dropout=False).outputs(context.fake_inputs(4)) for role in ("port", "reference")
         ]
     except Exception as error:  # weights that do not load, a port that does not run: whoever compares sees that
         return type(error).__name__

@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.update.runs import SGD
 from alignment.faults import LayerPair, injected
+from alignment.models.tracing import Network
 from alignment.project import Project, load_project
 from bench.layer_faults import SOUND, context_of, pairs_of
 
@@ -35,7 +36,7 @@ def verdict(project: Project, name: str | None) -> str:
         context = Context(broken)
         port, reference = context.port, context.reference
         try:
-            ours, theirs = (Lane(context, f"{role}32", share_dropout=False) for role in context.sides)
+            ours, theirs = (context.networks.of(f"{role}32", share_dropout=False) for role in context.sides)
         except Exception as error:
             return f"not run: {type(error).__name__}"
         images, labels = context.material.photographs(4, 96)
@@ -43,9 +44,9 @@ def verdict(project: Project, name: str | None) -> str:
         for side, lane in ((port, ours), (reference, theirs)):
             assert side.loss is not None and side.train is not None
             criterion, given = side.loss.CrossEntropyLoss(0.1), side.framework.tensor(labels)
-            optimizer = side.train.build_optimizer(lane.network, SGD)
+            optimizer = side.train.build_optimizer(lane.model, SGD)
             losses.append(lambda logits, criterion=criterion, given=given: criterion(logits, given))
-            steps.append(lambda train=side.train, lane=lane, optimizer=optimizer: train.apply_update(lane.network, optimizer))
+            steps.append(lambda train=side.train, lane=lane, optimizer=optimizer: train.apply_update(lane.model, optimizer))
         inputs = ({"input": port.framework.tensor(images)}, {"x": reference.framework.tensor(images)})
         return _asked(ours, theirs, inputs, loss_fn=tuple(losses), optimizer=tuple(steps), steps=2)
 
@@ -54,7 +55,7 @@ def layer_verdict(pair: LayerPair, fault: str) -> str:
     """Run PaDiff on a pair of layers whose port has a fault: forward and backward, with its own loss."""
     try:
         context = context_of(pair, pair.port if fault == SOUND else pair.faults[fault][0], 0)
-        ours, theirs = (Lane(context, f"{role}32", share_dropout=False) for role in context.sides)
+        ours, theirs = (context.networks.of(f"{role}32", share_dropout=False) for role in context.sides)
         (array,) = context.fake_inputs(4)
         inputs = {"x": ours.framework.tensor(array)}, {"x": theirs.framework.tensor(array)}
     except Exception as error:
@@ -62,7 +63,7 @@ def layer_verdict(pair: LayerPair, fault: str) -> str:
     return _asked(ours, theirs, inputs)
 
 
-def _asked(ours: Lane, theirs: Lane, inputs: tuple[dict[str, Any], dict[str, Any]], **more: Any) -> str:
+def _asked(ours: Network, theirs: Network, inputs: tuple[dict[str, Any], dict[str, Any]], **more: Any) -> str:
     """PaDiff's verdict on two networks with equal weights; ``more`` are its own arguments: losses, optimizers, steps."""
     import padiff
 
@@ -71,10 +72,10 @@ def _asked(ours: Lane, theirs: Lane, inputs: tuple[dict[str, Any], dict[str, Any
         log.unlink()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            passed = padiff.auto_diff(ours.network, theirs.network, inputs, False, dict(OPTIONS), **more)
+            passed = padiff.auto_diff(ours.model, theirs.model, inputs, False, dict(OPTIONS), **more)
     except Exception as error:
         return f"stops: {type(error).__name__}"
-    return "passes" if passed else place(out.getvalue(), theirs.network)
+    return "passes" if passed else place(out.getvalue(), theirs.model)
 
 
 def place(text: str, model: Any) -> str:

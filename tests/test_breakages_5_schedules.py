@@ -9,7 +9,6 @@ import pytest
 from paddle.optimizer.lr import CosineAnnealingDecay, LinearWarmup
 
 from alignment.comparisons.comparison import explained, measured
-from alignment.comparisons.context import Lane
 from alignment.comparisons.explain import locate
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update import backward, groups, optimizers
@@ -19,6 +18,7 @@ from alignment.comparisons.update.optimizers import FedUpdates, OptimizerUpdates
 from alignment.comparisons.update.rates import expected_rates
 from alignment.comparisons.update.schedules import compare_schedules
 from alignment.kinds import Kind
+from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from mobilenetv3_common.train_config import SCHEDULES as TRAIN_SCHEDULES
 from mobilenetv3_paddle.train import build_optimizer, build_schedule
@@ -95,14 +95,14 @@ SCHEDULES = {
 @pytest.fixture(scope="module")
 def lanes(context):
     made = context()
-    return made, {name: Lane(made, name) for name in ("port64", "reference64")}
+    return made, {name: made.networks.of(name) for name in ("port64", "reference64")}
 
 
 def compared(context, lanes, compare, project):
     """The names of the rows that fail with a project's port."""
     broken, result = context(project), StepResult(5, "backward")
     sound = lanes[1]
-    ours = Lane.__new__(Lane)
+    ours = Network.__new__(Network)
     vars(ours).update(vars(sound["port64"]), side=broken.port)
     compare(broken, result, {"port64": ours, "reference64": sound["reference64"]})
     return [quantity.name for quantity in result.quantities if not quantity.passed], result
@@ -235,10 +235,10 @@ def test_a_rule_that_both_sides_break_is_seen(context, lanes, monkeypatch):
 
 def test_the_networks_are_left_as_they_were(context, lanes):
     made, pair = lanes
-    before = {name: lane.framework.state(lane.network) for name, lane in pair.items()}
+    before = {name: lane.framework.state(lane.model) for name, lane in pair.items()}
     compare_exact_updates(made, StepResult(5, "backward"), pair)
     for name, lane in pair.items():
-        after = lane.framework.state(lane.network)
+        after = lane.framework.state(lane.model)
         assert all((after[tensor] == array).all() for tensor, array in before[name].items())
 
 

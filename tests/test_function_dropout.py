@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from alignment.cli import main
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.project import load_project
 from tests.conftest import ROOT
 
@@ -47,9 +47,10 @@ def test_without_training_mode_another_form_is_no_finding(tmp_path):
 
 @pytest.mark.parametrize("name", ["port32", "reference32", "ulp64"])
 def test_a_lane_that_nobody_needs_is_freed(name):
-    lane = Lane(Context(load_project(ROOT / "projects" / "mobilenetv3" / "project.py"), options={"width_mult": 0.25}), name)
+    project = load_project(ROOT / "projects" / "mobilenetv3" / "project.py")
+    lane = Context(project, options={"width_mult": 0.25}).networks.of(name)
     assert lane.dropouts
-    network = weakref.ref(lane.network)
+    network = weakref.ref(lane.model)
     del lane
     gc.collect()
     assert network() is None, "what shares the masks holds the model"

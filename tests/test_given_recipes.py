@@ -8,7 +8,7 @@ import math
 import pytest
 
 from alignment import cli
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.run import runs, train
 from alignment.comparisons.run.recipe import RECIPE, REPLACED, in_small, recipe, rounded, topics
@@ -98,7 +98,7 @@ def test_step_6_trains_by_the_recipe(changes, row, trial):
 def test_step_5_has_the_recipes_own_rows(context):
     made = dataclasses.replace(context(), recipe=RICH)
     result = StepResult(5, "backward")
-    backward.compare_exact_updates(made, result, {name: Lane(made, name) for name in ("port64", "reference64")})
+    backward.compare_exact_updates(made, result, {name: made.networks.of(name) for name in ("port64", "reference64")})
     assert result.passed and {"schedule.recipe", "optimizer.recipe.groups"} <= {quantity.name for quantity in result.quantities}
 
 

@@ -13,9 +13,9 @@ import torch
 from paddle import nn
 
 from alignment import tolerance
+from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
 from alignment.comparisons.material import moved_by_one_ulp
-from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import initialisation
 from alignment.comparisons.result import StepResult
 from alignment.frameworks import framework
@@ -193,10 +193,17 @@ BROKEN = {
 }  # fmt: skip
 
 
+def fresh_weights(context):
+    """What the step's own measurement of fresh weights explains."""
+    result = StepResult(1, "forward")
+    initialisation.judge(context, result)
+    return explained(result)
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_another_initialisation_is_found_and_named(case):
     change, place, words = BROKEN[case]
-    found = models.fresh_weights(context_of(change))
+    found = fresh_weights(context_of(change))
     assert found is not None and found.stage == "initialisation" and found.kind == "initialisation"
     assert found.location == place and words in found.hint and found.measured.endswith("tensor(s) differ"), found.line()
 
@@ -246,8 +253,8 @@ def test_a_reference_that_is_made_with_fixed_weights_is_compared_to_the_last_bit
     def loaded(network):
         PROJECT.port.framework.load(network, PROJECT.reference.framework.state(fixed()))
 
-    assert models.fresh_weights(context_of(loaded, fixed)) is None
-    found = models.fresh_weights(context_of(lambda network: None, fixed))
+    assert fresh_weights(context_of(loaded, fixed)) is None
+    found = fresh_weights(context_of(lambda network: None, fixed))
     assert found.location == "stem.weight" and found.hint.startswith("random values of standard deviation 0.1"), found.line()
     assert found.hint.endswith("expected fixed values") and found.measured.startswith("432 of 432 values differ")
 
@@ -275,7 +282,7 @@ def test_who_has_no_training_runs_is_asked_for_nothing(context):
     refused = context(PROJECT.with_models(lambda spec: dataclasses.replace(spec, initialisation=False)))
     result = StepResult(1, "forward")
     initialisation.judge(refused, result)
-    assert not result.covers and not result.quantities and models.fresh_weights(refused) is None
+    assert not result.covers and not result.quantities and fresh_weights(refused) is None
 
 
 @pytest.mark.parametrize("name", ["torch", "paddle"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from alignment.comparisons.context import MaskDraws
+from alignment.models.observe import MaskDraws
 from tests.conftest import ROOT
 from tests.sound_pairs import PAIRS, audited, audited_with
 

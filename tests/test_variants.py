@@ -123,11 +123,17 @@ def variant(context):
     return make
 
 
+def located(context):
+    """What the first variant that fails is explained by."""
+    failed = variants.judge(context, StepResult(1, "forward"))
+    return models.in_variant(context, *failed[0]) if failed else None
+
+
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_variant_that_is_wrong_fails_and_is_located(case, variant, monkeypatch):
     name, replacement, options, place, words = BROKEN[case]
     monkeypatch.setattr(mobilenetv3, name, replacement)
-    found = models.with_other_options(variant(options))
+    found = located(variant(options))
     assert found is not None
     assert found.location == place, found.line()
     assert found.hint.startswith(f"{variants.title(options)}: {words}") and found.measured, found.line()
@@ -152,7 +158,7 @@ def test_a_width_that_rounding_hides_is_seen_in_a_model_too_large_to_run(context
     broken, result = context(), StepResult(1, "forward")
     variants.judge(broken, result)
     assert [row.name for row in result.quantities if not row.passed] == ["variant.width_mult=8.0.structure"]
-    found = models.with_other_options(broken)
+    found = located(broken)
     assert found.location.startswith("features.3.block.") and found.kind == Kind.WIDTH, found.line()
     assert found.hint.startswith("width_mult=8.0: 712 output channels, expected 704"), found.line()
 
@@ -197,7 +203,7 @@ def test_without_the_weights_own_options_the_defaults_are_compared_too(small_sta
     assert variants.compared(given) == []
     given = given.knowing(weights=Weights(small_state, "a file", {"width_mult": 0.5, "dropout": 0.2}, False))
     assert variants.compared(given) == [{}]
-    found = models.with_other_options(given)
+    found = located(given)
     assert found.location == "classifier.2" and found.hint == "defaults: dropout rate 0.1, expected 0.2"
 
 
@@ -221,18 +227,17 @@ class PooledBySeven(mobilenetv3.MobileNetV3):
 def test_a_pooling_that_is_global_in_one_size_alone_is_found(context, monkeypatch):
     monkeypatch.setattr(mobilenetv3, "MobileNetV3", PooledBySeven)
     result = StepResult(1, "forward")
-    variants.judge_on_other_inputs(context(), result)
+    failed = variants.judge_on_other_inputs(context(), result)
     assert [row.name for row in result.quantities if not row.passed] == ["size.257x289.logits"]
-    found = models.on_other_inputs(context())
+    found = models.on_other_inputs(*failed[0])
     assert (found.location, found.kind) == ("avgpool", "pooling"), found.line()
     assert found.hint.startswith("on pictures of 257x289 pixels: one average over a window of 7 x 7"), found.line()
 
 
 def test_a_sound_port_passes_in_another_size(context):
     result = StepResult(1, "forward")
-    variants.judge_on_other_inputs(context(), result)
+    assert variants.judge_on_other_inputs(context(), result) == []
     assert result.passed and result.covers == ["pictures of 257x289 pixels", "inputs 8 times as large"]
-    assert models.on_other_inputs(context()) is None
 
 
 def test_a_network_of_one_size_alone_is_not_asked_for_another(context):

@@ -95,13 +95,25 @@ class Searched:
     late: bool = False
 
 
+def named(prefix: str, measurement: Measurement) -> dict[str, np.ndarray]:
+    """The arrays of a measurement whose names begin so, without that."""
+    return {name.removeprefix(prefix): np.asarray(one) for name, one in measurement.items() if name.startswith(prefix)}
+
+
+def of_both(context: Context, comparison: Comparison) -> tuple[Measurement, Measurement]:
+    """What the port and the reference give."""
+    reference = comparison.measure(context, "reference")
+    return comparison.measure(context, "port"), reference
+
+
 def measured(context: Context, comparison: Comparison) -> Compared | Unmeasured:
     """Measure both sides once; what says where a step that has failed goes wrong adds no row to it."""
+    made: list[tuple[Measurement, Measurement]] = []
     with strangers("port") as raised:  # whatever the port raises
-        made = {role: comparison.measure(context, role) for role in ("reference", "port")}
+        made.append(of_both(context, comparison))
     if raised.error is not None:
         return Unmeasured(comparison, raised.error)
-    return Compared(comparison, made["port"], made["reference"])
+    return Compared(comparison, *made[0])
 
 
 def wrong(part: Explainable) -> bool:
@@ -111,8 +123,7 @@ def wrong(part: Explainable) -> bool:
 
 def compare(context: Context, result: StepResult, comparison: Comparison) -> Compared:
     """Measure both sides once, judge them, and keep the measurements with the step's result."""
-    measured = {role: comparison.measure(context, role) for role in ("reference", "port")}
-    return judged(result, comparison, measured["port"], measured["reference"])
+    return judged(result, comparison, *of_both(context, comparison))
 
 
 def judged(result: StepResult, comparison: Comparison, port: Measurement, reference: Measurement) -> Compared:

@@ -7,12 +7,14 @@ module stands in for a part that is not understood, and a second mistake inside 
 
 from __future__ import annotations
 
-import itertools
 import time
 
+from alignment.comparisons.comparison import of_both
 from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.model import initialisation, known
+from alignment.comparisons.model.dropouts import Dropouts
+from alignment.comparisons.model.embeddings import Paddings
 from alignment.comparisons.precision import low_precision
 from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Module
@@ -156,13 +158,14 @@ class EveryMistake:
 
     def _by_layers(self) -> None:
         """What layers show by themselves, beside what is computed with them."""
-        for finding in itertools.chain(models.dropouts(self.context), models.paddings(self.context)):
-            if not any(finding.location in one.places for one in self.found):
-                self._add(finding)
+        for comparison in (Dropouts(), Paddings()):
+            for finding in comparison.findings(*of_both(self.context, comparison)):
+                if not any(finding.location in one.places for one in self.found):
+                    self._add(finding)
 
     def _fresh_weights(self) -> None:
         with strangers("port") as raised:  # the port cannot be built, which has been said
-            self.found += models.fresh_mistakes(self.context)
+            self.found += initialisation.findings(self.context)
             self.covers += ["initialisation"] if initialisation.wanted(self.context) else []
         if raised.error is not None:
             return

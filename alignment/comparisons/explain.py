@@ -39,7 +39,15 @@ MODEL: tuple[Look, ...] = (
 )
 STAGES: dict[int, tuple[Look, ...]] = {
     0: (models.structure, what_was_measured, models.built),
-    1: (*MODEL, models.padding, models.on_other_inputs, models.with_other_options, models.fresh_weights),
+    1: (
+        models.built,
+        models.forward_and_backward,
+        models.in_training,
+        what_was_measured,
+        models.in_float32,
+        precision.in_low_precision,
+        what_was_measured_late,
+    ),
     2: (what_was_measured, draws.drawn),
     3: (models.built, what_was_measured),
     4: (models.built, models.forward_and_backward, what_was_measured, precision.in_low_precision),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from alignment.comparisons.given import Given, once
 from alignment.comparisons.material import SharedMaterial
 from alignment.comparisons.paired import Paired
-from alignment.frameworks.base import Module, in_precision
-from alignment.models import rounding, unsaved
+from alignment.frameworks._dropout import Sharing
+from alignment.frameworks.base import Framework, Low, Module, in_precision
+from alignment.models import observe, rounding, unsaved
+from alignment.models.mending import mend_all
+from alignment.models.tracing import Network, Start
 from alignment.models.weights import renamed
 from alignment.strangers import strangers
 from mobilenetv3_common.weights import State, read_state
@@ -139,3 +143,49 @@ class Networks:
         if raised.error is not None:
             return None
         return network
+
+    def of(self, name: str, share_dropout: bool = True) -> Network:
+        """One of the runs that are compared with each other: which side, which precision, which weights.
+
+        One whose name begins with ``ulp`` is the reference with all it is given (weights, running statistics, inputs) moved by
+        one unit in the last place: what it then changes by is rounding, and nothing can be asked to be closer. One whose name ends
+        in ``16`` computes in the given low precision, by the framework's own automatic mixed precision.
+
+        Args:
+            name: a field of ``alignment.compare.Lanes``, e.g. ``"port64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
+            share_dropout: whether dropout takes its masks from the seed and the network's ``draws.iteration``.
+
+        Raises:
+            UserError: the weights do not fit.
+        """
+        kind, _, draw = name.partition("#")
+        role, exact, low = "port" if name.startswith("port") else "reference", kind.endswith("64"), kind.endswith("16")
+        unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
+        framework, state = self._framework(role, low), self.start(role)
+        moved = functools.partial(self.material.ulp_changed, dtype=unit, draw=int(draw or 0)) if name.startswith("ulp") else None
+        model, draws = self.build(role, exact=exact), observe.MaskDraws(self.given.seed)
+        dropouts, functions = 0, Sharing(draws)
+        if share_dropout:
+            dropouts, functions = observe.share_dropout(framework, model, draws)
+        load = functools.partial(self.load, role, model)
+        begin = Start(name, self.given.sides[role], moved(state) if moved else state, load, moved, draws, dropouts, functions)
+        network = Network(framework, model, self.paired.matched.matching.paths if role == "port" else None, begin=begin)
+        if role == "port":
+            network.adapters = self.paired.matched.matching.adapters
+            if self.given.mended:
+                mend_all(network, self._reference_beside(network, low, share_dropout), self.given.mended)
+        network.reset()
+        return network
+
+    def _framework(self, role: str, low: bool) -> Framework:
+        framework = self.given.sides[role].framework
+        return framework.in_low_precision(Low(self.given.precision)) if low else framework
+
+    def _reference_beside(self, port: Network, low: bool, share_dropout: bool) -> Network:
+        """The reference in the port's precision, with the port's masks."""
+        framework, model = self._framework("reference", low), self.build("reference", exact=port.exact)
+        if share_dropout:
+            observe.share_dropout(framework, model, port.draws)
+        found = Network(framework, model)
+        found.adapters = port.adapters
+        return found

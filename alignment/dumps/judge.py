@@ -15,7 +15,7 @@ from alignment.comparisons.comparison import Searched
 from alignment.comparisons.context import Context
 from alignment.comparisons.material import Weights
 from alignment.comparisons.model import forward
-from alignment.comparisons.model.dropouts import judge_profiles
+from alignment.comparisons.model.dropouts import BY_FUNCTION, LAYER, Dropouts
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.gradients import judge_gradients
 from alignment.comparisons.update.runs import Iteration
@@ -155,8 +155,7 @@ def _forward(dumps: Dumps, without_training: str) -> StepResult:
         runs |= {name: theirs.value(one["lanes"][name]) for name in REFERENCE_LANES}
         case = forward.PassCase(one["name"], theirs.value(one["inputs"]), one["training"])
         forward.judge_case(context, result, case, runs, blocks, elsewhere, partial(_moved, one.get("moved", {})))
-    profiles = {"port": ours.value(ours.content["dropouts"]), "reference": theirs.value(theirs.content["dropouts"])}
-    result.quantities += judge_profiles(profiles, _dropping_by_function(dumps))
+    result.extend(Dropouts().judge(*(_dropouts(reader) for reader in (ours, theirs))))
     return result
 
 
@@ -165,10 +164,10 @@ def _moved(moved: Mapping[str, float], names: list[str]) -> dict[str, float]:
     return {name: moved[name] for name in names if name in moved}
 
 
-def _dropping_by_function(dumps: Dumps) -> list[str]:
-    """Roles whose models call dropouts as functions; dumps of earlier versions do not tell."""
-    sides = (("port", dumps.port), ("reference", dumps.reference))
-    return [role for role, side in sides if side.content.get("dropout_functions")]
+def _dropouts(reader: Reader) -> dict[str, Any]:
+    """What ``Dropouts`` measures of a side, without the calls; dumps of earlier versions do not tell of dropouts as functions."""
+    by_function = {BY_FUNCTION: "yes"} if reader.content.get("dropout_functions") else {}
+    return by_function | {f"{LAYER}{name}": one for name, one in reader.value(reader.content["dropouts"]).items()}
 
 
 def _backward(dumps: Dumps, without_training: str) -> StepResult:
@@ -179,7 +178,7 @@ def _backward(dumps: Dumps, without_training: str) -> StepResult:
         return result
     counts = [one.content["dropout_layers"] for one in (ours, theirs)]
     result.evidence["dropout_layers"] = counts[1]
-    if counts[0] != counts[1] and not _dropping_by_function(dumps):
+    if counts[0] != counts[1] and not any(one.content.get("dropout_functions") for one in (ours, theirs)):
         result.problems.append(f"the port has {counts[0]} dropout layer(s), the reference {counts[1]}")
     for mode, one in theirs.content["gradients"].items():
         if MODES[mode] and without_training:

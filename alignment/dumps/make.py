@@ -18,7 +18,7 @@ from alignment.audit.inputs import Inputs, numbered
 from alignment.audit.pair import ModelMaker, digest
 from alignment.compare import distance, norm, relative, without_masked
 from alignment.comparisons.checked import check
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.model import forward
 from alignment.comparisons.model.dropouts import dropout_profile_of
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest
@@ -95,7 +95,7 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
     random = context.unshared_randomness
     network, framework = context.networks.build("reference"), subject.framework
     small = context.material.samples(4, small=True)[0]
-    lanes = {name: Lane(context, name) for name in GRADIENT_LANES}
+    lanes = {name: context.networks.of(name) for name in GRADIENT_LANES}
     cases = forward.cases(context)
     blocks = forward.block_names(context.spec, framework, network)
     content: dict[str, Any] = {
@@ -127,7 +127,7 @@ def reference(subject: DumpSubject, inputs: Inputs, **given: Any) -> tuple[Write
     return writer, content
 
 
-def _case(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
+def _case(writer: Writer, lanes: Mapping[str, Network], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
     """One forward pass of the reference in all lanes."""
     traces = {name: forward.forward(lanes[name], case, blocks) for name in REFERENCE_LANES}
     held = {name: writer.value(trace) for name, trace in traces.items()}
@@ -135,7 +135,7 @@ def _case(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blo
     return {"name": case.name, "training": case.training, "inputs": writer.value(case.inputs), "lanes": held, "moved": moved}
 
 
-def _moved(draws: list[Lane], case: forward.PassCase, blocks: list[str], truth: forward.NamedOutputs) -> dict[str, float]:
+def _moved(draws: list[Network], case: forward.PassCase, blocks: list[str], truth: forward.NamedOutputs) -> dict[str, float]:
     """How far one ulp moves a pass in exact mode (L2); one draw where that is far below what any verdict asks for."""
     sizes = {name: norm(without_masked(array)[0]) for name, array in truth.items() if array.dtype.kind == "f"}
     names = [name for name, size in sizes.items() if np.isfinite(size)]
@@ -152,9 +152,8 @@ def _iteration(writer: Writer, made: Iteration) -> dict[str, Any]:
 
 def _calls(context: Context, writer: Writer, training: bool) -> dict[str, Any]:
     """Every call of a module in one pass in float64: what it was given and gave, with gradients, and how far one ulp moves that."""
-    lane = Lane(context, "reference64")
-    network = Network(lane.framework, lane.network)
-    inputs = lane.inputs(context.fake_inputs(SAMPLES, small=True))
+    network = context.networks.of("reference64")
+    inputs = network.inputs(context.fake_inputs(SAMPLES, small=True))
     pair = Pair(network, network, context.paired.matched.matching, inputs, training=training)
     pair.cotangents = random_cotangents(pair)
     found = []
@@ -233,7 +232,7 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
     with strangers("port") as raised:  # the weights do not fit, or whatever the port raises
         network = context.networks.build("port")
         context = context.knowing(roundings={"port": _roundings(context, dump), "reference": {}})
-        lanes = {name: Lane(context, name) for name in PORT_LANES}
+        lanes = {name: context.networks.of(name) for name in PORT_LANES}
     if raised.error is not None:
         content["problem"] = _problem(raised)
         return writer, content
@@ -246,7 +245,7 @@ def port(subject: DumpSubject, dump: Reader, names: Mapping[str, str], device: s
 
 
 def _measure_port(
-    context: Context, dump: Reader, writer: Writer, lanes: Mapping[str, Lane], training: bool, content: dict[str, Any]
+    context: Context, dump: Reader, writer: Writer, lanes: Mapping[str, Network], training: bool, content: dict[str, Any]
 ) -> None:
     """Add the passes, gradients and calls of a port that can be built."""
     for one in dump.content["cases"]:
@@ -273,11 +272,11 @@ def _guarded(run: Any) -> dict[str, Any]:
     return {"problem": _problem(raised)}
 
 
-def _traces(writer: Writer, lanes: Mapping[str, Lane], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
+def _traces(writer: Writer, lanes: Mapping[str, Network], case: forward.PassCase, blocks: list[str]) -> dict[str, Any]:
     return {name: writer.value(forward.forward(lane, case, blocks)) for name, lane in lanes.items()}
 
 
-def _gradients(writer: Writer, lanes: Mapping[str, Lane], inputs: tuple, cotangents: list, training: bool) -> dict[str, Any]:
+def _gradients(writer: Writer, lanes: Mapping[str, Network], inputs: tuple, cotangents: list, training: bool) -> dict[str, Any]:
     made = {name: gradients_of(lane, inputs, cotangents, training) for name, lane in lanes.items()}
     return {name: _iteration(writer, one) for name, one in made.items()}
 
@@ -301,8 +300,7 @@ def recorded_calls(dump: Reader, mode: str) -> dict[str, tuple[Call, dict[str, A
 
 def _answers(context: Context, dump: Reader, writer: Writer, mode: str) -> dict[str, Any]:
     """What each module of the port gives for what the reference's was given; nothing for one that cannot be called so."""
-    lane, paths = Lane(context, "port64"), context.paired.matched.matching.paths
-    network = Network(lane.framework, lane.network, paths)
+    network, paths = context.networks.of("port64"), context.paired.matched.matching.paths
     limits = Pair(network, network, context.paired.matched.matching, ())
     known = recorded_calls(dump, mode)
     limits.calls = {key: call for key, (call, _) in known.items()}

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alignment.frameworks._dropout import Sharing, Uniform
 from alignment.frameworks.base import Framework, Module, Tensor, leaves
+
+
+@dataclass
+class MaskDraws:
+    """The numbers of dropout masks, a pure function of the seed, the iteration and the shape. They know nothing of a model."""
+
+    seed: int
+    iteration: int = 0
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Numbers in [0, 1), float64; with the axes in another order they are the same, unless axes of equal length change places.
+
+        So a port with the channels last, or the batch first, drops what its reference drops.
+        """
+        order = sorted(range(len(shape)), key=lambda axis: -shape[axis])
+        drawn = np.random.default_rng([self.seed, self.iteration]).random([shape[axis] for axis in order])
+        return np.ascontiguousarray(drawn.transpose(np.argsort(order)))
 
 
 class SharedDropouts(NamedTuple):

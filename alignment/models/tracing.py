@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Call, CallChange, Framework, Handle, Module, Tensor, Trace, Wanted, leaves, mapped
+from alignment.frameworks._dropout import Sharing
+from alignment.frameworks.base import (
+    Call,
+    CallChange,
+    Framework,
+    Handle,
+    Module,
+    Tensor,
+    Trace,
+    Wanted,
+    in_precision,
+    leaves,
+    mapped,
+)  # fmt: skip
 from alignment.models.forms import Adapters, CallAdapter, told
+from alignment.models.observe import MaskDraws
 from alignment.models.weights import renamed
+from alignment.project import Side
 from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry, State
 
@@ -76,48 +93,118 @@ class Stored:
         return unknown if key is None else self.answers.get((key, phase), unknown)
 
 
+@dataclass(frozen=True)
+class Start:
+    """How a side begins in one precision, and what it makes of inputs.
+
+    Attributes:
+        name: a field of ``alignment.compare.Lanes``, e.g. ``"port64"``; ``"ulp64#1"`` is another draw of ``"ulp64"``.
+        side: of the project.
+        state: the weights, canonical.
+        load: puts a state into the model.
+        moved: of a reference with one-ulp changes, moves arrays likewise.
+        draws: the numbers of its dropout masks.
+        dropouts: how many dropout layers share their masks.
+        functions: what is told of dropouts that are called as functions, which share theirs, too.
+    """
+
+    name: str
+    side: Side
+    state: State
+    load: Callable[[State], None]
+    moved: Callable[[State], State] | None
+    draws: MaskDraws
+    dropouts: int
+    functions: Sharing
+
+
 class Network:
-    """One side's model; everything in it goes by the reference's paths and canonical names.
+    """One side in one precision; everything in it goes by the reference's paths and canonical names.
+
+    Its layers compute in place, as they do for a user, until its modules are first looked at. Every call of one then begins from
+    the statistics that the model held at that moment.
 
     Args:
         framework: the model's.
-        model: holds its weights; every call begins from the statistics that it holds now.
+        model: holds its weights.
         paths: reference path -> the model's own path of the modules that both sides have; None for the reference.
         stored: what is known of a side that was dumped, which computes nothing.
+        begin: of a side that a context has built: how it begins.
 
     Attributes:
-        modules: by the reference's path, each once.
-        start: the floating buffers as they are now, by name.
+        role: ``"port"`` or ``"reference"``.
+        dtype: of weights and inputs, ``"float32"`` or ``"float64"``; the latter is exact mode.
         adapters: of the port's modules; a reference's own modules are called as they are.
     """
 
     def __init__(
-        self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None, stored: Stored | None = None
-    ) -> None:
-        self.framework, self.model, self.stored = framework, model, stored
-        if stored is None:
-            framework.without_inplace(model)
-        if paths is None:
-            self.modules = framework.modules(model)
-            names = {path: path for path in self.modules}
-        else:
-            own = framework.modules(model, every_path=True)
-            self.modules = {theirs: own[ours] for theirs, ours in paths.items() if ours in own}
-            names = {ours: theirs for theirs, ours in paths.items()}
-        self._parameters: dict[str, tuple[Entry, Tensor]] = {}
-        self._buffers: dict[str, tuple[Entry, Tensor]] = {}
-        self.buffers: dict[str, Tensor] = {}
-        self.start: State = {}
-        self.adapters, self._is_port = Adapters(), paths is not None
-        for entry, tensor in framework.described(model):
+        self, framework: Framework, model: Module, paths: Mapping[str, str] | None = None, stored: Stored | None = None,
+        begin: Start | None = None,
+    ) -> None:  # fmt: skip
+        self.framework, self.model, self.paths, self.stored = framework, model, paths, stored
+        self.adapters, self.role = Adapters(), "reference" if paths is None else "port"
+        self.exact = begin is None or begin.name.partition("#")[0].endswith("64")
+        self.dtype = "float64" if self.exact else "float32"
+        if begin is not None:
+            self._begin, self.name, self.side, self.state = begin, begin.name, begin.side, begin.state
+            self.draws, self.dropouts, self.functions = begin.draws, begin.dropouts, begin.functions
+
+    def inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Inputs in this precision, moved by one ulp where the weights are."""
+        if self._begin.moved is None:
+            return in_precision(given, self.dtype)
+        named = {str(number): array for number, array in enumerate(leaves(given, np.ndarray))}
+        changed = iter(self._begin.moved(named).values())
+        return mapped(given, np.ndarray, lambda _: next(changed))
+
+    def outputs(self, given: tuple[Any, ...]) -> list[np.ndarray]:
+        """What the network gives for inputs, without a graph."""
+        return self.framework.call(self.model, self.inputs(given)).outputs
+
+    def drops_by_function(self, given: tuple[Any, ...]) -> bool:
+        """Whether the model calls a dropout as a function in training mode, where such calls can be seen."""
+        self.train_mode(True)
+        with contextlib.suppress(Exception):  # whatever a pass raises, the comparisons say
+            self.outputs(given)
+        self.reset()
+        return bool(self.functions.called)
+
+    def train_mode(self, on: bool) -> None:
+        """Training or evaluation mode."""
+        self.framework.set_training(self.model, on)
+
+    def reset(self) -> None:
+        """Put the weights and statistics back to where the side begins."""
+        self._begin.load(self.state)
+
+    @functools.cached_property
+    def modules(self) -> dict[str, Module]:
+        """By the reference's path, each once."""
+        if self.stored is None:
+            self.framework.without_inplace(self.model)
+        if self.paths is None:
+            return self.framework.modules(self.model)
+        own = self.framework.modules(self.model, every_path=True)
+        return {theirs: own[ours] for theirs, ours in self.paths.items() if ours in own}
+
+    @functools.cached_property
+    def _named(self) -> dict[str, tuple[Entry, Tensor]]:
+        """Parameters and floating buffers by name, canonical."""
+        names = {path: path for path in self.modules} if self.paths is None else {own: path for path, own in self.paths.items()}
+        parameters: dict[str, tuple[Entry, Tensor]] = {}
+        buffers: dict[str, tuple[Entry, Tensor]] = {}
+        for entry, tensor in self.framework.described(self.model):
             name = renamed(entry, names)
             if entry.role == "parameter":
-                self._parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
-                continue
-            values = framework.array(tensor)
-            if values.dtype.kind == "f":
-                self.buffers[name], self.start[name] = tensor, values
-                self._buffers[name] = entry, tensor
+                parameters.setdefault(name, (entry, tensor))  # of two that are added up, the first holds all
+            elif self.framework.array(tensor).dtype.kind == "f":
+                buffers[name] = entry, tensor
+        return {**parameters, **buffers}
+
+    @functools.cached_property
+    def start(self) -> State:
+        """The floating buffers as the modules' calls begin, by name."""
+        return {name: self.framework.array(self._named[name][1]) for name in self._named if self._named[name][0].role == "buffer"}
 
     def children(self, path: str, called: Container[str]) -> list[str]:
         """Paths of the modules directly inside one; a container that is never called (a list of modules) gives way to its own.
@@ -159,28 +246,27 @@ class Network:
     def below(self, path: str) -> dict[str, str]:
         """Names of the floating buffers below a module: name within it -> name."""
         prefix = f"{path}." if path else ""
-        return {name[len(prefix) :]: name for name in self.buffers if name.startswith(prefix)}
+        return {name[len(prefix) :]: name for name in self.start if name.startswith(prefix)}
 
     def held(self, path: str) -> dict[str, tuple[Entry, Tensor]]:
         """The parameters and floating buffers of a module by name within it."""
         prefix = f"{path}." if path else ""
-        both = {**self._parameters, **self._buffers}
-        return {name[len(prefix) :]: pair for name, pair in both.items() if name.startswith(prefix)}
+        return {name[len(prefix) :]: pair for name, pair in self._named.items() if name.startswith(prefix)}
 
     def put_back(self, path: str = "") -> None:
         """Give the buffers below a module the values that they began with."""
         for name in self.below(path).values():
-            self.framework.assign(self.buffers[name], self.start[name])
+            self.framework.assign(self._named[name][1], self.start[name])
 
     def state_of(self, path: str) -> State:
         """The parameters and floating buffers of a module by name within it, canonical; buffers as every call begins."""
-        prefix = f"{path}." if path else ""
-        parameters = {
-            name[len(prefix) :]: entry.to_canonical(self.framework.array(tensor))
-            for name, (entry, tensor) in self._parameters.items()
-            if name.startswith(prefix)
-        }
+        held = self._parameters(path).items()
+        parameters = {name: entry.to_canonical(self.framework.array(tensor)) for name, (entry, tensor) in held}
         return parameters | {within: self.start[name] for within, name in self.below(path).items()}
+
+    def _parameters(self, path: str) -> dict[str, tuple[Entry, Tensor]]:
+        """Of a module, by name within it."""
+        return {name: pair for name, pair in self.held(path).items() if pair[0].role == "parameter"}
 
     def trace(self, args: tuple, cotangents: Cotangents | None = None) -> dict[str, Call]:
         """One pass through the whole model: each module's calls in the order in which they ended, with their gradients.
@@ -189,6 +275,7 @@ class Network:
         """
         if self.stored is not None:
             return self.stored.calls
+        self.put_back()
         try:
             if cotangents is None:
                 calls = self.framework.call(self.model, args, watched=self.modules).calls
@@ -202,7 +289,7 @@ class Network:
 
     def adapter(self, path: str, call: Call) -> CallAdapter:
         """What a call of a module is in the reference's terms."""
-        return told((self.framework, self.modules[path]), call) or (self.adapters[path] if self._is_port else CallAdapter())
+        return told((self.framework, self.modules[path]), call) or (self.adapters[path] if self.role == "port" else CallAdapter())
 
     def given(self, path: str, call: Call) -> tuple[tuple, dict]:
         """What a module is given for a call of the reference's."""
@@ -237,6 +324,7 @@ class Network:
         if self.stored is not None:
             return {}
         watched = {name: self.modules[name] for name in among if name in self.modules}
+        self.put_back(path)
         calls: dict[str, Call] = {}
         with strangers("port"):  # what it called before is lost
             calls = self.framework.call(self.modules[path], *self.given(path, call), watched).calls
@@ -298,8 +386,7 @@ class Network:
         module, framework = self.modules[path], self.framework
         self.put_back(path)
         prefix = f"{path}." if path else ""
-        own = {n[len(prefix) :]: pair for n, pair in self._parameters.items() if n.startswith(prefix)}
-        trained = {name: (entry, tensor) for name, (entry, tensor) in own.items() if framework.trainable(tensor)}
+        trained = {name: pair for name, pair in self._parameters(path).items() if framework.trainable(pair[1])}
         inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
         with strangers("port") as raised:
             adapter = self.adapter(path, call)
@@ -312,7 +399,7 @@ class Network:
                 with self._alone(path):
                     made = framework.vjp(module, args, adapter.cotangents(cotangents), wanted, kwargs)
             inputs = adapter.inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
-            held = {name: self._buffers[full] for name, full in self.below(path).items()}
+            held = {name: self._named[full] for name, full in self.below(path).items()}
             kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
             answer = Answer(adapter.outputs(made.outputs), kept, inputs)
             for name, gradient in made.parameters.items():
@@ -350,7 +437,7 @@ class Network:
         if self.stored is not None:
             return Answer(error=NOT_HELD)
         framework, prefix, start = self.framework, f"{path}." if path else "", self.start
-        own = [(tensor, framework.array(tensor)) for name, (_, tensor) in self._parameters.items() if name.startswith(prefix)]
+        own = [(tensor, framework.array(tensor)) for _, tensor in self._parameters(path).values()]
         wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
         self.start = {name: change(values) if name.startswith(prefix) else values for name, values in start.items()}
         try:
@@ -437,6 +524,8 @@ def apart(port: Network, reference: Network, path: str) -> Network | None:
 def training_mode(networks: Sequence[Network], training: bool) -> Iterator[None]:
     """All models in one mode inside the block, and in their own again after it."""
     networks = [network for network in networks if network.stored is None]
+    for network in networks:
+        _ = network.start  # as the models are before the calls inside the block
     before = [network.framework.training(network.model) for network in networks]
     try:
         for network in networks:

@@ -10,7 +10,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
 from alignment.comparisons.comparison import Measurement, Value
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, in_precision, value_and_gradient
 from alignment.comparisons.loss.mistakes import other_distillations, other_gradients, other_losses, other_weightings
 from alignment.comparisons.model.forward import LANES
@@ -35,7 +35,7 @@ class ModelLoss:
         inputs, labels = context.material.labelled(8)
         made = {"labels": labels}
         for lane in lanes_of(role):
-            made[f"{lane}.logits"] = Lane(context, lane, share_dropout=False).outputs(inputs)[0]
+            made[f"{lane}.logits"] = context.networks.of(lane, share_dropout=False).outputs(inputs)[0]
             case = LossCase("model", made[f"{lane}.logits"], labels)
             made[f"{lane}.loss"] = value_and_gradient(context.sides[role], case)[0]
         return made

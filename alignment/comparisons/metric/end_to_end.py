@@ -8,7 +8,7 @@ import numpy as np
 
 from alignment.compare import Quantity, judge_equal
 from alignment.comparisons.comparison import Measurement
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.data.loading import batches, first_pictures
 from alignment.comparisons.metric.mistakes import KS
 from alignment.comparisons.metric.right_answers import oracle, part
@@ -20,7 +20,7 @@ class EndToEnd:
     """The shares that each side's metric gives for its own logits."""
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
-        lane = Lane(context, f"{role}32", share_dropout=False)
+        lane = context.networks.of(f"{role}32", share_dropout=False)
         if context.material.has_pictures and lane.side.data is not None:
             index = first_pictures(context.material.index("val"))
             size = context.shape()[-1]

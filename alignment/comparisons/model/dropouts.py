@@ -3,56 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
+from alignment.comparisons.comparison import Measurement, Value, named
 from alignment.comparisons.context import Context
+from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
+from alignment.kinds import Kind
 from alignment.models.observe import dropout_probe
 from alignment.strangers import strangers
 
 Profile = dict[str, np.ndarray]
+LAYER, CALLS, BY_FUNCTION = "layer/", "calls/", "by_function"
 
 
-def dropout_profile(context: Context, networks: Mapping[str, Module] | None = None) -> list[Quantity]:
-    """Every dropout layer: probability, scaling, identity in evaluation.
+class Dropouts:
+    """Every dropout layer: probability, scaling, identity in evaluation. What is mended is left out.
 
     Args:
-        context: the two sides.
         networks: a model of each role; with the context's weights where None.
-
-    Returns:
-        One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation].
     """
-    return rows_of(context, profiles_of(context, networks), networks)
+
+    def __init__(self, networks: Mapping[str, Module] | None = None) -> None:
+        self.networks = networks
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        """What each layer does, how often a pass calls it, and whether the model calls dropouts as functions."""
+        framework, network = context.sides[role].framework, self.networks[role] if self.networks else context.networks.build(role)
+        mended = tuple(f"{path}." for path in context.mended)
+        profile = {n: one for n, one in dropout_profile_of(framework, network).items() if not f"{n}.".startswith(mended)}
+        made: dict[str, Value] = {f"{LAYER}{name}": one for name, one in profile.items()}
+        made |= {f"{CALLS}{name}": np.array(count) for name, count in _calls(context, framework, network, profile).items()}
+        return made | ({BY_FUNCTION: "yes"} if role in context.drops_by_function else {})
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        """One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation]."""
+        sides = {"port": port, "reference": reference}
+        calls = {role: {name: int(count) for name, count in named(CALLS, side).items()} for role, side in sides.items()}
+        profiles = {role: named(LAYER, side) for role, side in sides.items()}
+        return judge_profiles(profiles, [role for role, side in sides.items() if BY_FUNCTION in side], calls)
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        return next(self.findings(port, reference), None)
+
+    def findings(self, port: Measurement, reference: Measurement) -> Iterator[Finding]:
+        """The port's layers that are wrong."""
+        for row in self.judge(port, reference):
+            if not row.passed:
+                path = row.name.removeprefix("dropout.").removesuffix(".share")
+                kind, words = _wrong_dropout(named(LAYER, port).get(path), named(LAYER, reference).get(path))
+                yield Finding("forward", path, kind, words, row.reason)
 
 
-def profiles_of(context: Context, networks: Mapping[str, Module] | None = None) -> dict[str, Profile]:
-    """The dropout layers of both roles, without what is mended."""
-    profiles: dict[str, Profile] = {}
-    mended = tuple(f"{path}." for path in context.mended)
-    for role, side in context.sides.items():
-        made = dropout_profile_of(side.framework, networks[role] if networks else context.networks.build(role))
-        profiles[role] = {name: profile for name, profile in made.items() if not f"{name}.".startswith(mended)}
-    return profiles
+def _wrong_dropout(ours: np.ndarray | None, theirs: np.ndarray | None) -> tuple[Kind, str]:
+    """What is wrong with a layer of the port, by the profiles of both sides."""
+    if theirs is None:
+        return Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
+    if ours is None:
+        return Kind.DROPOUT_MISSING, "dropout is missing"
+    (p, kept, mean, share), (right, right_kept, _, right_share) = ours.tolist(), theirs.tolist()
+    if p != right:
+        return Kind.DROPOUT_RATE, f"dropout rate {p:g}, expected {right:g}"
+    if abs(share - p) > 0.03 >= abs(right_share - right):
+        return Kind.DROPOUT_RATE, f"dropout drops {share:.0%} of the values, expected {right:.0%}"
+    if kept == 1 != right_kept and abs(mean - (1 - p)) < 1e-6:
+        return Kind.DROPOUT_SCALE, "dropout scales in evaluation mode instead of in training"
+    if kept != right_kept:
+        return Kind.DROPOUT_SCALE, f"dropout multiplies what it keeps by {kept:.4g} in training, expected {right_kept:.4g}"
+    return Kind.UNKNOWN, ""
 
 
-def rows_of(context: Context, profiles: Mapping[str, Profile], networks: Mapping[str, Module] | None = None) -> list[Quantity]:
-    """The verdict on the dropout layers of both roles: see ``dropout_profile``."""
-    calls = {}
-    if len({frozenset(profile) for profile in profiles.values()}) > 1:  # one layer may be called in several places
-        built = {role: networks[role] if networks else context.networks.build(role) for role in context.sides}
-        calls = {role: _calls(context, role, network, profiles[role]) for role, network in built.items()}
-    return judge_profiles(profiles, context.drops_by_function, calls)
-
-
-def _calls(context: Context, role: str, network: Module, profile: Profile) -> dict[str, int]:
-    """How often each dropout layer is called in one pass; nothing where the model raises."""
-    framework = context.sides[role].framework
+def _calls(context: Context, framework: Framework, network: Module, profile: Profile) -> dict[str, int]:
+    """How often each dropout layer is called in one pass; nothing where the model raises, or has none."""
+    if not profile:
+        return {}
     modules = framework.modules(network)
     with strangers("port") as raised:  # whatever the port raises, the search says
+        framework.set_training(network, False)
         inputs = context.fake_inputs(2, small=True)
         made = framework.call(framework.place(network), inputs, watched={name: modules[name] for name in profile}).calls
     if raised.error is not None:

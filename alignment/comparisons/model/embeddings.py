@@ -7,60 +7,62 @@ from collections.abc import Iterator
 import numpy as np
 
 from alignment.compare import Quantity
+from alignment.comparisons.comparison import Measurement, Value, named
 from alignment.comparisons.context import Context
+from alignment.finding import Finding
 from alignment.frameworks.base import leaves
+from alignment.kinds import Kind
 
 SAMPLES = 4  # of the pass whose gradients are compared
+NONE = -1  # Paddle's own, too
+NUMBER, KIND, HELD = "number/", "kind/", "held/"
 
 
-def paddings(context: Context) -> Iterator[tuple[str, int | None, int | None]]:
+class Paddings:
     """Paired embeddings with other padding numbers, which the input of the compared passes does not hold.
 
-    Where it holds them the gradients tell: a port may treat the number by itself.
-
-    Yields:
-        Path in the reference, the port's number and the reference's; None for none.
+    Where the input holds them the gradients tell: a port may treat the number by itself. What is mended is left out.
     """
-    networks = {role: context.networks.build(role) for role in context.sides}
-    known = {role: side.framework.modules(networks[role]) for role, side in context.sides.items()}
-    found: dict[str, tuple[int | None, int | None]] = {}
-    for path, module in known["reference"].items():
-        layers = [context.reference.framework.layer(module)]
-        if "padding_idx" in layers[0].settings and path in known["port"]:
-            layers.insert(0, context.port.framework.layer(known["port"][path]))
-            own, expected = (_number(layer.settings.get("padding_idx")) for layer in layers)
-            if layers[0].kind == layers[1].kind and own != expected:
-                found[path] = own, expected
-    if not found:
-        return
-    framework, model = context.reference.framework, networks["reference"]
-    framework.set_training(model, False)
-    watched = {path: known["reference"][path] for path in found}
-    calls = framework.call(model, context.material.samples(SAMPLES, small=True)[0], watched=watched).calls
-    for path, (own, expected) in found.items():
-        given = [call for key, call in calls.items() if key.partition("#")[0] == path]
-        arrays = leaves([(call.args, call.kwargs) for call in given], np.ndarray)
-        held = {int(number) for array in arrays for number in np.unique(array)}
-        if arrays and not held & {own, expected}:
-            yield path, own, expected
+
+    late = True
+
+    def measure(self, context: Context, role: str) -> dict[str, Value]:
+        """Padding number and kind of each embedding; of the reference, the numbers that the input holds, too."""
+        framework, network = context.sides[role].framework, context.networks.build(role)
+        mended, modules = tuple(f"{path}." for path in context.mended), framework.modules(network)
+        layers = {path: framework.layer(module) for path, module in modules.items() if not f"{path}.".startswith(mended)}
+        made: dict[str, Value] = {f"{KIND}{path}": layer.kind for path, layer in layers.items()}
+        numbers = {path: layer.settings["padding_idx"] for path, layer in layers.items() if "padding_idx" in layer.settings}
+        made |= {f"{NUMBER}{path}": np.array(NONE if number is None else max(number, NONE)) for path, number in numbers.items()}
+        if role == "reference" and numbers:
+            watched = {path: modules[path] for path in numbers}
+            calls = framework.call(network, context.material.samples(SAMPLES, small=True)[0], watched=watched).calls
+            for path in numbers:
+                given = [(call.args, call.kwargs) for key, call in calls.items() if key.partition("#")[0] == path]
+                if arrays := leaves(given, np.ndarray):
+                    made[f"{HELD}{path}"] = np.unique(np.concatenate([array.ravel() for array in arrays]).astype(np.int64))
+        return made
+
+    def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
+        """A row, which fails, for each."""
+        reason = "the given input does not hold the number, so nothing that is computed shows it"
+        return [Quantity(f"padding.{path}", []).fail(f"{words}: {reason}") for path, words in _apart(port, reference)]
+
+    def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
+        return next(self.findings(port, reference), None)
+
+    def findings(self, port: Measurement, reference: Measurement) -> Iterator[Finding]:
+        for path, words in _apart(port, reference):
+            words, why = f"{words}: only the gradient of that number's row differs", "by the layers' settings"
+            yield Finding("backward", path, Kind.PADDING_INDEX, words, f"{why}: the input does not hold the number")
 
 
-def _number(held: int | None) -> int | None:
-    """Paddle's own -1 stands for none."""
-    return None if held is None or held < 0 else held
-
-
-def words(own: int | None, expected: int | None) -> str:
-    """What is wrong, for people."""
-    return f"padding_idx {own}, expected {expected}"
-
-
-def padding_rows(context: Context) -> list[Quantity]:
-    """A row, which fails, for each of ``paddings``."""
-    reason = "the given input does not hold the number, so nothing that is computed shows it"
-    mended = tuple(f"{path}." for path in context.mended)
-    return [
-        Quantity(f"padding.{path}", []).fail(f"{words(*numbers)}: {reason}")
-        for path, *numbers in paddings(context)
-        if not f"{path}.".startswith(mended)
-    ]
+def _apart(port: Measurement, reference: Measurement) -> Iterator[tuple[str, str]]:
+    """Paths in the reference, and what is wrong there in words."""
+    ours, held = named(NUMBER, port), named(HELD, reference)
+    for path, expected in named(NUMBER, reference).items():
+        own = ours.get(path, np.array(NONE))
+        alike = port.get(f"{KIND}{path}") == reference[f"{KIND}{path}"]
+        if alike and own != expected and path in held and not ({int(own), int(expected)} - {NONE}) & set(held[path].tolist()):
+            numbers = (None if number == NONE else int(number) for number in (own, expected))
+            yield path, "padding_idx {}, expected {}".format(*numbers)

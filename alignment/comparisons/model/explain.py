@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
-import numpy as np
-
-from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.model import embeddings, initialisation, variants
-from alignment.comparisons.model import known as known_differences
-from alignment.comparisons.model.dropouts import profiles_of, rows_of
+from alignment.compare import Quantity
+from alignment.comparisons.comparison import measured
+from alignment.comparisons.context import Context
+from alignment.comparisons.model import variants
+from alignment.comparisons.model.dropouts import Dropouts
 from alignment.finding import Finding, LayerRow
 from alignment.kinds import Kind
 from alignment.localize import Pair, compare_states
 from alignment.localize.search import random_cotangents, search, table
 from alignment.localize.structure import structure_finding
 from alignment.models.matching import order_of_use
-from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
 SAMPLES = 4
@@ -51,18 +48,13 @@ def built(context: Context) -> Finding | None:
 
 def pair(context: Context, training: bool, bits: str = "64") -> Pair:
     """Both models on a few samples, dropout sharing its masks; in float32 with the float64 reference beside them."""
-    ours, theirs = Lane(context, f"port{bits}"), Lane(context, f"reference{bits}")
-    matching = context.paired.matched.matching
+    ours, theirs = context.networks.of(f"port{bits}"), context.networks.of(f"reference{bits}")
     if context.material.has_pictures:
         inputs: tuple = (context.material.photographs(SAMPLES, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
         inputs = context.fake_inputs(SAMPLES, small=True)
-    networks = Network(ours.framework, ours.network, matching.paths), Network(theirs.framework, theirs.network)
-    made = Pair(*networks, matching, ours.inputs(inputs), training=training)
-    if bits == "32":
-        truth = Lane(context, "reference64")
-        made.truth = Network(truth.framework, truth.network)
-    return made
+    truth = context.networks.of("reference64") if bits == "32" else None
+    return Pair(ours, theirs, context.paired.matched.matching, ours.inputs(inputs), training=training, truth=truth)
 
 
 def forward_and_backward(context: Context) -> Finding | None:
@@ -94,114 +86,38 @@ def in_float32(context: Context) -> Finding | None:
 
 
 def dropout(context: Context) -> Finding | None:
-    """The first of ``dropouts``."""
-    return next(dropouts(context), None)
+    """The port's own dropout layers, without shared masks."""
+    return measured(context, Dropouts()).explain()
 
 
-def dropouts(context: Context) -> Iterator[Finding]:
-    """The port's own dropout layers that are wrong, without shared masks."""
-    profiles = profiles_of(context)
-    for row in rows_of(context, profiles):
-        if row.passed:
-            continue
-        path = row.name.removeprefix("dropout.").removesuffix(".share")
-        kind, words = _wrong_dropout(*(profiles[role].get(path) for role in context.sides))
-        yield Finding("forward", path, kind, words, row.reason)
+def in_variant(context: Context, options: variants.Options, row: Quantity) -> Finding:
+    """What is wrong in a variant, looked at as the model itself is; its tensors alone where it is not run.
 
-
-def _wrong_dropout(ours: np.ndarray | None, theirs: np.ndarray | None) -> tuple[Kind, str]:
-    """What is wrong with a layer of the port, by the profiles of both sides (``alignment.comparisons.model.dropouts``)."""
-    if theirs is None:
-        return Kind.LAYER_EXTRA, "the port drops values here, the reference does not"
-    if ours is None:
-        return Kind.DROPOUT_MISSING, "dropout is missing"
-    (p, kept, mean, share), (right, right_kept, _, right_share) = ours.tolist(), theirs.tolist()
-    if p != right:
-        return Kind.DROPOUT_RATE, f"dropout rate {p:g}, expected {right:g}"
-    if abs(share - p) > 0.03 >= abs(right_share - right):
-        return Kind.DROPOUT_RATE, f"dropout drops {share:.0%} of the values, expected {right:.0%}"
-    if kept == 1 != right_kept and abs(mean - (1 - p)) < 1e-6:
-        return Kind.DROPOUT_SCALE, "dropout scales in evaluation mode instead of in training"
-    if kept != right_kept:
-        return Kind.DROPOUT_SCALE, f"dropout multiplies what it keeps by {kept:.4g} in training, expected {right_kept:.4g}"
-    return Kind.UNKNOWN, ""
-
-
-def padding(context: Context) -> Finding | None:
-    """The first of ``paddings``."""
-    return next(paddings(context), None)
-
-
-def paddings(context: Context) -> Iterator[Finding]:
-    """Embeddings with another padding number, which the input does not hold."""
-    for path, own, expected in embeddings.paddings(context):
-        words = f"{embeddings.words(own, expected)}: only the gradient of that number's row differs"
-        yield Finding("backward", path, Kind.PADDING_INDEX, words, "by the layers' settings: the input does not hold the number")
-
-
-def with_other_options(context: Context) -> Finding | None:
-    """The first variant that differs, looked at as the model itself is."""
-    for options in variants.compared(context):
-        failed = [row for row in variants.rows_of(context, options) if not row.passed]
-        if not failed:
-            continue
+    Args:
+        context: of the model.
+        options: of the variant.
+        row: the first that failed.
+    """
+    found: Finding | None = None
+    if options in variants.compared(context):
         other, _ = variants.of(context, options)
         found = next((f for look in (built, in_evaluation, dropout) if (f := look(other)) is not None), None)
-        found = found or Finding("forward", failed[0].name, measured=failed[0].reason)
-        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
-        return found
-    return _in_structure_alone(context)
-
-
-def _in_structure_alone(context: Context) -> Finding | None:
-    """The first of the variants that are not run whose tensors differ."""
-    for options in context.spec.compared_structures:
-        row = variants.structure_of(context, options)
-        if row.passed:
-            continue
-        found = None
+        found = found or Finding("forward", row.name, measured=row.reason)
+    else:
         with contextlib.suppress(Exception):  # what the port raises, the row says
             port, reference = (context.paired.unfilled(role, options) for role in ("port", "reference"))
-            found = structure_finding(
-                port, reference, context.paired.matched.matching, context.frameworks, list, context.spec.last_layer
-            )
+            matching, last = context.paired.matched.matching, context.spec.last_layer
+            found = structure_finding(port, reference, matching, context.frameworks, list, last)
         found = found or Finding("structure", row.name, measured=row.reason)
-        found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
-        return found
-    return None
+    found.hint = f"{variants.title(options)}: {found.hint or 'no known mistake matches'}"
+    return found
 
 
-def on_other_inputs(context: Context) -> Finding | None:
+def on_other_inputs(words: str, context: Context) -> Finding | None:
     """What is right on inputs of the model's own size alone, or of the usual values."""
-    for _, words, other in variants.on_other_inputs(context):
-        if finding := in_evaluation(other):
-            finding.hint = f"on {words}: {finding.hint or 'no known mistake matches'}"
-            return finding
-    return None
-
-
-def fresh_weights(context: Context) -> Finding | None:
-    """The first tensor that is not initialised as the reference's."""
-    wrong = list(fresh_mistakes(context))
-    if not wrong:
-        return None
-    wrong[0].measured += f"; {len(wrong)} tensor(s) differ"
-    return wrong[0]
-
-
-def fresh_mistakes(context: Context) -> Iterator[Finding]:
-    """All of them: constants first, then what is drawn, where fresh weights are compared.
-
-    Raises:
-        Exception: what the port raises when it is built.
-    """
-    every = [(Kind.CONSTANT, verdict) for verdict in initialisation.constants_of(context)]
-    if initialisation.wanted(context):
-        every += [(Kind.INITIALISATION, verdict) for verdict in initialisation.verdicts_of(context)[0]]
-    for kind, verdict in every:
-        if verdict.words:
-            known = kind is Kind.INITIALISATION and known_differences.of_fresh_weights(context, verdict)
-            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured, known=known)
+    if finding := in_evaluation(context):
+        finding.hint = f"on {words}: {finding.hint or 'no known mistake matches'}"
+    return finding
 
 
 def layers(context: Context, training: bool = False) -> list[LayerRow]:

@@ -12,14 +12,17 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import IN_EXACT_MODE, Lanes, Quantity, judge_equal, judge_measured
-from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.model import initialisation, variants
-from alignment.comparisons.model.dropouts import dropout_profile
-from alignment.comparisons.model.embeddings import padding_rows
+from alignment.comparisons.comparison import Searched, compare
+from alignment.comparisons.context import Context
+from alignment.comparisons.model import explain, initialisation, variants
+from alignment.comparisons.model.dropouts import Dropouts
+from alignment.comparisons.model.embeddings import Paddings
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed, near_zero, wholes
 from alignment.comparisons.result import StepResult
+from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module, leaves
 from alignment.models.observe import traced_outputs
+from alignment.models.tracing import Network
 from alignment.project import ModelSpec
 
 LANES = ("port32", "reference32", "ulp32", "port64", "reference64")
@@ -69,7 +72,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     Without a choice of cases the variants of the model and its fresh weights are compared, too, where nothing has failed yet.
     """
     result = StepResult(1, "forward")
-    lanes = [Lane(context, name) for name in LANES]
+    lanes = [context.networks.of(name) for name in LANES]
     blocks = block_names(context.spec, context.reference.framework, context.networks.build("reference"))
     elsewhere = lying_elsewhere(context, blocks)
     if elsewhere:
@@ -84,10 +87,15 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
         runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
         moved = functools.partial(farthest, _changed(context, case, blocks), runs["reference64"])
         judge_case(context, result, case, runs, blocks, elsewhere, moved)
-    result.quantities += [*dropout_profile(context), *padding_rows(context)]
+    compare(context, result, Dropouts())
+    compare(context, result, Paddings())
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
-        variants.judge_on_other_inputs(context, result)
-        variants.judge(context, result)
+        searches: list[Callable[[], Finding | None]] = []
+        for words, other in variants.judge_on_other_inputs(context, result):
+            searches.append(functools.partial(explain.on_other_inputs, words, other))
+        for options, row in variants.judge(context, result):
+            searches.append(functools.partial(explain.in_variant, context, options, row))
+        result.compared += [Searched(search, late=True) for search in searches]
         initialisation.judge(context, result)
     return result
 
@@ -95,7 +103,7 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
 def _changed(context: Context, case: PassCase, blocks: list[str]) -> Iterator[NamedOutputs]:
     """The reference's pass in exact mode with one-ulp changes, once for every draw; each is made when it is asked for."""
     for draw in ULP_DRAWS:
-        yield forward(Lane(context, draw), case, blocks)
+        yield forward(context.networks.of(draw), case, blocks)
 
 
 def _rows(
@@ -227,10 +235,10 @@ def lying_elsewhere(context: Context, blocks: list[str]) -> set[str]:
     return {name for name in blocks if name not in context.paired.matched.matching.paths or name in moved}
 
 
-def forward(lane: Lane, case: PassCase, blocks: list[str]) -> NamedOutputs:
+def forward(lane: Network, case: PassCase, blocks: list[str]) -> NamedOutputs:
     """One pass; returns block outputs (those of a second call as ``name#2``), ``logits`` (further outputs are ``output2``, ...)
     and, in training mode, the running statistics after it."""
-    framework, network = lane.framework, lane.network
+    framework, network = lane.framework, lane.model
     lane.train_mode(case.training)
     trace: NamedOutputs = {}
     with traced_outputs(framework, network, blocks, trace):

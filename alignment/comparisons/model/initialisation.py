@@ -7,11 +7,16 @@ reference's weights overwrite them, so the other steps cannot see that the port'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from alignment.compare import Group, Quantity
+from alignment.comparisons.comparison import Searched
 from alignment.comparisons.context import Context
 from alignment.comparisons.model.fresh_weights import FreshDraws, Verdict, compare, compare_constants
+from alignment.comparisons.model.known import of_fresh_weights
 from alignment.comparisons.result import StepResult
+from alignment.finding import Finding
+from alignment.kinds import Kind
 from alignment.models.weights import renamed
 from mobilenetv3_common.weights import State
 
@@ -25,16 +30,41 @@ def wanted(context: Context) -> bool:
 def judge(context: Context, result: StepResult) -> None:
     """Add a row for all tensors together, and one for each that differs: of constants, and where asked for, of fresh weights."""
     constants = constants_of(context)
+    verdicts, seeds = verdicts_of(context) if wanted(context) else ([], 0)
     result.quantities += _rows(context, "constants", constants)
-    if not wanted(context):
-        return
-    verdicts, seeds = verdicts_of(context)
+    result.compared.append(Searched(partial(_first, context, constants, verdicts), late=True))
     if not verdicts:
         return
     drawn = sum(verdict.random for verdict in verdicts)
     result.evidence["initialisation"] = f"{drawn} random and {len(verdicts) - drawn} constant tensors, {seeds} seeds"
     result.quantities += _rows(context, "initialisation", verdicts)
     result.cover("initialisation")
+
+
+def _first(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Verdict]) -> Finding | None:
+    """The first tensor that is not initialised as the reference's."""
+    wrong = list(_findings(context, constants, verdicts))
+    for first in wrong[:1]:
+        first.measured += f"; {len(wrong)} tensor(s) differ"
+        return first
+    return None
+
+
+def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    """Constants first, then what is drawn."""
+    for kind, verdict in [*((Kind.CONSTANT, one) for one in constants), *((Kind.INITIALISATION, one) for one in verdicts)]:
+        if verdict.words:
+            known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict)
+            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured, known=known)
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """All mistakes: constants, and what is drawn where fresh weights are compared.
+
+    Raises:
+        Exception: what the port raises when it is built.
+    """
+    return _findings(context, constants_of(context), verdicts_of(context)[0] if wanted(context) else [])
 
 
 def _rows(context: Context, name: str, verdicts: Sequence[Verdict]) -> list[Quantity]:

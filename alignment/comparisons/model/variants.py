@@ -10,8 +10,9 @@ import numpy as np
 
 from alignment.compare import Lanes, Quantity, judge_equal, judge_measured, norm
 from alignment.comparisons.checked import refusal
-from alignment.comparisons.context import Context, Lane
-from alignment.comparisons.model.dropouts import dropout_profile
+from alignment.comparisons.comparison import of_both
+from alignment.comparisons.context import Context
+from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.model.one_ulp import ULP_DRAWS, farthest, judge_again, just_missed
 from alignment.comparisons.result import StepResult
 from alignment.frameworks.base import Module, in_precision, leaves, mapped
@@ -38,16 +39,20 @@ def title(options: Options) -> str:
     return ",".join(f"{name}={value}" for name, value in options.items()) or "defaults"
 
 
-def judge(context: Context, result: StepResult) -> None:
-    """Add the rows of every variant."""
+def judge(context: Context, result: StepResult) -> list[tuple[Options, Quantity]]:
+    """Add the rows of every variant; returns those variants that fail, with the first row that does."""
+    failed = []
     for options in compared(context):
         rows = rows_of(context, options)
         result.quantities += rows
+        failed += [(options, row) for row in rows if not row.passed][:1]
         if any(row.float64_diff is not None for row in rows):
             result.cover(title(options))
     for options in context.spec.compared_structures:
-        result.quantities.append(structure_of(context, options))
+        result.quantities.append(row := structure_of(context, options))
+        failed += [] if row.passed else [(options, row)]
         result.cover(f"{title(options)} (shapes)")
+    return failed
 
 
 def structure_of(context: Context, options: Options) -> Quantity:
@@ -115,7 +120,8 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
     structure = Quantity(f"{name}.structure", [len(other.material.weights.state)])
     with strangers("port") as raised:  # whatever the port raises
         port = other.paired.matched_port(other.material.weights.options)
-        profile = dropout_profile(other, {"port": port, "reference": reference})
+        dropouts = Dropouts({"port": port, "reference": reference})
+        profile = dropouts.judge(*of_both(other, dropouts))
         port = context.port.framework.place(other.networks.exact("port", port))
         other.networks.load("port", port, other.material.weights.state)
     if raised.error is not None:
@@ -130,7 +136,7 @@ def rows_of(context: Context, options: Options) -> list[Quantity]:
 def _changed(context: Context, inputs: tuple[np.ndarray, ...]) -> Iterator[list[np.ndarray]]:
     """What the reference gives in evaluation mode, in exact mode, with one-ulp changes: a pass for every draw."""
     for draw in ULP_DRAWS:
-        lane = Lane(context, draw)
+        lane = context.networks.of(draw)
         lane.train_mode(False)
         yield lane.outputs(inputs)
 
@@ -231,12 +237,20 @@ def on_other_inputs(context: Context) -> list[tuple[str, str, Context]]:
     return found
 
 
-def judge_on_other_inputs(context: Context, result: StepResult) -> None:
-    """Add ``size.HxW.logits`` where the reference takes pictures of another size, and ``large.logits``."""
+def judge_on_other_inputs(context: Context, result: StepResult) -> list[tuple[str, Context]]:
+    """Add ``size.HxW.logits`` where the reference takes pictures of another size, and ``large.logits``.
+
+    Returns:
+        Those that fail: words for people, and the context.
+    """
+    failed = []
     for name, words, other in on_other_inputs(context):
-        lanes = [Lane(other, lane) for lane in ("reference64", "port64")]
-        networks = [(lane.side, lane.network) for lane in lanes]
+        lanes = [other.networks.of(lane) for lane in ("reference64", "port64")]
+        networks = [(lane.side, lane.model) for lane in lanes]
         small = name == "large"
         inputs = lanes[0].inputs(other.fake_inputs(2 if small else 1, small=small))
-        result.quantities += outputs_of(name, networks, inputs, _changed(other, inputs))
+        rows = outputs_of(name, networks, inputs, _changed(other, inputs))
+        result.quantities += rows
+        failed += [] if all(row.passed for row in rows) else [(words, other)]
         result.cover(words)
+    return failed

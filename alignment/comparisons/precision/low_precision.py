@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from alignment.compare import Group, Quantity, judge_equal, without_masked
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.loss import cases as step_4
 from alignment.comparisons.model import forward as step_1
 from alignment.comparisons.precision import mixed_precision
@@ -94,9 +94,9 @@ def forward(context: Context, cases: list[step_1.PassCase] | None = None) -> lis
 
 def outputs(context: Context, result: StepResult, case: step_1.PassCase) -> None:
     """Blocks, logits and statistics of one pass."""
-    lanes = {name: Lane(context, name) for name in LANES}
+    lanes = {name: context.networks.of(name) for name in LANES}
     reference = lanes["reference64"]
-    blocks = step_1.block_names(context.spec, reference.framework, reference.network)
+    blocks = step_1.block_names(context.spec, reference.framework, reference.model)
     traces = {name: step_1.forward(lane, case, blocks) for name, lane in lanes.items()}
     functions = set(blocks) - set(traces["port16"]) if context.spec.blocks is None else set()  # called in place of layers
     functions |= step_1.called_unevenly(traces["port16"], traces["reference16"]) | step_1.lying_elsewhere(context, blocks)
@@ -156,19 +156,16 @@ def _finite(names: list[str], lanes: Mapping[str, NamedTensors]) -> Mapping[str,
 
 def pair(context: Context, training: bool) -> Pair:
     """Both models in low precision on a few samples, with the float64 reference and the draws beside them."""
-    lanes = {name: Lane(context, name) for name in LANES}
-    port, reference = lanes["port16"], lanes["reference16"]
-    matching = context.paired.matched.matching
+    networks = {name: context.networks.of(name) for name in LANES}
     if context.material.has_pictures:
         inputs: tuple = (context.material.photographs(4, min(PICTURE_SIZE, context.shape()[-1]))[0],)
     else:
         inputs = context.fake_inputs(4, small=True)
-    networks = {name: Network(lane.framework, lane.network) for name, lane in lanes.items() if name != "port16"}
     return Pair(
-        Network(port.framework, port.network, matching.paths),
+        networks["port16"],
         networks["reference16"],
-        matching,
-        reference.inputs(inputs),
+        context.paired.matched.matching,
+        networks["reference16"].inputs(inputs),
         training=training,
         truth=networks["reference64"],
         draws=[networks[name] for name in DRAWS[1:]],
@@ -212,7 +209,7 @@ def modules(context: Context, result: StepResult, training: bool) -> None:
 def loss(context: Context, result: StepResult) -> None:
     """The loss of the model's logits, and values and gradients of losses of logits in low precision."""
     inputs, labels = context.material.samples(SAMPLES)
-    lanes = {name: Lane(context, name, share_dropout=False) for name in LANES}
+    lanes = {name: context.networks.of(name, share_dropout=False) for name in LANES}
     logits = {name: np.asarray(lane.outputs(inputs)[0], lane.dtype) for name, lane in lanes.items()}
     found: dict[str, dict[str, np.ndarray]] = {name: {} for name in LANES}
     real = logits["reference64"].astype(np.float32)
@@ -237,7 +234,7 @@ def loss(context: Context, result: StepResult) -> None:
 def backward(context: Context, result: StepResult) -> None:
     """Gradients of every parameter from random gradients of the outputs, in both modes."""
     inputs = context.material.samples(4, small=True)[0]
-    lanes = {name: Lane(context, name) for name in LANES}
+    lanes = {name: context.networks.of(name) for name in LANES}
     for training in (False,) if context.unshared_randomness else (False, True):
         found: dict[str, dict[str, np.ndarray]] = {}
         cotangents: list[np.ndarray | None] | None = None
@@ -253,17 +250,17 @@ def backward(context: Context, result: StepResult) -> None:
         _judge_gradients(result, title, found, context.precision)
 
 
-def _cotangents(lane: Lane, inputs: tuple[np.ndarray, ...], seed: int) -> list[np.ndarray | None]:
+def _cotangents(lane: Network, inputs: tuple[np.ndarray, ...], seed: int) -> list[np.ndarray | None]:
     rng = np.random.default_rng([seed, 6])
     shapes = [output.shape if output.dtype.kind == "f" else None for output in lane.outputs(inputs)]
     return [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) ** 0.5 for shape in shapes]
 
 
-def _gradients(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: list[np.ndarray | None]) -> dict[str, np.ndarray]:
-    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
+def _gradients(lane: Network, inputs: tuple[np.ndarray, ...], cotangents: list[np.ndarray | None]) -> dict[str, np.ndarray]:
+    described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter"]
     trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
     wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
-    made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
+    made = lane.framework.vjp(lane.model, lane.inputs(inputs), cotangents, wanted)
     return {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Group, Quantity, judge_equal, norm
 from alignment.comparisons.comparison import Measurement, Value, compare
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.backward import lacks_updates
 from alignment.comparisons.update.runs import LABEL_SMOOTHING
@@ -25,6 +25,7 @@ from alignment.finding import NO_HINT, Finding, Hint
 from alignment.frameworks._low import BITS, Low, kind_of, narrowed
 from alignment.kinds import Kind
 from alignment.low_precision import Error, Floor, bound, judge
+from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
@@ -131,21 +132,22 @@ def add(context: Context, result: StepResult) -> None:
 # --- what is cast ----------------------------------------------------------------------------------------------------------
 
 
-def kinds_of_layers(lane: Lane, own: bool) -> dict[str, str]:
+def kinds_of_layers(context: Context, lane: Network, own: bool) -> dict[str, str]:
     """The types in which layers give their outputs inside autocast at O1, by path.
 
     Args:
+        context: of the two sides.
         lane: of either side.
         own: inside the autocast of the side's own ``Precision``; otherwise inside the framework's, with its own lists.
     """
-    context, framework = lane.context, lane.side.framework
-    paths = {p: m for p, m in framework.modules(lane.network).items() if p and not framework.children(m)}
+    framework = lane.side.framework
+    paths = {p: m for p, m in framework.modules(lane.model).items() if p and not framework.children(m)}
     inputs = context.material.samples(2, small=True)[0]
     train: Any = lane.side.train
     with framework.mixed_precision_here():
         guard = train.Precision("O1", context.precision, "gpu").autocast() if own else framework.autocast(Low(context.precision))
         with guard:
-            calls = framework.call(lane.network, inputs, watched=paths).calls
+            calls = framework.call(lane.model, inputs, watched=paths).calls
     return {path: kind_of(call.output) for path, call in calls.items() if isinstance(call.output, np.ndarray)}
 
 
@@ -162,10 +164,10 @@ class Autocast:
         self.title = title
 
     def measure(self, context: Context, role: str) -> dict[str, str]:
-        lane = Lane(context, f"{role}32", False)
-        made = {f"own/{path}": kind for path, kind in kinds_of_layers(lane, own=True).items()}
+        lane = context.networks.of(f"{role}32", False)
+        made = {f"own/{path}": kind for path, kind in kinds_of_layers(context, lane, own=True).items()}
         if role == "port":
-            made |= {f"stock/{path}": kind for path, kind in kinds_of_layers(lane, own=False).items()}
+            made |= {f"stock/{path}": kind for path, kind in kinds_of_layers(context, lane, own=False).items()}
         return made
 
     def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
@@ -207,9 +209,9 @@ class MixedUpdates:
     def measure(self, context: Context, role: str) -> dict[str, Value]:
         given = self.experiment, self.data, self.clip
         lanes = [lane for lane in LANES if lane.startswith("port") == (role == "port")]
-        traces = {lane: trace(Lane(context, lane), *given) for lane in lanes}
+        traces = {lane: trace(context, context.networks.of(lane), *given) for lane in lanes}
         if role == "reference" and self.experiment.level == "O2":
-            traces["lossy"] = trace(Lane(context, "reference64"), *given, lossy=True)
+            traces["lossy"] = trace(context, context.networks.of("reference64"), *given, lossy=True)
         made: dict[str, Value] = {}
         for lane, one in traces.items():
             made[f"{lane}/moved"] = np.array(one.moved, bool)
@@ -249,10 +251,10 @@ def traces_of(port: Measurement, reference: Measurement) -> dict[str, UpdateTrac
 
 def fitting(context: Context, experiment: Experiment) -> tuple[Experiment, tuple, float | None]:
     """The experiment with a learning rate for the network's gradients, its data, and the norm to clip to."""
-    data, lane = context.material.samples(BATCH, small=True), Lane(context, "reference64")
+    data, lane = context.material.samples(BATCH, small=True), context.networks.of("reference64")
     with lane.framework.precision(lane.dtype):
         _accumulate(lane, data, None)
-    size = norm(joined_all(lane.framework.gradients(lane.network)))
+    size = norm(joined_all(lane.framework.gradients(lane.model)))
     optimizer = experiment.optimizer
     if experiment.fed:
         optimizer = replace(optimizer, lr=LARGE / FED * 2.0 ** -(BITS[context.precision] + 2))
@@ -267,7 +269,7 @@ def joined_all(state: State) -> np.ndarray:
     return np.concatenate([array.ravel() for array in state.values()] or [np.zeros(1)])
 
 
-def _accumulate(lane: Lane, data: tuple, precision: Any) -> None:
+def _accumulate(lane: Network, data: tuple, precision: Any) -> None:
     """Gradients of two micro-batches of the lane's side."""
     (inputs, labels), framework, side = data, lane.framework, lane.side
     assert side.train is not None and side.loss is not None
@@ -275,28 +277,31 @@ def _accumulate(lane: Lane, data: tuple, precision: Any) -> None:
     half = len(labels) // 2
     batches = [(framework.tensor(images[part]), framework.tensor(labels[part])) for part in (slice(half), slice(half, None))]
     more = {} if precision is None else {"precision": precision}
-    side.train.accumulate_gradients(lane.network, side.loss.CrossEntropyLoss(LABEL_SMOOTHING), batches, **more)
+    side.train.accumulate_gradients(lane.model, side.loss.CrossEntropyLoss(LABEL_SMOOTHING), batches, **more)
 
 
-def _feed(lane: Lane, precision: Any, names: Iterable[str]) -> None:
+def _feed(context: Context, lane: Network, precision: Any, names: Iterable[str]) -> None:
     """Gradients that are a share of the weights, as the loss scaler would give them."""
-    framework, network, weights = lane.framework, lane.network, lane.context.material.weights.state
+    framework, network, weights = lane.framework, lane.model, context.material.weights.state
     framework.clear_gradients(network)
     scale = _in_words(framework.scaler, precision.state()).get("scale", 1.0) if precision is not None else 1.0
     framework.add_gradients(network, {name: FED * scale * weights[name] for name in names})
 
 
-def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False) -> UpdateTrace:
+def trace(
+    context: Context, lane: Network, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False
+) -> UpdateTrace:
     """Make an experiment on one lane, in evaluation mode, so that no statistics move.
 
     Args:
+        context: of the two sides.
         lane: of either side.
         experiment: fitted.
         data: inputs and labels.
         clip: the gradients' norm; None for no clipping.
         lossy: keep the weights in low precision between the updates, as a port without master weights does.
     """
-    framework, side, network = lane.framework, lane.side, lane.network
+    framework, side, network = lane.framework, lane.side, lane.model
     train: Any = side.train
     lane.reset()
     lane.train_mode(False)
@@ -305,20 +310,20 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
     with framework.mixed_precision_here(), framework.precision(lane.dtype):
         optimizer = train.build_optimizer(network, experiment.optimizer.in_float32())
         train.build_schedule(optimizer, ScheduleConfig("constant"))
-        precision = None if lane.exact else train.Precision(experiment.level, lane.context.precision, "gpu")
+        precision = None if lane.exact else train.Precision(experiment.level, context.precision, "gpu")
         if precision is not None:
             precision.prepare(network, optimizer)
             if precision.scales:
                 found.scalers.append(_in_words(framework.scaler, precision.state()))
                 _set(framework.scaler, precision, experiment.growing)
         if lossy:
-            _round(lane)
+            _round(lane, context.precision)
         before = start = _trained(lane)
         for number in range(experiment.updates):
             if not experiment.fed or number == 0:  # a loss scaler begins with the first loss
                 _accumulate(lane, data, precision)
             if experiment.fed:
-                _feed(lane, precision, start)
+                _feed(context, lane, precision, start)
             if number == experiment.infinite:
                 if precision is None:
                     framework.clear_gradients(network)
@@ -328,7 +333,7 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
                 framework.add_gradients(network, {first[0]: np.full_like(np.asarray(first[1], np.float32), np.inf)})
             train.apply_update(network, optimizer, clip, **({} if precision is None else {"precision": precision}))
             if lossy:
-                _round(lane)
+                _round(lane, context.precision)
             now = _trained(lane)
             found.moved.append(any(not np.array_equal(now[name], before[name]) for name in now))
             before = now
@@ -338,17 +343,17 @@ def trace(lane: Lane, experiment: Experiment, data: tuple, clip: float | None, l
     return found
 
 
-def _round(lane: Lane) -> None:
+def _round(lane: Network, dtype: str) -> None:
     """Put the matrices and kernels of a lane into its context's precision, and back into its own."""
-    dtype, state = lane.context.precision, lane.framework.state(lane.network)
+    state = lane.framework.state(lane.model)
     rounded = {
         name: narrowed(array, dtype) if array.ndim > 1 and array.dtype.kind == "f" else array for name, array in state.items()
     }
-    lane.framework.load(lane.network, rounded)
+    lane.framework.load(lane.model, rounded)
 
 
-def _trained(lane: Lane) -> State:
-    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter" and lane.framework.trainable(t)]
+def _trained(lane: Network) -> State:
+    described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter" and lane.framework.trainable(t)]
     return {entry.canonical: np.asarray(entry.to_canonical(lane.framework.array(tensor))) for entry, tensor in described}
 
 

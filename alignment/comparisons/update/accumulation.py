@@ -9,7 +9,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Quantity, distance, norm, relative
 from alignment.comparisons.comparison import Measurement
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.update.schedules import train_part
 from alignment.finding import Finding
 from alignment.kinds import Kind
@@ -26,7 +26,7 @@ class Accumulation:
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
         inputs, labels = context.material.samples(8, small=True)
-        lane = Lane(context, f"{role}64")
+        lane = context.networks.of(f"{role}64")
         framework, loss = lane.framework, lane.side.loss
         assert loss is not None
         criterion = loss.CrossEntropyLoss(0.1)
@@ -36,9 +36,9 @@ class Accumulation:
             images = [lane.inputs((inputs[0][c],))[0] for c in chosen]
             batches = [(framework.tensor(x), framework.tensor(labels[c])) for x, c in zip(images, chosen, strict=True)]
             with framework.precision(lane.dtype):
-                train_part(lane.side).accumulate_gradients(lane.network, criterion, batches)
-            found |= {f"{name}/{tensor}": gradient for tensor, gradient in framework.gradients(lane.network).items()}
-            framework.clear_gradients(lane.network)
+                train_part(lane.side).accumulate_gradients(lane.model, criterion, batches)
+            found |= {f"{name}/{tensor}": gradient for tensor, gradient in framework.gradients(lane.model).items()}
+            framework.clear_gradients(lane.model)
         return found
 
     def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:

@@ -20,9 +20,9 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Lanes, Leeway, judge_measured, relative
 from alignment.comparisons.comparison import measured, wrong
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.loss.step import plain_losses
-from alignment.comparisons.model.dropouts import dropout_profile
+from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.result import Explainable, StepResult, guarded
 from alignment.comparisons.update.accumulation import Accumulation
 from alignment.comparisons.update.gradients import compare_gradients
@@ -41,6 +41,7 @@ from alignment.comparisons.update.tensors import (
     norm_of,
 )
 from alignment.frameworks.base import leaves
+from alignment.models.tracing import Network
 from mobilenetv3_common.weights import State
 
 
@@ -78,7 +79,7 @@ def _parts(context: Context, result: StepResult) -> Iterator[Explainable]:
         if wrong(part):
             return
     if not schedules:  # the step ended before
-        networks = {role: Lane(context, f"{role}64", share_dropout=False).network for role in context.sides}
+        networks = {role: context.networks.of(f"{role}64", share_dropout=False).model for role in context.sides}
         schedules = [measured(context, Schedules(context.recipe, networks))]
     yield from schedules
     # Where gradients differ before the first update, and neither the loss nor accumulation makes them, the model does.
@@ -93,17 +94,17 @@ def _parts(context: Context, result: StepResult) -> Iterator[Explainable]:
 def _compared(context: Context, runs: tuple[Run, ...]) -> StepResult:
     result = StepResult(5, "backward")
     lacking, random = lacks_updates(context), context.unshared_randomness
-    dropouts = {name: Lane(context, name).dropouts for name in ("port32", "reference32")}
+    dropouts = {name: context.networks.of(name).dropouts for name in ("port32", "reference32")}
     result.evidence["dropout_layers"] = dropouts["reference32"]
     differ = dropouts["port32"] != dropouts["reference32"] and not context.drops_by_function
-    if differ and not all(row.passed for row in dropout_profile(context)):  # one layer may be called in several places
+    if differ and measured(context, Dropouts()).explain() is not None:  # one layer may be called in several places
         result.problems.append(f"the port has {dropouts['port32']} dropout layer(s), the reference {dropouts['reference32']}")
     if lacking:
         result.not_run = "; ".join(filter(None, ["" if context.updates else f"updates: {lacking}", random]))
         for training in (False,) if random else (False, True):
             compare_gradients(context, result, training)
         return result
-    lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
+    lanes = {name: context.networks.of(name) for name in (*PORT_LANES, *REFERENCE_LANES)}
     result.not_run = random
     runs = tuple(one for one in runs if not (one.training and random))
     data = context.material.labelled(32, small=True)
@@ -127,7 +128,7 @@ def _compared(context: Context, runs: tuple[Run, ...]) -> StepResult:
     return result
 
 
-def compare_exact_updates(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
+def compare_exact_updates(context: Context, result: StepResult, lanes: Mapping[str, Network]) -> None:
     """Schedules and optimizers' groups, on the networks of the exact lanes, which are left as they were."""
     compare_schedules(context, result, lanes)
     compare_groups(context, result, lanes)
@@ -173,7 +174,7 @@ def beside(context: Context) -> Iterator[Submit]:
     yield at_once
 
 
-def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str, Lane], data: tuple, submit: Submit) -> None:
+def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str, Network], data: tuple, submit: Submit) -> None:
     iterators = {name: iterate(lane, run, *data) for name, lane in lanes.items()}
     history = History(losses={n: [] for n in lanes}, rates={n: [] for n in lanes})
     beginning: Beginning | None = None

@@ -9,24 +9,25 @@ from dataclasses import replace
 import numpy as np
 
 from alignment.compare import where_derived
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
 from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of
 from alignment.frameworks.base import Wanted
 from alignment.models.observe import traced_kinks
+from alignment.models.tracing import Network
 
 
 def compare_gradients(context: Context, result: StepResult, training: bool) -> None:
     """Gradients of every parameter from random gradients of the outputs, on all lanes; a lane at a time, for large networks."""
     inputs = context.material.samples(4, small=True)[0]
-    cotangents = cotangents_of(context, Lane(context, "reference64"), inputs, training)
+    cotangents = cotangents_of(context, context.networks.of("reference64"), inputs, training)
     names = ("reference64", *PORT_LANES, *(name for name in REFERENCE_LANES if name != "reference64"))
     context.progress.expect(len(names))
     found = {}
     for name in names:
-        found[name] = gradients_of(Lane(context, name), inputs, cotangents, training)
+        found[name] = gradients_of(context.networks.of(name), inputs, cotangents, training)
         context.progress.done()
     _leave_out_unused_parts(context, found)
     judge_gradients(result, found, training)
@@ -44,7 +45,7 @@ def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) ->
                     one.pop(name, None)
 
 
-def cotangents_of(context: Context, lane: Lane, inputs: tuple[np.ndarray, ...], training: bool) -> list[np.ndarray | None]:
+def cotangents_of(context: Context, lane: Network, inputs: tuple[np.ndarray, ...], training: bool) -> list[np.ndarray | None]:
     """Random gradients of a network's outputs, a pure function of the seed and the outputs' shapes; None for whole numbers."""
     lane.reset()
     lane.train_mode(training)
@@ -54,16 +55,18 @@ def cotangents_of(context: Context, lane: Lane, inputs: tuple[np.ndarray, ...], 
     return [None if shape is None else rng.standard_normal(shape) / max(math.prod(shape), 1) for shape in shapes]
 
 
-def gradients_of(lane: Lane, inputs: tuple[np.ndarray, ...], cotangents: Sequence[np.ndarray | None], training: bool) -> Iteration:
+def gradients_of(
+    lane: Network, inputs: tuple[np.ndarray, ...], cotangents: Sequence[np.ndarray | None], training: bool
+) -> Iteration:
     """The gradients of every parameter on one lane, and the sum of output * cotangent as its loss."""
     lane.reset()
     lane.train_mode(training)
-    described = [(e, t) for e, t in lane.framework.described(lane.network) if e.role == "parameter"]
+    described = [(e, t) for e, t in lane.framework.described(lane.model) if e.role == "parameter"]
     trained = {e.canonical: (e, t) for e, t in described if lane.framework.trainable(t)}
     kinks: NamedOutputs = {}
-    with traced_kinks(lane.framework, lane.network, kinks):
+    with traced_kinks(lane.framework, lane.model, kinks):
         wanted = Wanted(inputs=False, parameters={n: tensor for n, (_, tensor) in trained.items()})
-        made = lane.framework.vjp(lane.network, lane.inputs(inputs), cotangents, wanted)
+        made = lane.framework.vjp(lane.model, lane.inputs(inputs), cotangents, wanted)
     gradients = {n: trained[n][0].to_canonical(g) for n, g in made.parameters.items() if g is not None}
     lane.reset()
     return Iteration(np.array(product(made.outputs, cotangents), lane.dtype), 0.0, gradients, kinks, {})

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import Group, Lanes, Quantity, judge_measured, norm
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.schedules import PICTURES, train_part
 from alignment.frameworks.base import Framework, Module
+from alignment.models.tracing import Network
 from mobilenetv3_common.param_groups import GroupRule
 from mobilenetv3_common.train_config import OPTIMIZERS, OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
@@ -72,19 +73,19 @@ def given_updates(context: Context, framework: Framework, network: Module) -> tu
     return state, [{name: rng.standard_normal(shape) / 64 for name, shape in trained.items()} for _ in range(2)]
 
 
-def updated(context: Context, lane: Lane, config: OptimizerConfig, start: State, gradients: list[State]) -> list[State]:
+def updated(context: Context, lane: Network, config: OptimizerConfig, start: State, gradients: list[State]) -> list[State]:
     """A lane's trained weights after each update from a given start with given gradients."""
     framework, train = lane.framework, train_part(lane.side)
-    context.networks.load(lane.role, lane.network, start)
-    framework.clear_gradients(lane.network)
+    context.networks.load(lane.role, lane.model, start)
+    framework.clear_gradients(lane.model)
     states = []
     with framework.default_dtype(lane.dtype):
-        optimizer = train.build_optimizer(lane.network, config.in_float32())
+        optimizer = train.build_optimizer(lane.model, config.in_float32())
         train.build_schedule(optimizer, ScheduleConfig("constant"))
         for gradient in gradients:
-            framework.add_gradients(lane.network, gradient)
-            train.apply_update(lane.network, optimizer, clip_of(config, gradients))
-            states.append({name: array for name, array in framework.state(lane.network).items() if name in gradient})
+            framework.add_gradients(lane.model, gradient)
+            train.apply_update(lane.model, optimizer, clip_of(config, gradients))
+            states.append({name: array for name, array in framework.state(lane.model).items() if name in gradient})
     lane.reset()
     return states
 
@@ -109,11 +110,11 @@ def made_decays(config: OptimizerConfig, start: State, gradient: State, after: S
     return {name: float((pulled[name] * start[name]).sum()) / norm(start[name]) ** 2 for name in gradient}
 
 
-def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
+def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Network]) -> None:
     """Two updates of each optimizer with three different weight decays, and of the recipe's own."""
     ours, theirs = lanes["port64"], lanes["reference64"]
-    start, gradients = given_updates(context, theirs.framework, theirs.network)
-    by_name = own_groups(theirs.framework, theirs.network) if same_names(lanes) else ()
+    start, gradients = given_updates(context, theirs.framework, theirs.model)
+    by_name = own_groups(theirs.framework, theirs.model) if same_names(lanes) else ()
     named = [(group_name(config), config) for config in (*GROUPS, *by_name)]
     if context.recipe is not None:
         named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
@@ -132,20 +133,20 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Lan
         if config.bias_weight_decay is not None:
             result.cover("bias weight decay")
         if config == GROUPS[0]:
-            right = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
+            right = expected_decays(theirs.framework, theirs.model, config, list(gradients[0]))
             found = {role: made_decays(config, start, gradients[0], states[0]) for role, states in made.items()}
             result.quantities.append(judge_decays(found["port"], found["reference"], right))
         if config in by_name:
-            decays = expected_decays(theirs.framework, theirs.network, config, list(gradients[0]))
+            decays = expected_decays(theirs.framework, theirs.model, config, list(gradients[0]))
             factors = expected_factors(config, list(gradients[0]))
             found = {role: made_factors(config, start, gradients[0], states[0], decays) for role, states in made.items()}
             result.quantities.append(judge_decays(found["port"], found["reference"], factors, f"{group.name}.rates", "rate"))
 
 
-def same_names(lanes: Mapping[str, Lane]) -> bool:
+def same_names(lanes: Mapping[str, Network]) -> bool:
     """Whether both sides call their parameters the same, in the same order, so that a rule by name means the same."""
     ours, theirs = lanes["port64"], lanes["reference64"]
-    found = [[name for name, _ in lane.network.named_parameters()] for lane in (ours, theirs) if _names_parameters(lane.network)]
+    found = [[name for name, _ in lane.model.named_parameters()] for lane in (ours, theirs) if _names_parameters(lane.model)]
     return len(found) == 2 and [n for n in found[0] if n in found[1]] == found[1]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Quantity, distance, norm
 from alignment.comparisons.comparison import Measurement
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.update.groups import GROUPS, own_groups, same_names
 from alignment.comparisons.update.runs import RUNS, Run
 from alignment.comparisons.update.schedules import train_part
@@ -58,9 +58,9 @@ def optimizers(context: Context) -> Iterator[OptimizerUpdates]:
     """Every optimizer of step 5; those that clip come last: what then differs is the clipping's own mistake."""
     fed = FedUpdates.of(context)
     largest = max(float(np.sqrt(sum(norm(g) ** 2 for g in one.values()))) for one in fed.gradients)
-    lanes = {f"{role}64": Lane(context, f"{role}64", share_dropout=False) for role in context.sides}
+    lanes = {f"{role}64": context.networks.of(f"{role}64", share_dropout=False) for role in context.sides}
     reference = lanes["reference64"]
-    by_name = own_groups(reference.framework, reference.network) if same_names(lanes) else ()
+    by_name = own_groups(reference.framework, reference.model) if same_names(lanes) else ()
     trials: list[tuple[OptimizerConfig, float | None]] = []
     for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in (*GROUPS, *by_name))):
         trials.append((run.optimizer, None))
@@ -86,11 +86,11 @@ class OptimizerUpdates:
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
         """The weights after each update, and the learning rates of each and of the one after the last."""
-        lane = Lane(context, f"{role}64", share_dropout=False)
+        lane = context.networks.of(f"{role}64", share_dropout=False)
         framework, train = lane.framework, train_part(lane.side)
         lane.train_mode(True)
         with framework.default_dtype("float64"):
-            optimizer = train.build_optimizer(lane.network, self.config.in_float32())
+            optimizer = train.build_optimizer(lane.model, self.config.in_float32())
             plan = train.build_schedule(optimizer, MOVING)
         found: dict[str, np.ndarray] = {}
         rates = [framework.learning_rate(optimizer)]
@@ -98,11 +98,11 @@ class OptimizerUpdates:
             lane.reset()
             with framework.default_dtype("float64"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of a schedule whose optimizer never stepped
-                framework.add_gradients(lane.network, gradient)
-                train.apply_update(lane.network, optimizer, self.clip)
+                framework.add_gradients(lane.model, gradient)
+                train.apply_update(lane.model, optimizer, self.clip)
                 plan.step()
             rates.append(framework.learning_rate(optimizer))
-            state = framework.state(lane.network)
+            state = framework.state(lane.model)
             found |= {f"{number}/{name}": state[name] for name in state if name in gradient}
         return {"rates": np.array(rates), **found}
 
@@ -169,7 +169,7 @@ def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray) -
 
 def reference_gradients(context: Context, count: int, batch: int = 4) -> list[State]:
     """Gradients of the reference's loss over ``count`` batches, float64, training mode, from the starting weights."""
-    lane = Lane(context, "reference64")
+    lane = context.networks.of("reference64")
     train, loss, framework = train_part(lane.side), lane.side.loss, lane.framework
     assert loss is not None
     lane.train_mode(True)
@@ -180,8 +180,8 @@ def reference_gradients(context: Context, count: int, batch: int = 4) -> list[St
         lane.reset()
         part = slice(number * batch, (number + 1) * batch)
         (images,) = lane.inputs((inputs[0][part],))
-        framework.clear_gradients(lane.network)
+        framework.clear_gradients(lane.model)
         with framework.precision(lane.dtype):
-            train.accumulate_gradients(lane.network, criterion, [(framework.tensor(images), framework.tensor(labels[part]))])
-        found.append(framework.gradients(lane.network))
+            train.accumulate_gradients(lane.model, criterion, [(framework.tensor(images), framework.tensor(labels[part]))])
+        found.append(framework.gradients(lane.model))
     return found

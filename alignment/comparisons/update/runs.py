@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from alignment.comparisons.context import Lane
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.models.observe import traced_kinks
+from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
@@ -99,9 +99,9 @@ class Iteration:
     state: State
 
 
-def iterate(lane: Lane, run: Run, inputs: tuple[np.ndarray, ...], labels: np.ndarray) -> Iterator[Iteration]:
+def iterate(lane: Network, run: Run, inputs: tuple[np.ndarray, ...], labels: np.ndarray) -> Iterator[Iteration]:
     """Train one lane from its starting weights, one update a step of the iterator."""
-    framework, network, train, loss = lane.framework, lane.network, lane.side.train, lane.side.loss
+    framework, network, train, loss = lane.framework, lane.model, lane.side.train, lane.side.loss
     assert train is not None and loss is not None
     lane.reset()
     framework.clear_gradients(network)

@@ -13,13 +13,14 @@ import numpy as np
 
 from alignment.compare import Quantity
 from alignment.comparisons.comparison import Measurement, Value, compare
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.mistakes import RateCase, rate_hint
 from alignment.comparisons.update.rates import expected_rates, judge_rates
 from alignment.finding import Finding, Stage
 from alignment.frameworks.base import Module
 from alignment.kinds import Kind
+from alignment.models.tracing import Network
 from alignment.project import Side, TrainPart
 from alignment.strangers import strangers
 from mobilenetv3_common.train_config import SCHEDULES, TrainConfig
@@ -154,9 +155,9 @@ def rate_finding(stage: Stage, location: str, case: RateCase, alike: Sequence[Ra
     return Finding(stage, location, *hint, f"update {first}: {ours[first]:.6g}, expected {right[first]:.6g}")
 
 
-def compare_schedules(context: Context, result: StepResult, lanes: Mapping[str, Lane]) -> None:
+def compare_schedules(context: Context, result: StepResult, lanes: Mapping[str, Network]) -> None:
     """Every schedule, on the networks of the exact lanes."""
-    schedules = Schedules(context.recipe, {role: lanes[f"{role}64"].network for role in context.sides})
+    schedules = Schedules(context.recipe, {role: lanes[f"{role}64"].model for role in context.sides})
     compare(context, result, schedules)
     for config in schedules.configs.values():
         result.cover(*schedule_topics(config))

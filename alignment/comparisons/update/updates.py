@@ -16,7 +16,7 @@ import numpy as np
 
 from alignment.compare import norm
 from alignment.comparisons.comparison import Searched
-from alignment.comparisons.context import Context, Lane
+from alignment.comparisons.context import Context
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.gradients import cotangents_of, product
@@ -27,6 +27,7 @@ from alignment.frameworks.base import Wanted
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import common_factor
 from alignment.models.observe import traced_kinks
+from alignment.models.tracing import Network
 from alignment.tolerance import CLOSE, SAME, TINY
 from mobilenetv3_common.weights import State
 
@@ -47,7 +48,7 @@ def run(context: Context) -> StepResult:
 
 def _compare(context: Context, result: StepResult, training: bool) -> None:
     inputs = context.material.samples(SAMPLES, small=True)[0]
-    lanes = {name: Lane(context, name) for name in (*PORT_LANES, *REFERENCE_LANES)}
+    lanes = {name: context.networks.of(name) for name in (*PORT_LANES, *REFERENCE_LANES)}
     cotangents = cotangents_of(context, lanes["reference64"], inputs, training)
     mode = Run(f"updates.{'train' if training else 'eval'}", SGD, training, iterations=context.updates, float32_iterations=1)
     rate = _rate(context, next(updated(lanes["reference64"], inputs, cotangents, mode, 1.0)).gradients)
@@ -70,7 +71,7 @@ def _compare(context: Context, result: StepResult, training: bool) -> None:
     result.require(f"{mode.name}.weights_moved_by", float(f"{share:.2g}"), share > CLOSE, "above 1e-6 of their norm")
 
 
-def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], run: Run, rate: float) -> Iterator[Iteration]:
+def updated(lane: Network, inputs: tuple, cotangents: Sequence[np.ndarray | None], run: Run, rate: float) -> Iterator[Iteration]:
     """Update one lane from its starting weights, one update a step of the iterator.
 
     Args:
@@ -80,7 +81,7 @@ def updated(lane: Lane, inputs: tuple, cotangents: Sequence[np.ndarray | None], 
         run: whose mode and number of updates it has; kinks are noted at the first update.
         rate: the learning rate, a power of two: exact in float32.
     """
-    framework, network = lane.framework, lane.network
+    framework, network = lane.framework, lane.model
     lane.reset()
     lane.train_mode(run.training)
     framework.clear_gradients(network)
