@@ -38,6 +38,7 @@ def test_a_dropout_that_is_wrong_is_explained_from_the_values(case):
     change, place, kind, words = DROPOUTS[case]
     port = {name: one for name, one in (RIGHT | change).items() if one is not None}
     found = Dropouts().explain(port, RIGHT)
+    assert found is not None
     assert (found.location, found.kind) == (place, kind) and found.hint.startswith(words), found.line()
     assert not all(row.passed for row in Dropouts().judge(port, RIGHT))
 
@@ -58,6 +59,7 @@ def embedding(number, kind="embedding", held=(2, 3)):
 def test_a_padding_number_that_the_input_does_not_hold_is_explained_from_the_values():
     for own, words in ((1, "padding_idx 1, expected 0"), (-1, "padding_idx None, expected 0")):
         found = Paddings().explain(embedding(own), embedding(0))
+        assert found is not None
         assert (found.location, found.kind) == ("e", Kind.PADDING_INDEX) and found.hint.startswith(words), found.line()
         (row,) = Paddings().judge(embedding(own), embedding(0))
         assert row.name == "padding.e" and not row.passed and row.reason.startswith(words)
@@ -85,12 +87,17 @@ def test_each_side_is_measured_once_also_where_it_fails(context, monkeypatch):
 
     broken = context(PROJECT.with_models(lambda spec: dataclasses.replace(spec, port=dropping_less)))
     assert broken.drops_by_function == frozenset()
-    built = []
-    build = Networks.build
-    monkeypatch.setattr(Networks, "build", lambda self, role, exact=False: built.append(role) or build(self, role, exact))
+    built, build = [], Networks.build
+
+    def counted(self, role, exact=False):
+        built.append(role)
+        return build(self, role, exact)
+
+    monkeypatch.setattr(Networks, "build", counted)
     result = StepResult(1, "forward")
     compare(broken, result, Dropouts())
     assert sorted(built) == ["port", "reference"] and result.differs
     monkeypatch.setattr(Networks, "build", lambda *args: pytest.fail("a side was run a second time"))
     found = explained(result)
+    assert found is not None
     assert (found.location, found.kind) == ("classifier.2", Kind.DROPOUT_RATE), found.line()
