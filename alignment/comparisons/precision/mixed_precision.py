@@ -23,6 +23,7 @@ from alignment.comparisons.update.backward import lacks_updates
 from alignment.comparisons.update.runs import LABEL_SMOOTHING
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.frameworks._low import BITS, Low, kind_of, narrowed
+from alignment.frameworks.base import Framework, Module
 from alignment.kinds import Kind
 from alignment.low_precision import Error, Floor, bound, judge
 from alignment.models.tracing import Network
@@ -288,16 +289,20 @@ def _feed(context: Context, lane: Network, precision: Any, names: Iterable[str])
     framework.add_gradients(network, {name: FED * scale * weights[name] for name in names})
 
 
+def _feed_infinity(framework: Framework, network: Module) -> None:
+    """The gradient of the first tensor becomes infinite."""
+    name, gradient = next(iter(framework.gradients(network).items()))
+    framework.add_gradients(network, {name: np.full_like(np.asarray(gradient, np.float32), np.inf)})
+
+
 def trace(
     context: Context, lane: Network, experiment: Experiment, data: tuple, clip: float | None, lossy: bool = False
 ) -> UpdateTrace:
     """Make an experiment on one lane, in evaluation mode, so that no statistics move.
 
     Args:
-        context: of the two sides.
-        lane: of either side.
-        experiment: fitted.
-        data: inputs and labels.
+        context, lane: the two sides, and one of them in one precision.
+        experiment, data: fitted; inputs and labels.
         clip: the gradients' norm; None for no clipping.
         lossy: keep the weights in low precision between the updates, as a port without master weights does.
     """
@@ -329,8 +334,7 @@ def trace(
                     framework.clear_gradients(network)
                     found.moved.append(False)
                     continue
-                first = next(iter(framework.gradients(network).items()))
-                framework.add_gradients(network, {first[0]: np.full_like(np.asarray(first[1], np.float32), np.inf)})
+                _feed_infinity(framework, network)
             train.apply_update(network, optimizer, clip, **({} if precision is None else {"precision": precision}))
             if lossy:
                 _round(lane, context.precision)
