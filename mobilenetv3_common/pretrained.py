@@ -33,13 +33,17 @@ def read_for(path: str | os.PathLike, expected: Collection[str] = (FIRST,), take
     return prepared(read_weights(path, take), path, expected, computes=True)
 
 
-def not_usable(state: State) -> str:
+def not_usable(state: State, masks: bool = False) -> str:
     """What no network computes with, though activations may turn it into numbers again; empty where there is nothing.
 
     A ReLU6 of NaN is 0 in Paddle: a network with such weights gives every class the same probability, and no error.
+
+    Args:
+        state: canonical.
+        masks: whether minus infinity is none of it, as in the mask of an attention that a network holds.
     """
     for name, array in state.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not (np.isfinite(array) | (np.isneginf(array) & masks)).all():
             return f"{name} has values that are not finite"
         if name.endswith("running_var") and array.size and array.min() < 0:
             return f"{name} is a variance below zero"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ def _whole(path: Path, sample: _Sample, keys: set[int]) -> Iterator[tuple[str, i
         lacks = f"{sample.key}.cls" if sample.picture else "picture"
         have = sample.picture.name if sample.picture else f"{sample.key}.cls"
         raise UserError(f"{path}: {have} has no {lacks} beside it: write both, one after the other")
-    if (mark := hash(sample.key)) in keys:
+    if (mark := hash(posixpath.normpath(sample.key))) in keys:
         raise UserError(
             f"{path}: key {sample.key} is there twice ({sample.picture.name}): a picture has one key, remove one of the two"
         )

@@ -247,6 +247,15 @@ def test_a_key_that_is_there_twice_in_a_shard_is_found(tmp_path):
         index_dataset(tmp_path, "train")
 
 
+@pytest.mark.parametrize("again", ["./a", "x/../a", ".//a"])
+def test_one_path_in_two_writings_is_one_key(tmp_path, again):
+    write_shard(tmp_path / "train-0.tar", ("a", 0, 1), ("x/a", 1, 2), (again, 0, 3))
+    with pytest.raises(UserError, match="is there twice"):
+        index_dataset(tmp_path, "train")
+    write_shard(tmp_path / "train-0.tar", ("./a", 0, 1), ("./A", 1, 2), ("./x/a", 0, 3))
+    assert len(index_dataset(tmp_path, "train")) == 3
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_shard_that_is_there_twice_is_found(tmp_path, link):
     write_shard(tmp_path / "train-0.tar", ("a", 0, 1), ("b", 1, 2))

@@ -15,6 +15,7 @@ from mobilenetv3_common.files import STAND_INS
 from mobilenetv3_common.pretrained import not_usable, read_for
 from mobilenetv3_common.weights_file import read_state, read_weights
 from mobilenetv3_ref.models import mobilenet_v3_small
+from tools.align import main as align
 from tools.eval import main as evaluate
 from tools.predict import main as predict
 
@@ -180,6 +181,22 @@ def test_a_network_of_such_weights_names_nothing(tmp_path, capsys, case):
         )
     assert convert([path, str(tmp_path / "w.pdparams")]) == 0, "a conversion changes no number"
     assert f"warning: {name} {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_alignment_does_not_compare_with_such_weights(tmp_path, capsys, value):
+    """Both sides give NaN, which no comparison passes: it was a difference, and status 1."""
+    state = network()
+    state["classifier.3.weight"].view(-1)[0] = value
+    path = str(written(tmp_path, state))
+    assert align(["--weights", path, "--steps", "1", "--result-dir", str(tmp_path / "r")]) == 2
+    assert "classifier.3.weight has values that are not finite: nothing can be compared with them" in capsys.readouterr().err
+
+
+def test_a_mask_of_minus_infinity_is_no_broken_weight():
+    mask = {"attention.mask": np.full((2, 2), -np.inf, np.float32)}
+    assert not_usable(mask, masks=True) == "" and not_usable(mask) != ""
+    assert not_usable({"attention.mask": np.array([-np.inf, np.nan])}, masks=True) != ""
 
 
 def test_sound_extremes_are_usable():

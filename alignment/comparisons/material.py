@@ -19,6 +19,7 @@ from mobilenetv3_common.dataset_index import DatasetIndex, index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
+from mobilenetv3_common.pretrained import not_usable
 from mobilenetv3_common.weights import State, canonical_state, own_state, read_state
 
 ULP_SEED = 20
@@ -80,6 +81,8 @@ class SharedMaterial:
         sides = (self.given.reference.framework, reference), (self.given.port.framework, port)
         name = path.name if self.given.weights_from in self.given.spec.published else self.given.weights_from
         state = load_file(path, sides, self.given.take)
+        if broken := not_usable(state, masks=True):
+            raise UserError(f"{path}: {broken}: nothing can be compared with them; take an earlier checkpoint")
         if self.given.calibrate:
             whole = self.regrouped(state, options, whole=True)
             made = calibration.calibrated_state(
