@@ -115,7 +115,7 @@ def _settle(parts: list[_RoundedPart], modes: tuple[bool, ...], args: tuple, kwa
     options = list(itertools.product(*[(True, False) if part.norms else (True,) for part in parts]))
     apart: list[float] = []
     for option in options:
-        with strangers("port") as raised:  # the port may raise anything, or give another shape; the steps then say so
+        with strangers("port", alone=True) as raised:  # or it gives another shape; the steps then say so
             ours, theirs = (part.answer(modes[0], rounded, args, kwargs) for part, rounded in zip(parts, option, strict=True))
             apart.append(relative(distance(ours, theirs), norm(theirs)))
         if raised.error is not None:

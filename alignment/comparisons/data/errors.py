@@ -97,7 +97,7 @@ def _ended(side: Side, context: Context, index: DatasetIndex, broken: bool, says
         dataset.__class__ = _raising(type(dataset))
     loader = part(side).build_loader(dataset, BatchPlan(PICTURES, BATCH_SIZE, context.seed))
     count = 0
-    with strangers("port") as raised:  # each framework has its own
+    with strangers("loader", alone=True) as raised:  # each framework has its own; the data set raises on purpose
         for count, _ in enumerate(loader, start=1):  # noqa: B007  # how many there were is the result
             pass
     if raised.error is not None:
