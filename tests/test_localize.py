@@ -209,7 +209,10 @@ def test_a_reference_that_cannot_run_is_refused():
         localize(*small_pair(), INPUTS[:, :2])
 
 
-@pytest.mark.parametrize("step", [pytest.param(step, marks=[pytest.mark.slow] * (step == 6)) for step in STAGES if step in STEPS])
+LONG = [pytest.mark.slow, pytest.mark.weekly]  # the runs of step 6: make align, which .ci/run has among the pages, runs them too
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, marks=LONG * (step == 6)) for step in STAGES if step in STEPS])
 def test_a_sound_port_has_no_finding(context, step):
     sound = context()
     measured = (what_was_measured, what_was_measured_late)
