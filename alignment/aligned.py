@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alignment import coverage
@@ -48,6 +48,7 @@ class Request:
         accepts: differences that are known, and accepted where they are found; heeded with ``onward``.
         strict: differences of the frameworks themselves fail, too; heeded with ``onward``.
         covered: print what was covered, which ``covered.txt`` has.
+        cards: what makes a card of each mistake, of the two sides and the mistakes; heeded with ``onward``.
     """
 
     steps: Sequence[int]
@@ -61,6 +62,7 @@ class Request:
     accepts: Sequence[Accept] = ()
     strict: bool = False
     covered: bool = False
+    cards: Callable[[Context, Sequence[Finding]], list[list[str]]] | None = None
     command: Sequence[str] = ()
 
 
@@ -128,6 +130,8 @@ def align(context: Context, wanted: Request) -> Aligned:
             print(f"first divergence: {localization.first.line()}")
     covered = coverage.coverage_of(context, done, seen)
     sections = sections_of(context, done, localization, covered) if wanted.onward else None
+    if sections is not None and wanted.cards is not None:
+        sections = replace(sections, cards=wanted.cards(context, sections.mistakes))
     results.write_results(
         wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command, sections
     )

@@ -9,7 +9,7 @@ import html
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Place:
         measured: the size of the difference.
         source: the line of the port to change, ``file.py:31``; ``""`` where it is not known.
         confirmed: whether the same mistake, put into the reference, gives what the port gives.
+        lines: the port's own lines, and the correction as a diff where it is known.
     """
 
     place: str
@@ -35,13 +36,15 @@ class Place:
     source: str = ""
     also: tuple[str, ...] = ()
     confirmed: bool = False
+    lines: tuple[str, ...] = ()
 
     def card(self) -> str:
         """A few lines for a person: kind, place, source, words and figure."""
         more = f" and {len(self.also)} more" if self.also else ""
         lines = [f"{self.kind} at {self.place or '(the whole model)'}{more}"]
         lines += [f"  line: {self.source}"] if self.source else []
-        return "\n".join([*lines, f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"])
+        lines += [f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"]
+        return "\n".join([*lines, *(f"    {line}" for line in self.lines)])
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
 
 def _result(folder: Path, aligned: Any) -> Result:
     said = aligned.sections
-    mistakes = [_place(one) for one in [*said.mistakes, *(one for one in said.known if not one.accepted)]]
+    mistakes = [replace(_place(one), lines=tuple(said.card(number))) for number, one in enumerate(said.mistakes)]
+    mistakes += [_place(one) for one in said.known if not one.accepted]
     summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
     rows = [{"step": step["step"], **row} for step in summary["steps"] for row in step["quantities"]]
     failed = aligned.status != 0

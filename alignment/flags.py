@@ -283,4 +283,10 @@ def _add_what_counts(p: Parser) -> None:
         action="store_true",
         help="differences that the frameworks have by themselves fail, too (biased variance, fresh weights)",
     )
+    p.add_argument("--write-patch", type=Path, metavar="FILE.diff", help="write the corrections that are known as one unified diff")
+    p.add_argument(
+        "--try-patch",
+        action="store_true",
+        help="apply the corrections to a copy of the port's source, and audit the copy with other weights",
+    )
     p.add_argument("--covered", action="store_true", help="list all that was compared, which otherwise is written to covered.txt")

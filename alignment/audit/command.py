@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import shlex
 import sys
@@ -13,14 +14,16 @@ from pathlib import Path
 
 from alignment.accepted import parse
 from alignment.aligned import Aligned, Request, align
-from alignment.audit import markdown
+from alignment.audit import fixes, markdown, tried
 from alignment.audit.inputs import numbered
 from alignment.audit.pair import AuditPair, ModelMaker, arguments, digest, name_map, pair_of
 from alignment.comparisons.context import Context
+from alignment.finding import Finding
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
 from alignment.report.environment import commit, machine
 from alignment.report.sections import LEFT_OUT
+from alignment.report.table import counted
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
@@ -54,6 +57,8 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         raise UserError(f"--updates must be 0 to {MOST_UPDATES}, found {args.updates}")
     accepts = parse(args.accept)
     ensure_writable_dir(args.report)
+    if args.write_patch is not None:
+        ensure_writable_dir(args.write_patch.resolve().parent)
     pair = pair_of(port, reference, args.input, initialisation=args.training is not False)
     pair.project.use(args.device)
     names = NameMap() if args.names is None else read_map(args.names)
@@ -81,13 +86,33 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         print(f"input: {_input(pair)}")
         command = ["python", "-m", "alignment", "audit", *flags]
         wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
-        wanted = replace(wanted, strict=args.strict, covered=args.covered)
+        made: list[fixes.Fix] = []
+        wanted = replace(wanted, strict=args.strict, covered=args.covered, cards=functools.partial(_cards, made))
         aligned = align(context, wanted)
+        _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
     if args.json:
         print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
     return aligned
+
+
+def _cards(made: list[fixes.Fix], context: Context, mistakes: Sequence[Finding]) -> list[list[str]]:
+    """The card of each mistake; the corrections are kept in ``made``."""
+    made += fixes.fixes_of(context, mistakes)
+    return [fixes.card(fix, one.source) for fix, one in zip(made, mistakes, strict=True)]
+
+
+def _offer(args: argparse.Namespace, made: Sequence[fixes.Fix]) -> None:
+    """Write the corrections, and try them, where that is asked for."""
+    known = [fix for fix in made if fix]
+    count = f"{len(known)} of {counted(len(made), 'mistake')}"
+    if args.write_patch is not None:
+        with atomic_open(args.write_patch, "w") as file:
+            file.write(fixes.diff(known))
+        print(f"{shown(args.write_patch)}: corrections of {count}; apply them with git apply or patch -p1")
+    if args.try_patch:
+        print(tried.words(args, known) if known else "patch: no correction is known, so none was tried")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:

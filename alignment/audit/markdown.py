@@ -53,6 +53,9 @@ def _found(aligned: Aligned) -> list[str]:
             cells = f"{one.location}{table.also(one)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
             lines.append(f"| {number} | {' | '.join(_plain(str(cell)) for cell in cells)} |")
         lines.append("")
+    for number, one in enumerate(wrong):
+        if sections and (card := sections.card(number)):
+            lines += [f"{number + 1}. `{one.location}`", "", "```diff", *card, "```", ""]
     if sections and sections.known_lines:
         lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     if aligned.localization.remarks:

@@ -183,10 +183,10 @@ def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
     start = time.perf_counter()
     search = EveryMistake(context)
     search.run()
-    model = _fresh_port(context)
+    model = fresh_port(context)
     for finding in search.found:
         finding.source = finding.source or _line(context, model, finding)
-        finding.known = finding.known or known.of_statistics(context, model, finding, _own_path(context, finding.location))
+        finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None
     outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
@@ -222,7 +222,7 @@ def _hidden(found: list[Finding]) -> list[str]:
     ]
 
 
-def _fresh_port(context: Context) -> Module | None:
+def fresh_port(context: Context) -> Module | None:
     """The port as it is built, its modules known by its own paths; None where it cannot be."""
     with strangers("port"):  # the finding says where
         return context.spec.port(**{**context.spec.options, **context.options})
@@ -240,10 +240,10 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
     made = finding.stage in ("structure", "weights")
-    return source_line(context.port.framework, model, _own_path(context, place), made=made)
+    return source_line(context.port.framework, model, own_path(context, place), made=made)
 
 
-def _own_path(context: Context, place: str) -> str:
+def own_path(context: Context, place: str) -> str:
     """The path by which the port's author knows the module of a place, or the one around it."""
     matching = context.paired.matched.matching
     while place and place not in matching.paths:

@@ -95,6 +95,24 @@ MINDSPORE: dict[str, Known] = {
     "Softmax": (None, {"dim": "axis"}),
     "LogSoftmax": (None, {"dim": "axis"}),
 }
+# What a layer's constructor calls a setting, and how the value is given there, in the framework's own words.
+SAME = dict.fromkeys(("padding", "stride", "dilation", "groups", "ceil_mode", "kernel_size", "output_size", "p", "num_groups"), "")
+SAME |= dict.fromkeys(("alpha", "beta", "threshold", "padding_idx", "align_corners", "mode", "num_heads", "output_padding"), "")
+ARGUMENTS: dict[str, dict[str, str]] = {
+    "torch": SAME | {"eps": "eps", "momentum": "momentum", "slope": "negative_slope", "approximate": "approximate", "dim": "dim",
+                     "count_include_pad": "", "norm_first": "", "batch_first": "", "padding_mode": ""},
+    "paddle": SAME | {"eps": "epsilon", "momentum": "1-momentum", "slope": "negative_slope", "approximate": "?approximate",
+                      "dim": "axis", "count_include_pad": "!exclusive", "norm_first": "normalize_before",
+                      "batch_first": "!time_major", "padding_mode": ""},
+}  # fmt: skip
+CLASSES: dict[str, dict[str, str]] = {  # of activations and poolings, by kind; ``#`` is the number of dimensions
+    "torch": {"relu": "ReLU", "relu6": "ReLU6", "hardswish": "Hardswish", "hardsigmoid": "Hardsigmoid", "sigmoid": "Sigmoid",
+              "silu": "SiLU", "tanh": "Tanh", "leaky_relu": "LeakyReLU", "elu": "ELU", "gelu": "GELU", "identity": "Identity",
+              "max_pool": "MaxPool#d", "avg_pool": "AvgPool#d"},
+    "paddle": {"relu": "ReLU", "relu6": "ReLU6", "hardswish": "Hardswish", "hardsigmoid": "Hardsigmoid", "sigmoid": "Sigmoid",
+               "silu": "Silu", "tanh": "Tanh", "leaky_relu": "LeakyReLU", "elu": "ELU", "gelu": "GELU", "identity": "Identity",
+               "max_pool": "MaxPool#D", "avg_pool": "AvgPool#D"},
+}  # fmt: skip
 DEFAULTS = {"align_corners": False}  # what None stands for
 
 
@@ -153,3 +171,17 @@ def _function(module: Any, name: str) -> Any:
 def _attribute(module: Any, held: str) -> str:
     """The first of several attributes that a layer has."""
     return next((one for one in held.split("|") if hasattr(module, one.lstrip("*!@"))), held.partition("|")[0])
+
+
+def argument_of(framework: str, setting: str, value: Any) -> tuple[str, Any] | None:
+    """The name and value that a layer's constructor takes for a setting under torch's name; None where it is not known."""
+    held = ARGUMENTS.get(framework, {}).get(setting)
+    if held is None:
+        return None
+    if held.startswith("1-"):
+        return held[2:], round(1.0 - float(value), 12)
+    if held.startswith("!"):
+        return held[1:], not value
+    if held.startswith("?"):
+        return held[1:], value == "tanh"
+    return held or setting, value

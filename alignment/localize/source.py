@@ -12,7 +12,13 @@ from alignment.raised import shown
 
 
 def source_line(framework: Framework, model: Module, path: str, made: bool = False) -> str:
-    """``file.py:12`` for a module of a model by its own path.
+    """``source_place`` as ``file.py:12``; ``""`` where it is not known."""
+    place = source_place(framework, model, path, made)
+    return f"{shown(place[0])}:{place[1]}" if place else ""
+
+
+def source_place(framework: Framework, model: Module, path: str, made: bool = False) -> tuple[Path, int] | None:
+    """File and line for a module of a model by its own path; None where they are not known.
 
     Args:
         framework, model: the port.
@@ -21,7 +27,7 @@ def source_line(framework: Framework, model: Module, path: str, made: bool = Fal
     """
     modules = framework.modules(model, every_path=True)
     if path not in modules:
-        return ""
+        return None
     module = modules[path]
     if framework.children(module) and not made and not _stock(framework, module):
         return _line(getattr(type(module), framework.computing))
@@ -32,7 +38,7 @@ def source_line(framework: Framework, model: Module, path: str, made: bool = Fal
         parent = modules.get(path)
         if parent is not None and not _stock(framework, parent):
             return _assigned(type(parent), names)
-    return ""
+    return None
 
 
 def _stock(framework: Framework, module: Module) -> bool:
@@ -42,15 +48,15 @@ def _stock(framework: Framework, module: Module) -> bool:
     return own.partition(".")[0] == name and ".models" not in own
 
 
-def _line(function: object) -> str:
+def _line(function: object) -> tuple[Path, int] | None:
     try:
         file, (_, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)  # type: ignore[arg-type]
     except (OSError, TypeError):
-        return ""
-    return f"{shown(Path(file).resolve())}:{number}" if file else ""
+        return None
+    return (Path(file).resolve(), number) if file else None
 
 
-def _assigned(kind: type, names: list[str]) -> str:
+def _assigned(kind: type, names: list[str]) -> tuple[Path, int] | None:
     """Where a class or one that it is derived from assigns ``self.NAME``; the argument of a Sequential where it can be told."""
     for owner in kind.__mro__:
         try:
@@ -63,8 +69,8 @@ def _assigned(kind: type, names: list[str]) -> str:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
             if any(_is_own(target, names[0]) for target in targets) and file:
                 assert isinstance(node, ast.Assign | ast.AnnAssign)
-                return f"{shown(Path(file).resolve())}:{start + _within(node.value or node, names[1:]).lineno - 1}"
-    return ""
+                return Path(file).resolve(), start + _within(node.value or node, names[1:]).lineno - 1
+    return None
 
 
 def _is_own(target: ast.expr, name: str) -> bool:

@@ -20,6 +20,7 @@ KNOWN = {
     Kind.UNBIASED_VARIANCE: "running variance: {port} keeps the unbiased variance of a batch, {reference} the biased one",
     Kind.INITIALISATION: "fresh weights: {port} draws them from other distributions than {reference}",
 }
+VERSION = 1  # of the fields that an audit adds to alignment.json
 LEFT_OUT = "left out (--eval-only)"  # why training mode is not compared, where that was asked for
 PROJECT = "a project file (python -m alignment run PROJECT)"
 FLAGS = {  # of topics that an audit does not compare by itself
@@ -65,6 +66,7 @@ class Sections:
         unchecked: what was not checked, with the flag that would check it.
         remarks: how far the search came.
         rows: where nothing was located: the rows that fail.
+        cards: for each mistake the port's own lines, and the correction as a diff where it is known.
     """
 
     passed: bool
@@ -76,6 +78,7 @@ class Sections:
     unchecked: list[Unchecked]
     remarks: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
+    cards: list[list[str]] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """All of it for a terminal, the verdict first."""
@@ -107,19 +110,24 @@ class Sections:
         several = ", each found with the earlier ones fixed in memory" if len(self.mistakes) > 1 else ""
         return f"Your mistakes: {counted(len(self.mistakes), 'mistake')}{several}:"
 
+    def card(self, number: int) -> list[str]:
+        """The card of a mistake; empty where it has none."""
+        return self.cards[number] if number < len(self.cards) else []
+
     def mistake_lines(self) -> list[str]:
         """The first section."""
-        lines = [
-            f"  {number}. {one.line()}{also(one)}; {table.kind_and_source(one)}"
-            for number, one in enumerate(self.mistakes, start=1)
-        ]
+        lines: list[str] = []
+        for number, one in enumerate(self.mistakes, start=1):
+            lines.append(f"  {number}. {one.line()}{also(one)}; {table.kind_and_source(one)}")
+            lines += [f"       {line}" for line in self.card(number - 1)]
         return [self.mistake_title(), *lines, *(f"  {line}" for line in [*self.rows, *self.remarks])]
 
     def as_json(self) -> dict[str, Any]:
         """What alignment.json has of it."""
         return {
+            "findings_version": VERSION,
             "verdict": self.verdict,
-            "mistakes": [vars(one) for one in self.mistakes],
+            "mistakes": [{**vars(one), "card": self.card(number)} for number, one in enumerate(self.mistakes)],
             "known_differences": [vars(one) for one in self.known],
             "not_checked": [vars(one) for one in self.unchecked],
         }

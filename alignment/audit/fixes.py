@@ -1,0 +1,219 @@
+"""Corrections of the port's source: where a layer has another setting, or is another activation or pooling than the reference's.
+
+What is changed is the call in which the port makes the layer. The edits are made of what the two layers are, not of the words of a
+finding; where several calls could be meant, or an argument is no plain value, there is none.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alignment.comparisons.context import Context
+from alignment.comparisons.every import fresh_port, own_path
+from alignment.finding import Finding
+from alignment.frameworks._settings import CLASSES, argument_of
+from alignment.frameworks.base import Layer, Module
+from alignment.localize.source import source_place
+from alignment.raised import shown
+from alignment.tolerance import BASE_FLOOR_32
+
+AROUND = 2  # lines of the source before and after the one to change
+POOLS = frozenset({"max_pool", "avg_pool"})
+
+
+@dataclass(frozen=True)
+class SourceEdit:
+    """A piece of a file that becomes another one.
+
+    Attributes:
+        file: the port's source.
+        start, end: of the piece, in bytes.
+        text: what stands there afterwards.
+        line: number of the line, from 1.
+    """
+
+    file: Path
+    start: int
+    end: int
+    text: str
+    line: int
+
+
+Fix = tuple[SourceEdit, ...]  # of one mistake; empty where no correction is known
+
+
+def fixes_of(context: Context, mistakes: Sequence[Finding]) -> list[Fix]:
+    """A correction for each mistake; empty ones where it is not known for every place of the mistake."""
+    port = fresh_port(context)
+    return [() if port is None else _fix(context, port, one) for one in mistakes]
+
+
+def _fix(context: Context, port: Module, finding: Finding) -> Fix:
+    framework, theirs = context.port.framework, context.reference.framework
+    ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
+    edits: dict[tuple[Path, int], SourceEdit] = {}
+    for place in finding.places if finding.stage in ("forward", "backward") else ():
+        own = own_path(context, place)
+        if place not in right or own not in ours:
+            return ()
+        made = source_place(framework, port, own, made=True)
+        call = _call(*made, type(ours[own])) if made else None
+        layers = framework.layer(ours[own]), theirs.layer(right[place])
+        text = _corrected(framework.name, ours[own], *layers, call[0]) if call else None
+        if not call or text is None:
+            return ()
+        start, end = call[1]
+        edit = SourceEdit(made[0], start, end, text, made[1])  # type: ignore[index]
+        if edits.setdefault((edit.file, start), edit).text != text:
+            return ()  # one line makes layers that would need different corrections
+    return tuple(edits.values())
+
+
+def _call(file: Path, line: int, kind: type) -> tuple[ast.Call, tuple[int, int]] | None:
+    """The only call in a line that makes a layer of this class, and where it stands in the file's bytes."""
+    content = file.read_bytes()
+    starts = [0]
+    for one in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(one))
+    found = [
+        node
+        for node in ast.walk(ast.parse(content))
+        if isinstance(node, ast.Call) and node.lineno == line and _name(node.func) == kind.__name__
+    ]
+    if len(found) != 1:
+        return None
+    call = found[0]
+    assert call.end_lineno is not None and call.end_col_offset is not None
+    return call, (starts[line - 1] + call.col_offset, starts[call.end_lineno - 1] + call.end_col_offset)
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+
+
+def _corrected(framework: str, module: Module, ours: Layer, theirs: Layer, call: ast.Call) -> str | None:
+    """The call as it should be; None where that is not known."""
+    if ours.kind != theirs.kind:
+        return _of_another_class(framework, module, ours, theirs, call)
+    changes = {
+        name: value for name, value in theirs.settings.items() if name in ours.settings and not _same(ours.settings[name], value)
+    }
+    return _with_arguments(framework, type(module), changes, call) if changes else None
+
+
+def _of_another_class(framework: str, module: Module, ours: Layer, theirs: Layer, call: ast.Call) -> str | None:
+    classes = CLASSES.get(framework, {})
+    if ours.kind not in classes or theirs.kind not in classes or (ours.kind in POOLS) != (theirs.kind in POOLS):
+        return None
+    name = classes[theirs.kind].replace("#", next((c for c in type(module).__name__ if c.isdigit()), "2"))
+    function = ast.unparse(call.func)
+    function = f"{function.rpartition('.')[0]}.{name}" if "." in function else name
+    if theirs.kind in POOLS:
+        return f"{function}{ast.unparse(call).removeprefix(ast.unparse(call.func))}"
+    given = [argument_of(framework, setting, value) for setting, value in theirs.settings.items()]
+    return f"{function}({', '.join(f'{one[0]}={_literal(one[1])}' for one in given if one)})"
+
+
+def _with_arguments(framework: str, kind: type, changes: Mapping[str, Any], call: ast.Call) -> str | None:
+    """The call with other values of some arguments; None where one of them is no plain value today."""
+    try:
+        parameters = list(inspect.signature(kind.__init__).parameters)[1:]  # type: ignore[misc]
+    except (TypeError, ValueError):
+        return None
+    if any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+        return None
+    for setting, value in changes.items():
+        argument = argument_of(framework, setting, value)
+        if argument is None or argument[0] not in parameters:
+            return None
+        name, node = argument[0], ast.parse(_literal(argument[1]), mode="eval").body
+        place = parameters.index(name)
+        given = next((one for one in call.keywords if one.arg == name), None)
+        held = given.value if given else call.args[place] if place < len(call.args) else None
+        if held is not None and not _plain(held):
+            return None
+        if given:
+            given.value = node
+        elif place < len(call.args):
+            call.args[place] = node
+        else:
+            call.keywords.append(ast.keyword(name, node))
+    return ast.unparse(call)
+
+
+def _plain(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return repr(value[0]) if value and all(one == value[0] for one in value) else repr(list(value))
+    return repr(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=BASE_FLOOR_32)
+    return bool(a == b)
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------------
+
+
+def applied(fixes: Sequence[Fix]) -> dict[Path, bytes]:
+    """The files that corrections change, as they become."""
+    edits = {(edit.file, edit.start): edit for fix in fixes for edit in fix}
+    found: dict[Path, bytes] = {}
+    for edit in sorted(edits.values(), key=lambda one: (str(one.file), -one.start)):
+        content = found.get(edit.file) or edit.file.read_bytes()
+        found[edit.file] = content[: edit.start] + edit.text.encode() + content[edit.end :]
+    return found
+
+
+def diff(fixes: Sequence[Fix], context: int = 3) -> str:
+    """One unified diff of corrections, which ``git apply`` and ``patch -p1`` take in the working folder; ``""`` for none."""
+    lines: list[str] = []
+    for file, content in applied(fixes).items():
+        name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(str(file).lstrip("/"))
+        before, after = (text.decode().splitlines(keepends=True) for text in (file.read_bytes(), content))
+        for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=context):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
+
+
+def card(fix: Fix, source: str) -> list[str]:
+    """The port's line with two around it, and the correction as a diff where one is known; nothing where there is no line."""
+    if fix:
+        return [line.rstrip() for line in diff([fix], AROUND).splitlines() if not line.startswith(("---", "+++", "@@"))]
+    return _around(source)
+
+
+def _around(source: str) -> list[str]:
+    name, _, number = source.rpartition(":")
+    file = _loaded(name) if number.isdigit() else None
+    if file is None:
+        return []
+    lines, at = file.read_text(encoding="utf-8", errors="replace").splitlines(), int(number)
+    rows = range(max(at - AROUND, 1), min(at + AROUND, len(lines)) + 1)
+    return [f"{'>' if row == at else ' '} {row:4} {lines[row - 1]}".rstrip() for row in rows]
+
+
+def _loaded(name: str) -> Path | None:
+    """The file of a module that is loaded, by its path as findings have it."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and file.endswith(Path(name).name) and shown(Path(file).resolve()) == name:
+            return Path(file)
+    return None

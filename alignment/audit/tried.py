@@ -1,0 +1,98 @@
+"""``audit --try-patch``: the corrections are applied to a copy of the port's source, and the copy is audited with other weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from alignment.audit.fixes import Fix, applied
+
+LIMIT = 1800  # seconds
+HANDED_ON = ("port_args", "reference_args", "input", "names", "precision", "device")  # flags that the second audit has, too
+
+
+def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
+    """One line: whether the audit of the corrected copy passes. The user's own files stay as they are.
+
+    Args:
+        args: of the audit.
+        fixes: at least one correction.
+    """
+    changed = applied(fixes)
+    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    if any(file.is_relative_to(folder) for file in changed for folder in installed):
+        return "patch not tried: the port's source belongs to an installed package"
+    with tempfile.TemporaryDirectory(prefix="alignment_patch_") as made:
+        moved = {file: _copied(file, Path(made)) for file in changed}
+        for file, content in changed.items():
+            moved[file].write_bytes(content)
+        name, _, maker = args.port.rpartition(":")
+        if name.endswith(".py"):
+            file = Path(name).resolve()
+            copy = moved.get(file) or _copied(file, Path(made))
+            name = str(copy)
+        return _audited(args, f"{name}:{maker}", Path(made))
+
+
+def _root(file: Path) -> Path:
+    """The folder of a file's outermost package, or of the file by itself."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
+def _copied(file: Path, target: Path) -> Path:
+    """The copy of a file, with the package in which it lies, or with the Python files beside it."""
+    root = _root(file)
+    inside = file.relative_to(root)
+    if len(inside.parts) > 1:
+        package = inside.parts[0]
+        if not (target / package).exists():
+            shutil.copytree(root / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        for other in root.glob("*.py"):
+            if not (target / other.name).exists():
+                shutil.copy2(other, target / other.name)
+    return target / inside
+
+
+def _audited(args: argparse.Namespace, port: str, folder: Path) -> str:
+    """Audit the copy in a process of its own."""
+    reference = args.reference
+    name, _, maker = reference.rpartition(":")
+    if name.endswith(".py"):
+        reference = f"{Path(name).resolve()}:{maker}"
+    command = [sys.executable, "-m", "alignment", "audit", "--port", port, "--reference", reference, "--report", str(folder / "r")]
+    for flag in HANDED_ON:
+        value = getattr(args, flag)
+        if value is not None:
+            given = str(value.resolve()) if isinstance(value, Path) else _input(value) if flag == "input" else str(value)
+            command += [f"--{flag.replace('_', '-')}", given]
+    command += [] if args.training is not False else ["--eval-only"]
+    command += ["--seed", str(args.seed + 1), *(f"--accept={one}" for one in args.accept), *(["--strict"] if args.strict else [])]
+    paths = [str(folder), str(Path.cwd()), *(path for path in sys.path if path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if done.returncode == 0:
+        return "patch verified: the corrected copy passes an audit with other weights"
+    if done.returncode == 1:
+        record = json.loads((folder / "r" / "alignment.json").read_text(encoding="utf-8"))
+        return f"patch not verified: the corrected copy still fails: {record['verdict']}"
+    return f"patch not verified: the corrected copy cannot be audited: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+
+
+def _input(text: str) -> str:
+    """``--input`` as it reads in another working folder."""
+    name, colon, maker = text.rpartition(":")
+    if text.endswith(".npz"):
+        return str(Path(text).resolve())
+    return f"{Path(name).resolve()}{colon}{maker}" if name.endswith(".py") else text

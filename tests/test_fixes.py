@@ -1,0 +1,81 @@
+"""Corrections of the port's source: cards, one diff, and a copy that is audited; nothing is offered that is not known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from alignment.cli import main
+from tests.test_audit_sections import PADDLE, TORCH
+
+# What becomes of the port's source -> the corrected line, in evaluation mode or in training mode.
+KNOWN = {
+    "eps": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=1e-3)", "self.norm = nn.BatchNorm2D(6, epsilon=1e-05)"),
+    "padding": ("3, padding=1)", "3, padding=0)", "self.conv = nn.Conv2D(3, 6, 3, padding=1)"),
+    "by place": ("nn.Conv2D(3, 6, 3, padding=1)", "nn.Conv2D(3, 6, 3, 2, 1)", "self.conv = nn.Conv2D(3, 6, 3, 1, 1)"),
+}
+UNKNOWN = {
+    "a name for the value": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=EPS)"),
+    "a function around it": ("nn.BatchNorm2D(6)", "made(6)"),
+    "no setting": (".mean([2, 3])", ".max([2, 3])"),
+}
+MORE = "\nEPS = 1e-3\n\ndef made(width):\n    return nn.BatchNorm2D(width, epsilon=1e-3)\n"
+
+
+@pytest.fixture
+def audit(tmp_path, capsys, monkeypatch):
+    """A function that audits a port with pieces of its source replaced: status, standard output, the mistakes' cards."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text(TORCH)
+
+    def run(*flags, edits):
+        source = PADDLE + MORE
+        for before, after in edits:
+            assert before in source
+            source = source.replace(before, after, 1)
+        (tmp_path / "ours.py").write_text(source)
+        sides = ["--port", "ours.py:Net", "--reference", "theirs.py:Net", "--input", "2x3x10x8", "--report", "report"]
+        status = main(["audit", *sides, "--write-patch", "fix.diff", *flags])
+        assert (tmp_path / "ours.py").read_text() == source, "a user's own file stays as it is"
+        record = json.loads((tmp_path / "report" / "alignment.json").read_text())
+        return status, capsys.readouterr().out, [one["card"] for one in record["mistakes"]]
+
+    return run
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_a_setting_is_corrected_in_its_line_and_the_diff_applies(audit, case, tmp_path):
+    before, after, line = KNOWN[case]
+    status, said, cards = audit("--eval-only", edits=[(before, after)])
+    assert status == 1 and [one for one in cards[0] if one.startswith("+")] == [f"+        {line}"], cards
+    assert [one.startswith("-") for one in cards[0]].count(True) == 1 and 3 <= len(cards[0]) <= 6
+    block, page = ((tmp_path / "report" / name).read_text() for name in ("report.md", "report.html"))
+    assert all(f"+        {line}" in text for text in (said, block, page))
+    done = subprocess.run(["git", "apply", "fix.diff"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and line in (tmp_path / "ours.py").read_text(), done.stderr
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
+    status, said, cards = audit("--eval-only", "--try-patch", edits=[UNKNOWN[case]])
+    assert status == 1 and (tmp_path / "fix.diff").read_text() == "", said
+    assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
+    assert [one for one in cards[0] if one.startswith("> ")], cards
+    assert "fix.diff: corrections of 0 of 1 mistake" in said and "no correction is known, so none was tried" in said
+
+
+def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
+    status, said, cards = audit("--try-patch", edits=[("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, momentum=0.1)")])
+    assert status == 1 and "+        self.norm = nn.BatchNorm2D(6, momentum=0.9)" in cards[0]
+    assert "patch verified: the corrected copy passes an audit with other weights" in said
+
+
+@pytest.mark.slow  # make test-slow
+def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
+    status, said, cards = audit("--eval-only", "--try-patch", edits=[KNOWN["eps"][:2], UNKNOWN["no setting"]])
+    assert status == 1 and len(cards) == 2, said
+    assert (
+        "corrections of 1 of 2 mistakes" in said and "patch not verified: the corrected copy still fails: FAIL: 1 mistake" in said
+    )
