@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from alignment.accepted import parse
 from alignment.aligned import Aligned, Request, align
@@ -55,7 +56,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         raise UserError(f"--seed must be 0 or more, found {args.seed}")
     if not 0 <= args.updates <= MOST_UPDATES:
         raise UserError(f"--updates must be 0 to {MOST_UPDATES}, found {args.updates}")
-    accepts = parse(args.accept)
+    parse(args.accept)  # what cannot be used ends the command at once
     ensure_writable_dir(args.report)
     if args.write_patch is not None:
         ensure_writable_dir(args.write_patch.resolve().parent)
@@ -84,17 +85,20 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
         )
         print(f"input: {_input(pair)}")
-        command = ["python", "-m", "alignment", "audit", *flags]
-        wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=accepts, command=command)
         made: list[fixes.Fix] = []
-        wanted = replace(wanted, strict=args.strict, covered=args.covered, cards=functools.partial(_cards, made))
-        aligned = align(context, wanted)
+        aligned = align(context, _request(args, flags, functools.partial(_cards, made)))
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
     if args.json:
         print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
     return aligned
+
+
+def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Request:
+    command = ["python", "-m", "alignment", "audit", *flags]
+    wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=parse(args.accept), command=command)
+    return replace(wanted, strict=args.strict, covered=args.covered, cards=cards)
 
 
 def _cards(made: list[fixes.Fix], context: Context, mistakes: Sequence[Finding]) -> list[list[str]]:
