@@ -129,9 +129,7 @@ def align(context: Context, wanted: Request) -> Aligned:
         if wanted.onward and localization.first is not None:
             print(f"first divergence: {localization.first.line()}")
     covered = coverage.coverage_of(context, done, seen)
-    sections = sections_of(context, done, localization, covered) if wanted.onward else None
-    if sections is not None and wanted.cards is not None:
-        sections = replace(sections, cards=wanted.cards(context, sections.mistakes))
+    sections = _sections(context, wanted, done, localization, covered) if wanted.onward else None
     results.write_results(
         wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command, sections
     )
@@ -140,6 +138,13 @@ def align(context: Context, wanted: Request) -> Aligned:
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
+
+
+def _sections(
+    context: Context, wanted: Request, done: Sequence[StepResult], localization: Localization, covered: Coverage
+) -> Sections:
+    sections = sections_of(context, done, localization, covered)
+    return sections if wanted.cards is None else replace(sections, cards=wanted.cards(context, sections.mistakes))
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:
