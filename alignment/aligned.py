@@ -14,7 +14,7 @@ from alignment.comparisons import NAMES, STEPS, guarded, lacks, run_step
 from alignment.comparisons.checked import check
 from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.data.data import check_pictures
-from alignment.comparisons.every import every_mistake
+from alignment.comparisons.every import EveryMistake, describe, every_mistake
 from alignment.comparisons.explain import locate
 from alignment.comparisons.model import converted
 from alignment.comparisons.ranks import ranks
@@ -29,6 +29,8 @@ from alignment.report.sections import Sections, sections_of
 from alignment.strangers import engine
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
+
+FURTHER = 5  # mistakes, each seen once those before it are put right
 
 
 @dataclass(frozen=True)
@@ -212,14 +214,23 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     if not found.every:
         return done, locate(context, done, always=wanted.localize)
     found.every, unused = marked(wanted.accepts, found.every, wanted.strict)
+    if all(one.kind is Kind.RAISES for one in found.every):
+        found.remarks += _unused(wanted.accepts, unused)
+        found.first = next((one for one in found.every if not one.accepted), None)
+        return done, found
+    print(" again with the mistakes fixed ...", end="", flush=True)
+    again = _again(context, done, search.corrected(found.every))
+    for _ in range(FURTHER):
+        further = _further(search, found, again)
+        if further is None:
+            break
+        every, unfit = marked(wanted.accepts, [further], wanted.strict)
+        found.every, unused = found.every + every, [text for text in unused if text in unfit]
+        again = _again(context, done, search.corrected(found.every))
+    corrected = search.corrected(found.every)
     found.remarks += _unused(wanted.accepts, unused)
     open_ = [one for one in found.every if not one.accepted]
     found.first = open_[0] if open_ else None
-    if all(one.kind is Kind.RAISES for one in found.every):
-        return done, found
-    print(" again with the mistakes fixed ...", end="", flush=True)
-    corrected = search.corrected(found.every)
-    again = [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
     for one, later in zip(done, again, strict=True):
         one.cover(*later.covers)  # behind the mistakes, which are fixed there
     done[0].cover(*search.covers)
@@ -237,6 +248,26 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     if not open_ and failed:
         found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
     return again if not open_ else done, found
+
+
+def _again(context: Context, done: Sequence[StepResult], corrected: Context) -> list[StepResult]:
+    """The steps that failed once more, on sides with the mistakes put right."""
+    return [run_step(one.step, corrected) if one.failed and one.step in STEPS else one for one in done]
+
+
+def _further(search: EveryMistake, found: Localization, again: Sequence[StepResult]) -> Finding | None:
+    """A mistake that shows once those found are put right, as one that other inputs alone show; None where none is named elsewhere.
+
+    Of a place that could not be put right, and of what is around it, nothing further can be said.
+    """
+    if search.unmendable or not any(one.failed and not one.only_blind for one in again):
+        return None
+    corrected = search.corrected(found.every)
+    later = locate(corrected, again, with_table=False).first
+    if later is None or later.kind in (Kind.RAISES, Kind.UNKNOWN) or set(later.places) & set(corrected.mended):
+        return None
+    describe(search.context, [later])
+    return later
 
 
 def _them(found: Localization) -> str:

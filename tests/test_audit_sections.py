@@ -205,3 +205,28 @@ def test_covered_lists_what_was_compared_and_modes_exclude_each_other(audit):
     assert "\ncompared:\n  evaluation mode\n" in audit("--covered", "--eval-only")[1].out
     status, said, _ = audit("--training", "--eval-only")
     assert status == 2 and "not allowed with argument" in said.err
+
+
+LARGE = """
+class Large(Net):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.{act}()
+
+    def forward(self, x):
+        return self.head(self.act(self.norm(self.conv(x))).mean({axes}))
+"""
+
+
+@pytest.mark.parametrize(("norm", "act", "kinds"), [
+    (NORM, "ReLU6", []),
+    (NORM, "ReLU", ["activation"]),
+    ("nn.BatchNorm2D(6, momentum=0.1)", "ReLU", ["momentum_inverted", "activation"]),
+])  # fmt: skip
+def test_a_mistake_that_large_inputs_alone_show_is_named_beside_differences_and_other_mistakes(audit, tmp_path, norm, act, kinds):
+    (tmp_path / "theirs.py").write_text(TORCH + LARGE.format(act="ReLU6", axes=(2, 3)))
+    (tmp_path / "large.py").write_text(PADDLE.replace(NORM, norm) + LARGE.format(act=act, axes=[2, 3]))
+    status, said, record = audit(port=f"{tmp_path}/large.py:Large", reference="Large")
+    assert [one["kind"] for one in record["mistakes"]] == kinds, said.out
+    assert status == bool(kinds) and "still fails" not in said.out
+    assert all("large.py:" in one["source"] for one in record["mistakes"]), record["mistakes"]

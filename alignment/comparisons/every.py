@@ -8,6 +8,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from alignment.comparisons.comparison import of_both
 from alignment.comparisons.context import Context
@@ -183,15 +184,20 @@ def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
     start = time.perf_counter()
     search = EveryMistake(context)
     search.run()
-    model = fresh_port(context)
-    for finding in search.found:
-        finding.source = finding.source or _line(context, model, finding)
-        finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
+    describe(context, search.found)
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None
     outcome.remarks += _hidden([one for one in outcome.every if one.location not in search.unmendable])
     outcome.seconds = time.perf_counter() - start
     return outcome, search
+
+
+def describe(context: Context, findings: Sequence[Finding]) -> None:
+    """Give findings in one place the line of the port to change, and whether it is a difference of the frameworks themselves."""
+    model = fresh_port(context)
+    for finding in findings:
+        finding.source = finding.source or _line(context, model, finding)
+        finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
 
 
 def grouped(found: list[Finding]) -> list[Finding]:
