@@ -18,7 +18,7 @@ from alignment.comparisons.update.runs import ADAMW, RMSPROP, SGD
 from alignment.formulas import cross_entropy
 from alignment.kinds import Kind
 from alignment.localize import localize
-from alignment.localize.hypotheses import optimizers, pictures
+from alignment.localize.hypotheses import optimizers, picture_boxes, pictures
 from alignment.localize.hypotheses.arrays import bfloat16, explains, float16
 from alignment.localize.hypotheses.hypothesis import Observed
 from alignment.models.weights import copy_to_paddle
@@ -534,18 +534,18 @@ BOXES = {
 
 @pytest.mark.parametrize("box", BOXES)
 def test_another_box_is_named(box):
-    given = pictures.Boxed(BOX, erased, (64, 64))
+    given = picture_boxes.Boxed(BOX, erased, (64, 64))
     case = Observed(given, erased(box), erased(BOX), 1e-9)
-    assert pictures.in_every_case(pictures.BOXES, [case])[0] is BOXES[box]
+    assert pictures.in_every_case(picture_boxes.BOXES, [case])[0] is BOXES[box]
 
 
 def test_a_window_is_found_where_it_was_cut():
     picture = np.random.default_rng(5).random((3, 40, 50))
-    assert pictures.window_of(picture[:, 3:33, 7:37], picture) == (3, 7)
-    assert pictures.window_of(picture[:, 3:33, 7:37] + 1e-9, picture) is None
-    assert pictures.window_hint([((7, 3), (3, 7))])[0] is Kind.AXES_SWAPPED
-    assert pictures.window_hint([((4, 6), (3, 7))])[0] is Kind.CROP_OFF_BY_ONE
-    assert pictures.window_hint([((0, 0), (3, 7))])[0] is Kind.CROP
+    assert picture_boxes.window_of(picture[:, 3:33, 7:37], picture) == (3, 7)
+    assert picture_boxes.window_of(picture[:, 3:33, 7:37] + 1e-9, picture) is None
+    assert picture_boxes.window_hint([((7, 3), (3, 7))])[0] is Kind.AXES_SWAPPED
+    assert picture_boxes.window_hint([((4, 6), (3, 7))])[0] is Kind.CROP_OFF_BY_ONE
+    assert picture_boxes.window_hint([((0, 0), (3, 7))])[0] is Kind.CROP
 
 
 def test_half_precision_is_rounded_to_even_as_the_frameworks_round():

@@ -51,7 +51,7 @@ def audit(folder, *flags, source=SOURCE, shape=SHAPE, **values):
     """Exit status and alignment.json."""
     port, reference = write(folder, source, **values)
     sides = ("--port", port, "--reference", reference, "--accept", "initialisation")
-    status = main(["audit", *mode_of(flags), *sides, *shape, "--report", str(folder / "report"), *flags])
+    status = main(["audit", *mode_of((*shape, *flags)), *sides, *shape, "--report", str(folder / "report"), *flags])
     return status, json.loads((folder / "report/alignment.json").read_text())
 
 

@@ -197,7 +197,8 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
     model = fresh_port(context)
     for finding in findings:
         finding.source = finding.source or _line(context, model, finding)
-        finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
+        if model is not None:
+            finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
 
 
 def grouped(found: list[Finding]) -> list[Finding]:
