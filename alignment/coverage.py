@@ -23,6 +23,7 @@ from alignment.comparisons.topics import TOPICS
 from alignment.project import PARTS
 
 WIDTH = 130  # columns of a line below the verdict
+BY_SEEDS = "final accuracies"  # covered where as many seeds as were run show that they are equal
 SPECIAL = ("__init__", "__call__", "__iter__", "__len__", "__getitem__")
 
 
@@ -58,9 +59,12 @@ class Coverage:
 
     def lines(self) -> list[str]:
         """What is said below the verdict."""
-        lines = [f"covered: {', '.join(self.covered)}"] if self.covered else []
-        if missing := [*self.not_covered, *self.packages]:
+        compared, missing = ([one for one in topics if one != BY_SEEDS] for topics in (self.covered, self.not_covered))
+        lines = [f"covered: {', '.join(compared)}"] if compared else []
+        if missing := [*missing, *self.packages]:
             lines.append(f"not covered: {', '.join(missing)}")
+        if BY_SEEDS in (*self.covered, *self.not_covered):  # a line of its own: it depends on the processor's rounding
+            lines.append(f"{BY_SEEDS} equal within the margin: {'yes' if BY_SEEDS in self.covered else 'undecided'}")
         if self.not_run:
             total = len(self.run) + len(self.not_run)
             lines.append(f"not run: {len(self.not_run)} of {total} public functions of the port (listed in alignment.json)")

@@ -104,3 +104,11 @@ def test_the_command_says_it_everywhere(tmp_path, capsys):
     assert any(name.endswith("Port.forward") for name in report["functions_run"])
     page = (tmp_path / "r" / "report.html").read_text()
     assert "What the verdict rests on" in page and "bfloat16" in page
+
+
+@pytest.mark.parametrize(("shown", "word"), [(True, "yes"), (False, "undecided")])
+def test_final_accuracies_have_a_line_of_their_own(shown, word):
+    topics = ["resumed run", coverage.BY_SEEDS]
+    lines = coverage.Coverage(covered=topics if shown else topics[:1], not_covered=[] if shown else topics[1:]).lines()
+    assert lines == ["covered: resumed run", f"final accuracies equal within the margin: {word}"]
+    assert "final" not in "".join(coverage.Coverage(covered=["resumed run"], elsewhere=topics[1:]).lines())
