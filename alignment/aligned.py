@@ -264,7 +264,9 @@ def _further(search: EveryMistake, found: Localization, again: Sequence[StepResu
         return None
     corrected = search.corrected(found.every)
     later = locate(corrected, again, with_table=False).first
-    if later is None or later.kind in (Kind.RAISES, Kind.UNKNOWN) or set(later.places) & set(corrected.mended):
+    if later is None or later.stage not in ("forward", "backward") or later.kind in (Kind.RAISES, Kind.UNKNOWN):
+        return None
+    if set(later.places) & {*corrected.mended, *(place for one in found.every for place in one.places)}:
         return None
     describe(search.context, [later])
     return later
