@@ -24,6 +24,7 @@ from alignment.project import PARTS
 
 WIDTH = 130  # columns of a line below the verdict
 BY_SEEDS = "final accuracies"  # covered where as many seeds as were run show that they are equal
+SHARED = (2, 4, 5, 6, 7)  # steps whose two sides may share code: there a comparison of them proves what a witness has seen
 SPECIAL = ("__init__", "__call__", "__iter__", "__len__", "__getitem__")
 
 
@@ -97,7 +98,7 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
         results: of the steps that were asked for.
         seen: what ``watched`` saw while they ran.
     """
-    covered = list(dict.fromkeys(topic for result in results if result.ran for topic in result.covers))
+    covered, unheard = _compared(context, results)
     if context.device == "gpu":
         covered.append("GPU")
     ran = {0} | {result.step for result in results if result.ran}
@@ -105,10 +106,23 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
     missing: dict[bool, list[str]] = {True: [], False: []}
     for step, topics in _universe(context).items():
         missing[step in ran] += [topic for topic in topics if topic not in names]
+    missing[True] += [topic for topic in unheard if topic not in missing[True]]
     found = Coverage(covered, missing[True], missing[False], packages=_others(_part_names(context), port_packages(context)))
     for name in seen.known:
         (found.run if name in seen.called else found.not_run).append(name)
     return found
+
+
+def _compared(context: Context, results: Sequence[StepResult]) -> tuple[list[str], list[str]]:
+    """What was compared; and what both sides of a project with shared code agree on, while no witness spoke for it."""
+    ran = [result for result in results if result.ran]
+    claims = [(result.step, topic) for result in ran for topic in result.covers]
+    steps = {result.step for result in ran}
+    silent = {topic for witness in context.project.witnesses if witness.step not in steps for topic in witness.topics}
+    heard = {topic for result in ran for topic in result.witnessed} - silent
+    shared = SHARED if context.project.witnesses else ()
+    sure = list(dict.fromkeys(topic for step, topic in claims if step not in shared or topic in heard))
+    return sure, list(dict.fromkeys(topic for _, topic in claims if topic not in sure))
 
 
 def _universe(context: Context) -> dict[int, tuple[str, ...]]:

@@ -243,6 +243,7 @@ class Kind(str, enum.Enum):
 
     # whole runs
     RECIPE = "recipe"
+    SHARED = "shared"
     MOVING_AVERAGE = "moving_average"
     AVERAGE_DECAY = "average_decay"
     AVERAGE_DECAY_INVERTED = "average_decay_inverted"

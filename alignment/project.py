@@ -26,6 +26,7 @@ from alignment.frameworks import advice_on, import_module
 from alignment.frameworks.base import Framework, Module, Optimizer, Tensor
 from alignment.raised import import_problem
 from alignment.strangers import strangers
+from alignment.witness import Witness
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
@@ -282,6 +283,8 @@ class Project:
             are calibrated; None where the project has no pictures.
         cache: makes the folder in which calibrated weights are kept; they are made anew each time where None.
         independent: of step 2, where there is one.
+        witnesses: of code that both sides share, by the steps that hear them (``alignment.witness``): a project that has any counts
+            what its two sides agree on as covered only where a witness spoke for it, too.
         faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
         edits: its known mistakes as edits of the source, and right rewrites (``alignment.faults.Edits``).
         train_plan: fields of ``alignment.comparisons.run.train.Plan`` that replace its defaults.
@@ -295,6 +298,7 @@ class Project:
     sample_data: Path | None = None
     cache: Callable[[], Path] | None = None
     independent: Independent | None = None
+    witnesses: Sequence[Witness] = ()
     faults: Callable[[], Mapping[str, KnownFault]] | None = None
     edits: Callable[[], Any] | None = None
     train_plan: Mapping[str, Any] = field(default_factory=dict)

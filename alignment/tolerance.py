@@ -198,6 +198,9 @@ FORMULA_LEAST = 1e-13
 PICTURE_RTOL = 1e-9
 PICTURE_FITTED = 1e-5
 
+# A value of shared code against a formula, a table or another library: the same arithmetic in another order, in float64.
+WITNESS_RTOL = 1e-9
+
 # Of the hypotheses. A mistake that is computed meets the port to CLOSE, since kernels' float32 constants stay below it; a factor or
 # a share that is no farther from the right one is the right one. TINY keeps a division by a norm of zero finite and weighs nothing.
 CLOSE = 1e-6

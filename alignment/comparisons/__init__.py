@@ -14,6 +14,7 @@ from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import NAMES, StepResult, guarded
 from alignment.comparisons.run import train
 from alignment.comparisons.update import backward
+from alignment.comparisons.witnessed import listen
 
 __all__ = ["NAMES", "PARTS", "STEPS", "guarded", "lacks", "run_step"]
 
@@ -35,7 +36,7 @@ def run_step(number: int, context: Context) -> StepResult:
     lacking = lacks(number, context)
     if lacking:
         return StepResult(number, NAMES[number], not_run=lacking)
-    result = guarded(number, lambda: STEPS[number](context))
+    result = listen(context, number, guarded(number, lambda: STEPS[number](context)))
     if context.precision and not result.failed:
         result = guarded(number, lambda: low_precision.add(context, result))
     if result.lacking and number in BY_WEIGHTS and not context.material.weights.calibrated:

@@ -51,6 +51,7 @@ class StepResult:
         stored: whether ``compared`` alone says what is wrong: it was measured elsewhere, or the values show the tensor.
         seconds: wall time.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
+        witnessed: of which of these a value from outside both sides was held against the port (``alignment.witness``).
     """
 
     step: int
@@ -69,6 +70,7 @@ class StepResult:
     stored: bool = False
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)
+    witnessed: list[str] = field(default_factory=list)
 
     @property
     def ran(self) -> bool:
@@ -107,9 +109,15 @@ class StepResult:
             self.lacking += 1
             self.problems.append(f"{name} is {value}, expected {expected}: there was nothing real to compare")
 
-    def cover(self, *topics: str) -> None:
-        """Note what was really compared, each topic once; to be called beside the comparison."""
+    def cover(self, *topics: str, outside: bool = False) -> None:
+        """Note what was really compared, each topic once; to be called beside the comparison.
+
+        Args:
+            topics: in the words that coverage lists.
+            outside: whether the port was also held against what neither side's code gives.
+        """
         self.covers += [topic for topic in topics if topic not in self.covers]
+        self.witnessed += [topic for topic in topics if outside and topic not in self.witnessed]
 
     def record(self, name: str, port: np.ndarray | None, reference: np.ndarray | None, *, further: bool = False) -> None:
         """Keep one array of each side for the records, or for the further ones."""

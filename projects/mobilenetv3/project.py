@@ -33,6 +33,7 @@ from mobilenetv3_common.published import PUBLISHED, PUBLISHED_NAMES, ROOT, cache
 from mobilenetv3_common.train_config import MODELS
 from mobilenetv3_common.weights import State, as_torch
 from mobilenetv3_paddle.models.mobilenetv3 import Hardsigmoid
+from projects.witnesses import WITNESSES
 
 from . import torchvision_data, torchvision_draws, torchvision_values
 
@@ -172,6 +173,7 @@ PROJECT = Project(
         published=torchvision_values.published,
         recipes=torchvision_values.recipes,
     ),
+    witnesses=WITNESSES,
     faults=faults,
     edits=edits,
 )

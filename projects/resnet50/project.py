@@ -25,6 +25,7 @@ from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.project import ModelSpec, Project, Side
 from projects.resnet50.models.in_paddle import with_torch_statistics
+from projects.witnesses import WITNESSES
 
 import torchvision.models  # isort: skip
 
@@ -76,4 +77,5 @@ PROJECT = Project(
     # Fifty layers without a trained start are chaotic: more draws of the reference's own noise than MobileNetV3 needs.
     train_plan={"iterations": 20, "draws": 5, "lag": 2, "seeds": 2, "epochs": 3},
     recipe={"batch_size": 16, "lr": 2.0**-10},
+    witnesses=WITNESSES,
 )

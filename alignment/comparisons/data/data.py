@@ -61,19 +61,19 @@ def with_opencv(context: Context, result: StepResult) -> None:
         for split, name, preset in (("val", "eval", EvalPreset()), ("train", "train", TrainPreset()))
     }
     _batches(context, result, Batches(loadings, [*compared_with(context)], named=True))
-    result.cover("OpenCV backend")
+    result.cover("OpenCV backend", outside=bool(_independent(context)))
 
 
 def operations(context: Context, result: StepResult) -> None:
     """Every operation with every magnitude, port against reference, and against the independent one."""
     compare(context, result, EveryOperation(context, [*compared_with(context)]))
-    result.cover("every magnitude of every operation")
+    result.cover("every magnitude of every operation", outside=bool(_independent(context)))
 
 
 def mixing(context: Context, result: StepResult) -> None:
     """Groups and batches that are mixed."""
     compare(context, result, Mixing(context, [*compared_with(context)]))
-    result.cover("mixing groups", "mixup", "cutmix")
+    result.cover("mixing groups", "mixup", "cutmix", outside=bool(_independent(context)))
 
 
 def training_pictures(context: Context, result: StepResult) -> None:
@@ -82,7 +82,7 @@ def training_pictures(context: Context, result: StepResult) -> None:
     if others:
         loadings = {f"train.{name}": Loading(index, preset, epoch=1) for name, preset in AUGMENTED.items()}
         _batches(context, result, Batches(loadings, others, named=True))
-        result.cover("training pictures")
+        result.cover("training pictures", outside=True)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -132,7 +132,7 @@ def _evaluation(context: Context, result: StepResult) -> None:
     evaluation = Evaluation(context)
     compared = _batches(context, result, evaluation)
     compare(context, result, SharedOut(context))
-    result.cover("evaluation pictures", "evaluation over ranks")
+    result.cover("evaluation pictures", "evaluation over ranks", outside=evaluation.outside is not None)
     runs = {"port": batches_of(compared.port, "eval"), "reference": batches_of(only(compared.reference, REFERENCE), "eval")}
     pixels, index = np.concatenate([batch[0] for batch in runs["reference"]]), evaluation.index
     result.require("pictures", len(index), len(index) >= 4, "4 or more")

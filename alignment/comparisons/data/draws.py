@@ -127,6 +127,7 @@ def run(context: Context, result: StepResult) -> None:
         "distribution of flips",
         "distribution of erased boxes",
         *(f"distribution of {policy}" for policy in ("autoaugment", "randaugment", "trivialaugment", "mixup", "cutmix")),
+        outside=True,
     )
 
 

@@ -238,4 +238,4 @@ def _permutations(port: Measurement) -> Quantity:
 def run(context: Context, result: StepResult) -> None:
     """One row a statement; each is tried on several sizes, batch sizes and numbers of ranks."""
     compare(context, result, Planned())
-    result.cover("order of batches", "batches over ranks", "kept last batch", "repeated augmentation")
+    result.cover("order of batches", "batches over ranks", "kept last batch", "repeated augmentation", outside=True)

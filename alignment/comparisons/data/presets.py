@@ -88,11 +88,11 @@ def run(context: Context, result: StepResult) -> None:
     if (known := presets.published) is not None:
         open_fields = [name for kind in (EvalPreset, TrainPreset) for name in _names(kind) if name not in known]
         result.evidence["defaults_without_outside_counterpart"] = open_fields
-        result.cover("preset defaults")
+        result.cover("preset defaults", outside=True)
     if (documented := presets.recipes) is not None:
         beside = {path for known in documented for path in known.parent.glob("*.yaml")}
         result.evidence["recipes_without_outside_counterpart"] = sorted(path.name for path in beside - documented.keys())
-        result.cover(*(f"recipe {path.stem}" for path in documented))
+        result.cover(*(f"recipe {path.stem}" for path in documented), outside=True)
 
 
 def _names(kind: type) -> list[str]:

@@ -1,0 +1,117 @@
+"""Shared code against values from outside, in whichever step a witness of the project speaks for (``alignment.witness``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import Quantity
+from alignment.comparisons.comparison import Compared
+from alignment.comparisons.context import Context
+from alignment.comparisons.result import NAMES, StepResult
+from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.strangers import strangers
+from alignment.witness import Told, Witness
+
+SHOWN = 90  # characters of a value that is shown
+
+
+class Testimony:
+    """What one witness tells: the values of the code under test stand in the port's place, the outside ones in the reference's."""
+
+    def __init__(self, witness: Witness) -> None:
+        self.witness = witness
+        self.told: list[Told] = []
+        self.raised = ""
+
+    def measure(self, context: Context | None, role: str) -> Mapping[str, Any]:
+        """The values by their number and circumstances."""
+        if role == "port":
+            with strangers("port") as raised:
+                for one in self.witness.tell():
+                    self.told.append(one)
+            self.raised = raised.words
+        return {f"{number}: {one.case}": one.computed if role == "port" else one.expected for number, one in enumerate(self.told)}
+
+    def judge(self, port: Mapping[str, Any], reference: Mapping[str, Any]) -> Sequence[Quantity]:
+        row = Quantity(f"witness.{self.witness.place}", [len(self.told)])
+        if self.raised:
+            row.fail(f"raises {self.raised}")
+        elif (found := self._first()) is not None:
+            row.fail(f"{found[0].case}: {found[1]}")
+        elif not self.told:
+            row.fail("nothing was told")
+        return [row]
+
+    def explain(self, port: Mapping[str, Any], reference: Mapping[str, Any]) -> Finding | None:
+        stage: Any = NAMES[self.witness.step]
+        if (found := self._first()) is not None:
+            told, words = found
+            kind, place = told.kind or self.witness.kind, told.place or self.witness.place
+            return Finding(
+                stage, place, kind, f"{told.case}: {words}", f"against {self.witness.source}; both sides share this code"
+            )
+        if self.raised:
+            return Finding(stage, self.witness.place, Kind.RAISES, "shared code raises where it must not", self.raised)
+        return None
+
+    def _first(self) -> tuple[Told, str] | None:
+        """The first value that is not as it must be, and how."""
+        found = ((one, words) for one in self.told if (words := apart(one.computed, one.expected)))
+        return next(found, None)
+
+
+def apart(computed: Any, expected: Any) -> str:
+    """How two values differ in words; empty where they agree to rounding. NaN agrees with NaN alone."""
+    for where, ours, theirs in _leaves(computed, expected):
+        if not _agree(ours, theirs):
+            return f"{where}{_shown(ours)}, expected {_shown(theirs)}"
+    return ""
+
+
+def _leaves(computed: Any, expected: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(computed, Mapping) and isinstance(expected, Mapping):
+        for name in dict.fromkeys([*expected, *computed]):
+            yield from _leaves(computed.get(name, "missing"), expected.get(name, "missing"), f"{where}{name} is ")
+        return
+    yield where, computed, expected
+
+
+def _agree(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and _ragged(ours, theirs):
+        return len(ours) == len(theirs) and all(map(_agree, ours, theirs))
+    a, b = np.asarray(ours), np.asarray(theirs)
+    if a.shape != b.shape or a.dtype.kind not in "biuf" or b.dtype.kind not in "biuf":
+        return a.shape == b.shape and bool(np.all(a == b))
+    wide, other = a.astype(np.float64), b.astype(np.float64)
+    size = float(np.abs(other[np.isfinite(other)]).max(initial=0.0))
+    return bool(np.allclose(wide, other, rtol=tolerance.WITNESS_RTOL, atol=tolerance.WITNESS_RTOL * size, equal_nan=True))
+
+
+def _ragged(*values: Sequence[Any]) -> bool:
+    return any(isinstance(one, list | tuple | str | np.ndarray) or one is None for value in values for one in value)
+
+
+def _shown(value: Any) -> str:
+    text = np.array2string(value, threshold=8, precision=8) if isinstance(value, np.ndarray) else f"{value}"
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def listen(context: Context, number: int, result: StepResult) -> StepResult:
+    """Hear the witnesses of a step. Their rows come first: a step that shares a mistake cannot see it."""
+    heard: list[Compared] = []
+    rows: list[Quantity] = []
+    for witness in (one for one in context.project.witnesses if one.step == number):
+        testimony = Testimony(witness)
+        port = testimony.measure(context, "port")
+        heard.append(Compared(testimony, port, testimony.measure(context, "reference")))
+        rows += testimony.judge(heard[-1].port, heard[-1].reference)
+        result.witnessed += [topic for topic in witness.topics if topic not in result.witnessed]
+    result.quantities = [*rows, *result.quantities]
+    result.compared = [*heard, *result.compared] if any(not row.passed for row in rows) else result.compared
+    return result

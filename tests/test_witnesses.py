@@ -1,0 +1,235 @@
+"""Shared code with a mistake: a witness says it, in the right place; right rewrites are silent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from alignment.comparisons import witnessed
+from alignment.comparisons.result import StepResult
+from alignment.coverage import coverage_of
+from alignment.kinds import Kind
+from alignment.witness import Told, Witness
+from projects.witnesses import WITNESSES
+from tests.shared_edits import Edit, heard
+
+CONFIG, SAMPLING, IMAGE = "train_config/config.py", "sampling.py", "image.py"
+EDITS = {
+    "the short last batch is kept": Edit("run.py", "pad=not config.drop_last,", "pad=True,", "run.training_plan", "11 pictures"),
+    "weight decay is lost": Edit(
+        CONFIG, "rules=rules, **self.optimizer_numbers)", "rules=rules, **{**self.optimizer_numbers, 'weight_decay': 0.0})",
+        "TrainConfig.optimizer_config", "weight_decay is 0.0, expected 0.021",
+    ),
+    "rules are lost": Edit(CONFIG, "self.scaled_lr(global_batch), rules=rules,", "self.scaled_lr(global_batch),",
+                            "TrainConfig.optimizer_config", "rules"),
+    "orientation transposed": Edit(
+        IMAGE, "6: Image.Transpose.ROTATE_270", "6: Image.Transpose.ROTATE_90", "image.orientation", "orientation 6",
+    ),
+    "orientation in training": Edit(
+        "picture_format.py", 'TRAINING = Rules((*FORMATS, "PPM"))', 'TRAINING = Rules((*FORMATS, "PPM"), orient=True)',
+        "image.orientation", "as stored in training",
+    ),
+    "reduced by the longer side": Edit(
+        "picture_format.py", "shorter = min(width, height)", "shorter = max(width, height)", "Rules.reduction", "divided by",
+    ),
+    "one colour order in reduced decoding": Edit(
+        IMAGE, "flags = cv2.IMREAD_COLOR_RGB |",
+        "flags = (cv2.IMREAD_COLOR if rules.reduction(width, height) > 1 else cv2.IMREAD_COLOR_RGB) |",
+        "image._pixels_cv2", "OpenCV",
+    ),
+    "areas by the longer side": Edit(
+        IMAGE, "area = min(height, width) > 2 * size", "area = max(height, width) > 2 * size", "image.crop_and_resize",
+        "alone shrinks",
+    ),
+    "augmentation of epoch 0 in every epoch": Edit(
+        "samples.py", "sample_params(self.preset, self.seed, key, height, width)",
+        "sample_params(self.preset, self.seed, key._replace(epoch=0), height, width)", "Samples.__getitem__", "epoch=4",
+    ),
+    "mixing one epoch too long": Edit(
+        "presets.py", "epoch < self.mix_epochs)", "epoch <= self.mix_epochs)", "TrainPreset.mixes_in", "the last 2 without mixing",
+    ),
+    "mixing ends one epoch early": Edit(
+        CONFIG, "mix_epochs=self.epochs - self.mix_off_epochs if", "mix_epochs=self.epochs - self.mix_off_epochs - 1 if",
+        "TrainConfig.train_preset", "mix_epochs is 6, expected 7",
+    ),
+    "a rule matched by prefix": Edit(
+        "param_groups.py", "fnmatch.fnmatchcase(name, self.pattern)", 'name.startswith(self.pattern.rstrip(".*"))',
+        "param_groups.rule_of", "features.1.*",
+    ),
+    "the last rule counts": Edit(
+        "param_groups.py", "next((rule for rule in rules if", "next((rule for rule in reversed(rules) if",
+        "param_groups.rule_of", "first",
+    ),
+    "mix_group ignored": Edit(
+        "samples.py", "mix_groups(keys, mix_group)", "mix_groups(keys, len(keys))", "samples.collate", "groups of 4",
+    ),
+    "erasing lost": Edit(CONFIG, "random_erase_prob=self.random_erase,", "random_erase_prob=0.0,", "TrainConfig.train_preset"),
+    "random resized crops of one epoch's draw": Edit(
+        SAMPLING, "at = (seed, key.epoch, key.sample,", "at = (seed, 0, key.sample,", "Samples.__getitem__", "differ",
+    ),
+    "dropout drawn by the batch's place": Edit(
+        SAMPLING, "advance(self.position * math.prod(shape[1:]))", "advance(self.position)", "DropoutStream", "places 4",
+    ),
+    "exponential decay by the unit": Edit(
+        "train_config/learning_rate.py", 'if self.lr_schedule == "exponential":', "if False:", "TrainConfig.schedule_config",
+        "exponential",
+    ),
+    "warm-up in updates": Edit(
+        "train_config/learning_rate.py", 'schedule="warmup", in_epochs=True', 'schedule="warmup"',
+        "TrainConfig.schedule_config", "warmup is 5, expected 65",
+    ),
+    "balanced weights not divided by the classes": Edit(
+        "class_weights.py", "counts.sum() / (len(counts) * counts)", "counts.sum() / counts", "class_weights", "balanced",
+    ),
+    "another default": Edit(
+        "train_config/optimizer.py", "option(1e-4, ", "option(1e-5, ", "TrainConfig: defaults", "--weight-decay is not given",
+    ),
+    "views in another order": Edit(
+        "preprocess.py", "corners = [(0, 0), (right, 0), (0, bottom), (right, bottom)]",
+        "corners = [(0, 0), (0, bottom), (right, 0), (right, bottom)]", "preprocess", "five_crop",
+    ),
+}  # fmt: skip
+QUICK = ("the short last batch is kept", "weight decay is lost", "orientation transposed", "a rule matched by prefix")
+TORCHVISION = ("preprocess",)  # the witness that imports it
+# What the same code may look like.
+REWRITES = {
+    "as it is": None,
+    "rules by a loop": Edit(
+        "param_groups.py", 'return next((rule for rule in rules if rule.fits(name)), GroupRule("*"))',
+        'for rule in rules:\n        if rule.fits(name):\n            return rule\n    return GroupRule("*")',
+    ),
+    "the batch's place by hand": Edit("run.py", "last = plan.place(len(plan) - 1)[1]", "last = len(list(plan)[-1])"),
+    "the shorter side otherwise": Edit("picture_format.py", "shorter = min(width, height)", "shorter = sorted((height, width))[0]"),
+    "turned in two steps": Edit(
+        IMAGE, "return rgb if turn is None else rgb.transpose(turn)",
+        "return rgb if turn is None else Image.fromarray(np.asarray(rgb.transpose(turn)))",
+    ),
+    "preset by name": Edit(
+        CONFIG, "mix_epochs=self.epochs - self.mix_off_epochs if self.mix_off_epochs else None",
+        "mix_epochs=None if self.mix_off_epochs == 0 else self.epochs - self.mix_off_epochs",
+    ),
+    "the root otherwise": Edit(
+        "train_config/learning_rate.py", "self.lr * math.sqrt(global_batch / self.scale_lr_from)",
+        "self.lr * (global_batch / self.scale_lr_from) ** 0.5",
+    ),
+    "balanced by shares": Edit(
+        "class_weights.py", "counts.sum() / (len(counts) * counts)", "1 / (len(counts) * (counts / counts.sum()))",
+    ),
+}  # fmt: skip
+
+
+def assert_found(name, findings):
+    edit = EDITS[name]
+    assert findings, f"{name}: no witness says it"
+    place, _, hint, measured = findings[0]
+    assert place.startswith(edit.place) and edit.words in hint, findings
+    assert "both sides share this code" in measured or "raises" in hint
+
+
+def test_some_mistakes_of_shared_code_are_said_in_their_place_and_sound_code_is_silent():
+    found = heard({"as it is": None, **{name: EDITS[name] for name in QUICK}}, TORCHVISION)
+    assert found.pop("as it is") == [] and len(found) == len(QUICK)
+    for name, findings in found.items():
+        assert_found(name, findings)
+
+
+@pytest.mark.slow
+def test_mistakes_of_shared_code_are_said_in_their_place():
+    rest = {name: edit for name, edit in EDITS.items() if name not in QUICK}
+    for name, findings in heard(rest).items():
+        assert_found(name, findings)
+
+
+@pytest.mark.slow
+def test_sound_code_and_right_rewrites_are_silent():
+    found = heard(REWRITES)
+    assert found.keys() == REWRITES.keys()
+    assert {name: findings for name, findings in found.items() if findings} == {}
+
+
+# --- the mechanism ---------------------------------------------------------------------------------------------------------
+
+
+def witness(*told, topics=("sgd",), step=5, place="shared.thing"):
+    return Witness(place, topics, "a table by hand", lambda: iter(told), step)
+
+
+def listened(context, *witnesses, result=None):
+    sound = context()
+    given = context(dataclasses.replace(sound.project, witnesses=witnesses))
+    return given, witnessed.listen(given, 5, result or StepResult(5, "backward", covers=["sgd", "adam"], problems=["x"]))
+
+
+def raises():
+    yield Told("one", 1, 1)
+    raise ValueError("not so")
+
+
+@pytest.mark.parametrize(
+    ("computed", "expected", "words"),
+    [
+        (1.0, 1.0 + 1e-12, ""),
+        (1.0, 1.001, "1.0, expected 1.001"),
+        (float("nan"), float("nan"), ""),
+        (0.0, float("nan"), "0.0, expected nan"),
+        (float("nan"), 0.0, "nan, expected 0.0"),
+        ([1, 2], [1, 2, 3], "[1, 2], expected [1, 2, 3]"),
+        ([[1], [2, 3]], [[1], [2, 3]], ""),
+        ([[1], [2, 3]], [[1], [2, 4]], "[[1], [2, 3]], expected [[1], [2, 4]]"),
+        ({"a": 1, "b": None}, {"a": 1, "b": None}, ""),
+        ({"a": 1}, {"a": 1, "b": 2}, "b is missing, expected 2"),
+        ({"a": 1, "c": 2}, {"a": 1}, "c is 2, expected missing"),
+        (None, 0.0, "None, expected 0.0"),
+        (0.0, None, "0.0, expected None"),
+        (False, None, "False, expected None"),
+        (("a", 1.0), ("a", 1.0), ""),
+        (("a", 1.0), ("a", 2.0), "('a', 1.0), expected ('a', 2.0)"),
+        ("a", "b", "a, expected b"),
+    ],
+)
+def test_values_agree_or_are_said(computed, expected, words):
+    assert witnessed.apart(computed, expected) == words
+
+
+def test_a_witness_fails_the_step_before_all_else(context):
+    wrong = witness(Told("a case", 2, 3, "shared.part", Kind.RECIPE), place="b")
+    _, result = listened(context, witness(Told("fine", 1, 1)), wrong)
+    assert [row.name for row in result.quantities] == ["witness.shared.thing", "witness.b"]
+    assert [row.passed for row in result.quantities] == [True, False] and result.quantities[1].reason == "a case: 2, expected 3"
+    assert result.compared[0].explain() is None
+    found = result.compared[1].explain()
+    assert (found.stage, found.location, found.kind) == ("backward", "shared.part", Kind.RECIPE)
+    assert found.measured == "against a table by hand; both sides share this code"
+
+
+def test_a_witness_that_raises_or_tells_nothing_fails(context):
+    broken = Witness("shared.thing", (), "x", raises, 5)
+    _, result = listened(context, broken)
+    assert result.quantities[0].reason == "raises ValueError: not so"
+    assert result.compared[0].explain().kind is Kind.RAISES
+    _, result = listened(context, witness())
+    assert not result.quantities[0].passed
+
+
+def test_a_topic_is_covered_only_where_its_witness_was_heard(context):
+    given, result = listened(context, witness(Told("fine", 1, 1)))
+    found = coverage_of(given, [result], coverage_seen())
+    assert found.covered == ["sgd"] and "adam" in found.not_covered
+    later = witness(Told("fine", 1, 1), step=6)  # one of two, of a step that was not run
+    given, result = listened(context, witness(Told("fine", 1, 1)), later)
+    assert "sgd" in coverage_of(given, [result], coverage_seen()).not_covered
+    without = context(dataclasses.replace(context().project, witnesses=()))
+    plain = StepResult(5, "backward", covers=["sgd", "adam"], problems=["x"])
+    assert coverage_of(without, [plain], coverage_seen()).covered == ["sgd", "adam"], "a project whose sides share nothing"
+
+
+def coverage_seen():
+    from alignment.coverage import Seen
+
+    return Seen()
+
+
+def test_the_project_has_witnesses_of_every_step_with_shared_code():
+    assert {one.step for one in WITNESSES} == {2, 4, 5, 6}
+    assert len({one.place for one in WITNESSES}) == len(WITNESSES)
