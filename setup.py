@@ -3,6 +3,8 @@
 from setuptools import find_packages, setup
 
 INSIDE = {  # package of the wheel -> folder of the checkout
+    "alignment_doctor.pages": "docs/checks",
+    "alignment_doctor.pages.zh": "docs/checks/zh",
     "mobilenetv3_common.configs": "configs",
     "mnv3.mobilenetv3": "projects/mobilenetv3",
     "mnv3.mobilenetv3.edits": "projects/mobilenetv3/edits",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,18 @@ from alignment_doctor.findings import SHOWN, Finding, Verdict
 from mobilenetv3_common.drawing import STYLE, escape, table
 from mobilenetv3_common.errors import shown
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import paint
 
 ON_THE_PAGE = 50  # places of a finding
+COLUMNS = 80  # of the table on a terminal
+_COLOURS = {Verdict.FOUND.value: "red", Verdict.NONE.value: "green"}
 _CLASSES = {Verdict.FOUND: "bad", Verdict.NONE: "good", Verdict.NOT_APPLICABLE: ""}
+_GROUPS = {
+    Verdict.FOUND: "found a problem",
+    Verdict.NONE: "found none",
+    Verdict.NOT_APPLICABLE: "not applicable, and why",
+}
+_KEPT_OPEN = 1  # sections below the problems that are not folded
 _OWN_STYLE = """
 .sheet{display:flex;flex-wrap:wrap;gap:.5rem}.sheet figure{margin:0;width:7rem}.sheet img{width:100%;image-rendering:pixelated}
 .sheet figcaption{overflow-wrap:anywhere}
@@ -72,20 +82,34 @@ class Examination:
 
 
 def text(examination: Examination) -> str:
-    """The table, then each problem with its places and what to do."""
-    rows = [("check", "item", "verdict", "measured")]
-    rows += [
-        (one.check.id, ", ".join(one.check.items), one.outcome.verdict.value, one.outcome.measured) for one in examination.findings
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]) for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in [*widths, 8]))
+    """The table, then each problem with its places, what to do and where it is explained; in colour on a terminal."""
+    rows = [(one.check.id, one.outcome.verdict.value, one.outcome.measured) for one in examination.findings]
+    first, second = (max(len(row[column]) for row in [*rows, ("check", "verdict", "")]) for column in (0, 1))
+    left = first + second + 4
+    lines = [f"{'check'.ljust(first)}  {'verdict'.ljust(second)}  measured", f"{'-' * first}  {'-' * second}  {'-' * 8}"]
+    for name, verdict, measured in rows:
+        folded = textwrap.wrap(measured, max(COLUMNS - left, 20), break_long_words=False, break_on_hyphens=False) or [""]
+        said = paint(verdict.ljust(second), _COLOURS[verdict]) if verdict in _COLOURS else verdict.ljust(second)
+        lines += [f"{name.ljust(first)}  {said}  {folded[0]}", *(f"{' ' * left}{more}" for more in folded[1:])]
     for one in examination.problems:
-        lines += ["", *problem(one)]
+        head, *rest = problem(one)
+        lines += ["", paint(head, "red"), *rest, f"  explained with an example: {where_explained(one.check.id)}"]
     if examination.problems:
-        lines += ["", "what a check means, an example and how to fix it: docs/checks/NAME.md, in Chinese docs/checks/zh/NAME.md"]
+        lines += ["", "These pages are in Chinese in the folder zh beside them."]
     notes = [f"note: {line}" for line in examination.notes]
-    return "\n".join([*lines, "", *notes, examination.verdict()])
+    return "\n".join([*lines, "", *notes, paint(examination.verdict(), "red" if examination.problems else "green")])
+
+
+def where_explained(id: str) -> str:
+    """The page of a check, as a path from the working folder where it is below it; it is a part of the package, too."""
+    page = explanation(id)
+    return str(page.relative_to(Path.cwd())) if page.is_relative_to(Path.cwd()) else str(page)
+
+
+def explanation(id: str) -> Path:
+    """The file in which a check is explained: of the checkout, or of the installed package."""
+    inside = Path(__file__).parent / "pages"
+    return (inside if inside.is_dir() else Path(__file__).parents[1] / "docs" / "checks") / f"{id}.md"
 
 
 def problem(finding: Finding) -> list[str]:
@@ -139,36 +163,65 @@ def page(examination: Examination) -> str:
         f'<p class="verdict {"good" if good else "bad"}" role="status">{escape(examination.verdict())}</p>',
         *[f"<h2>{escape(section.title)}</h2>{section.html}" for section in examination.top],
         *[_problem(one) for one in examination.problems],
-        f'<h2 id="checks">Checks</h2>{_checks(examination.findings)}',
         *[f"<p>{escape(line)}</p>" for line in examination.notes],
-        *[f"<h2>{escape(section.title)}</h2>{section.html}" for section in examination.sections],
-        f"<h2>What was run</h2>{table(('', ''), about_rows, 'Versions')}",
+        *[_folded(section, number <= _KEPT_OPEN) for number, section in enumerate(examination.sections, start=1)],
+        f'<h2 id="checks">Checks</h2>{_checks(examination.findings)}',
+        f"<details><summary>What was run, and on what</summary>{table(('', ''), about_rows, 'Versions')}</details>",
         "</main></body></html>\n",
     ]
     return "\n".join(parts)
 
 
+def _folded(section: Section, seen: bool) -> str:
+    title = escape(section.title)
+    if seen:
+        return f"<h2>{title}</h2>{section.html}"
+    return f'<details><summary class="h2">{title}</summary>{section.html}</details>'
+
+
 def _problem(one: Finding) -> str:
     places = one.outcome.where[:ON_THE_PAGE]
     more = len(one.outcome.where) - len(places)
-    where = "<br>".join(escape(place) for place in places) + (f"<br>... and {more} more" if more else "")
+    lines = [*map(escape, places), *([f"... and {more} more"] if more else [])]
+    where = "<br>".join(lines[:SHOWN])
+    if lines[SHOWN:]:
+        where += f"<details><summary>{len(lines) - SHOWN} more lines</summary>{'<br>'.join(lines[SHOWN:])}</details>"
     rows = [("Measured", escape(one.outcome.measured)), ("Where", where), ("What to do", escape(one.check.fix))]
     items = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows if value)
-    return f'<h2>{escape(one.check.id)}</h2><dl class="place">{items}</dl>'
+    return f'<h2>{escape(one.check.id)}</h2><dl class="place">{items}</dl>{_explained(one.check.id)}'
+
+
+def _explained(id: str) -> str:
+    """The whole page of a check, folded: this page is read where no documents are."""
+    page = explanation(id)
+    if not page.is_file():
+        return ""
+    title = "What this check means, an example, and how to fix it"
+    said = escape(page.read_text(encoding="utf-8").strip())
+    return f"<details><summary>{title}</summary><pre>{said}</pre></details>"
 
 
 def _checks(findings: Sequence[Finding]) -> str:
-    rows = [
-        [
-            f"<td>{escape(one.check.id)}</td>",
-            f"<td>{escape(', '.join(one.check.items))}</td>",
-            f"<td>{escape(one.check.measures)}</td>",
-            f'<td class="{_CLASSES[one.outcome.verdict]}">{escape(one.outcome.verdict.value)}</td>',
-            f"<td>{escape(one.outcome.measured)}</td>",
+    """The checks that found a problem; below, folded, those that found none and those that do not apply."""
+    parts = []
+    for verdict, words in _GROUPS.items():
+        some = [one for one in findings if one.outcome.verdict is verdict]
+        if not some:
+            continue
+        rows = [
+            [
+                f"<td>{escape(one.check.id)}</td>",
+                f'<td class="{_CLASSES[verdict]}">{escape(verdict.value)}</td>',
+                f"<td>{escape(one.outcome.measured)}</td>",
+                f'<td class="w">{escape(one.check.measures)}</td>',
+                f"<td>{escape(', '.join(one.check.items))}</td>",
+            ]
+            for one in some
         ]
-        for one in findings
-    ]
-    return table(("check", "item", "what it looks at", "verdict", "measured"), rows, "Checks")
+        drawn = table(("check", "verdict", "measured", "what it looks at", "item"), rows, f"Checks: {words}")
+        seen = verdict is Verdict.FOUND
+        parts.append(drawn if seen else f"<details><summary>{len(some)} {words}</summary>{drawn}</details>")
+    return "".join(parts)
 
 
 def write(examination: Examination, page_path: Path | None, json_path: Path | None) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
 _LETTER = 6.5  # width of a letter of an axis, about
 _COLOURS = ("--a", "--b", "--c", "--d")
+DWARFS = 50  # times the median: a value above it is drawn by powers of ten
+STRIP_SOFT = ' opacity=".45"'
 # One colour a meaning in every picture of an alignment; red is for mistakes alone.
 PORT, REFERENCE, EXACT, MISTAKE, SOUND = "--a", "--b", "--d", "--bad", "--soft"
 
@@ -27,8 +29,8 @@ STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}
 main{max-width:60rem;margin:0 auto;padding:1rem}
-h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .5rem}
-.verdict{border-left:.4rem solid;padding:.6rem 1rem;background:var(--card);font-weight:600}
+h1{font-size:1.5rem;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;margin:2rem 0 .5rem}
+.verdict{border-left:.4rem solid;padding:.6rem 1rem;background:var(--card);font-weight:600;overflow-wrap:anywhere}
 .verdict.good{border-color:var(--good)}.verdict.bad{border-color:var(--bad)}
 td.good,strong.good{color:var(--good)}td.bad,strong.bad{color:var(--bad);font-weight:600}
 .place{background:var(--card);border:1px solid var(--line);padding:.2rem 1rem;overflow-wrap:anywhere}
@@ -47,12 +49,20 @@ th.n{text-align:right}td.n{text-align:right;font-variant-numeric:tabular-nums;wh
 figure{margin:1rem 0}figcaption{font-size:.875rem;color:var(--soft)}
 svg{width:100%;height:auto;display:block;background:var(--card)}
 svg text{fill:var(--soft);font:11px system-ui,sans-serif}
+svg .names{display:none}svg .names text{font-size:4px}
+.zoom{float:right;font-size:.875rem;color:var(--soft);cursor:pointer}.zoom input{margin:0 .3rem 0 0;vertical-align:middle}
+figure:has(.zoom input:checked) .drawing{max-height:80vh;overflow:auto}
+figure:has(.zoom input:checked) svg{width:300%}figure:has(.zoom input:checked) .names{display:block}
+.bars{display:grid;grid-template-columns:max-content minmax(3rem,1fr) max-content;gap:.15rem .6rem;font-size:.875rem;
+align-items:center}
+.bars .name{max-width:16rem;overflow-wrap:anywhere}.bars .bar{height:.8rem;background:var(--a)}.bars .n{text-align:right}
 summary{cursor:pointer;padding:.3rem 0}
-summary:focus-visible,a:focus-visible,.scroll:focus-visible{outline:3px solid var(--a);outline-offset:2px}
+summary.h2{font-size:1.2rem;font-weight:600}
+summary:focus-visible,a:focus-visible,.scroll:focus-visible,.zoom:focus-within{outline:3px solid var(--a);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:1rem;top:.5rem;background:var(--bg);padding:.3rem}
 .key{display:inline-block;width:1.2em;height:.25em;margin:0 .3em .2em 1em;vertical-align:middle}
 @media print{:root{--bg:#fff;--fg:#000;--soft:#333;--line:#999;--card:#fff;--good:#1a7f37;--bad:#b42318;--a:#0969da;--b:#bc4c00;
---c:#1a7f37;--d:#8250df}.skip{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}
+--c:#1a7f37;--d:#8250df}.skip,.zoom{display:none}figure,tr{break-inside:avoid}main{max-width:none;padding:0}
 td,td.w{min-width:0}.only{display:none}.scroll{overflow:visible}table{font-size:.7rem}th,td{padding:.15rem .3rem}
 h2,summary{break-after:avoid}
 .verdict,td.good,td.bad,tr.wrong td,.key{print-color-adjust:exact}@page{size:A4;margin:12mm}}
@@ -125,11 +135,75 @@ def _labels(names: Sequence[str], x: Callable[[int], float]) -> list[tuple[int, 
     return found
 
 
+def _dwarfed(values: Sequence[float]) -> bool:
+    """Whether the largest value leaves the usual ones no height: then they are drawn by powers of ten."""
+    positive = [value for value in values if value > 0]
+    return bool(positive) and min(values) >= 0 and max(positive) > DWARFS * float(np.median(positive))
+
+
+def bars(title: str, values: Sequence[tuple[str, float]], most: int = 30) -> str:
+    """Named bars, the longest first; of many the longest and the shortest are shown, and the others folded.
+
+    Args:
+        title: above them.
+        values: name and value, 0 or more, of each; in powers of ten where one dwarfs the others.
+        most: bars that are not folded.
+    """
+    ordered = sorted(values, key=lambda one: -one[1])
+    top = max((value for _, value in ordered), default=0.0) or 1.0
+    logarithmic = _dwarfed([value for _, value in ordered])
+
+    def wide(value: float) -> float:
+        return math.log10(1 + value) / math.log10(1 + top) if logarithmic else value / top
+
+    def drawn(some: Sequence[tuple[str, float]]) -> str:
+        rows = (
+            f'<span class="name">{escape(name)}</span><span class="bar" style="width:{100 * wide(value):.1f}%"></span>'
+            f'<span class="n">{value:g}</span>'
+            for name, value in some
+        )
+        return f'<div class="bars">{"".join(rows)}</div>'
+
+    first, last = (ordered, []) if len(ordered) <= most else (ordered[: most // 2], ordered[-(most // 2) :])
+    middle = ordered[len(first) : len(ordered) - len(last)]
+    said = f"<strong>{escape(title)}</strong>" + (" (lengths by powers of ten)" if logarithmic else "")
+    folded = f"<details><summary>{len(middle)} more between these</summary>{drawn(middle)}</details>" if middle else ""
+    return f"<figure><figcaption>{said}</figcaption>{drawn(first)}{folded}{drawn(last) if last else ''}</figure>"
+
+
+def strip(values: Sequence[float | None], places: Sequence[str], culprits: Collection[int], title: str) -> str:
+    """A low chart for a card: one bar a place, by powers of ten, the wrong ones in red.
+
+    Args:
+        values: of each place; None leaves a gap.
+        places: their names, shown at a bar that is pointed at.
+        culprits: positions of the wrong ones.
+        title: below it, and for screen readers.
+    """
+    known = [value for value in values if value is not None and math.isfinite(value) and value > 0]
+    low, high = (math.log10(limit) for limit in (max(min(known, default=1e-17), 1e-17), max(known, default=1.0)))
+    wide, lines = _WIDTH / max(len(values), 1), []
+    for i, value in enumerate(values):
+        if value is None or not value > 0:
+            continue
+        share = (math.log10(value) - low) / (high - low) if high > low and math.isfinite(value) else 1.0
+        tall = 4 + 44 * min(max(share, 0.0), 1.0)
+        colour = MISTAKE if i in culprits else SOUND
+        lines.append(
+            f'<rect x="{i * wide:.1f}" y="{48 - tall:.1f}" width="{max(wide - 1, 0.6):.1f}" height="{tall:.1f}" '
+            f'fill="var({colour})"{"" if i in culprits else STRIP_SOFT}><title>{escape(places[i])}: {number(value)}</title></rect>'
+        )
+    return (
+        f'<figure class="strip"><svg viewBox="0 0 {_WIDTH} 48" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">'
+        f"{''.join(lines)}</svg><figcaption>{escape(title)}</figcaption></figure>"
+    )
+
+
 def chart(
     title: str,
     places: Sequence[str],
     series: Sequence[Series],
-    logarithmic: bool = True,
+    logarithmic: bool | None = True,
     across: str = "",
     mark: float | None = None,
     culprits: Collection[int] = (),
@@ -140,11 +214,13 @@ def chart(
         title: above the keys.
         places: names along the axis.
         series: at least one; None in one leaves a gap.
-        logarithmic: whether values go by powers of ten.
+        logarithmic: whether values go by powers of ten; None: where one of them dwarfs the others, and none is below zero.
         across: what the places count, e.g. ``update``; single values are then not marked.
         mark: a value at which a dashed line is drawn.
         culprits: positions of the places that are wrong: each is marked in red over the whole height, the first with its name.
     """
+    if logarithmic is None:
+        logarithmic = _dwarfed([v for s in series for v in s.values if v is not None and math.isfinite(v)])
     finite = [v for s in series for v in s.values if v is not None and math.isfinite(v) and (v > 0 or not logarithmic)]
     if logarithmic:
         low: float = math.floor(math.log10(max(min(finite, default=1e-17), 1e-17)))
@@ -181,6 +257,12 @@ def chart(
     names = [f"{across} {place}" if across else place for place in places]
     for i, anchor in _labels(names, x):
         lines.append(f'<text x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{escape(names[i])}</text>')
+    if len(names) <= 300 and not across:
+        upright = "".join(
+            f'<text transform="translate({x(i) + 1.5:.1f} {_HEIGHT - _BOTTOM - 2}) rotate(-90)">{escape(name)}</text>'
+            for i, name in enumerate(names)
+        )
+        lines.append(f'<g class="names" aria-hidden="true">{upright}</g>')
     for position, one in enumerate(series):
         known = [(x(i), y(v), places[i], v) for i, v in enumerate(one.values) if v is not None]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b, _, _ in known)
@@ -208,7 +290,8 @@ def chart(
         f'<span class="key" style="background:var({_colour(s, i)})"></span>{escape(s.name)}' for i, s in enumerate(series)
     )
     return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
-        f"{''.join(lines)}</svg>"
+        f'<figure><label class="zoom"><input type="checkbox">Zoom</label><div class="drawing" tabindex="0">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
+        f"{''.join(lines)}</svg></div>"
         f"<figcaption><strong>{escape(title)}</strong>{keys}</figcaption></figure>"
     )

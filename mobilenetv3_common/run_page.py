@@ -113,7 +113,7 @@ def _curves(page: Page) -> str:
     for title, name in (("Loss", "loss"), ("Top-1, 0 to 1", "top1")):
         given = (("training", page.train), ("validation", page.evaluations))
         series = [Series(what, values(entries, name), dashed=False) for what, entries in given]
-        drawn.append(chart(title, names, series, logarithmic=False, across="update"))
+        drawn.append(chart(title, names, series, logarithmic=None, across="update"))
     return f"<h2>Curves</h2>{''.join(drawn)}"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+DESK_SMALL = {"width": 1280, "height": 800}
 
 
 @contextlib.contextmanager

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from alignment import cli
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
-from alignment.report.page import _details
-from tests.browser import PHONE, browser, contrast, opened, tab_stops
+from alignment.finding import Localization
+from alignment.report.page import _along, _details
+from tests.browser import DESK_SMALL, PHONE, browser, contrast, opened, tab_stops
+from tests.conftest import ROOT
 from tools.align import main
 
 
@@ -31,6 +34,15 @@ def failed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """The report of an audit that finds three mistakes."""
+    folder, examples = tmp_path_factory.mktemp("audited"), ROOT / "docs" / "examples"
+    pair = ["--port", f"{examples}/vit_port.py:ViT", "--reference", f"{examples}/vit_reference.py:VisionTransformer"]
+    assert cli.main(["audit", *pair, "--input", "2x3x32x32", "--report", str(folder)]) == 1
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
 def passed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("passed")
     assert main(["--localize", "--steps", "3,4", "--result-dir", str(folder)]) == 0
@@ -40,13 +52,14 @@ def passed(tmp_path_factory):
 def test_a_failed_report_names_place_and_mistake_and_has_its_pictures(chromium, failed):
     with opened(chromium, failed) as page:
         assert "FAILED" in page.inner_text("[role=status]")
-        place = page.inner_text("dl.place")
+        place = page.inner_text(".card")
         assert "features.0.1" in place and "wrong eps: 1e-05, expected 0.001" in place and "relative L2" in place
-        pictures = page.query_selector_all("figure svg")
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        pictures = page.query_selector_all(".drawing svg")
         titles = [picture.get_attribute("aria-label") for picture in pictures]
         assert [title.partition(",")[0] for title in titles] == [
             "Output of every module", "Gradient of every module's output", "Step 1: output of every block",
-            "Step 1: running statistics after a pass",
+            "Step 1: running means after a pass", "Step 1: running variances after a pass",
         ]  # fmt: skip
         for picture in pictures:
             box = picture.bounding_box()
@@ -63,7 +76,7 @@ RED = "rgb(180, 35, 24)"
 
 def test_the_culprit_is_marked_in_red_where_it_is(chromium, failed, passed):
     with opened(chromium, failed, color_scheme="light") as page:
-        first = page.query_selector("figure svg")
+        first = page.query_selector(".drawing svg")
         line, label = first.query_selector("line.culprit"), first.query_selector("text.culprit")
         assert label.text_content() == "wrong: features.0.1"
         assert page.evaluate("e => getComputedStyle(e).stroke", line) == RED
@@ -75,13 +88,16 @@ def test_the_culprit_is_marked_in_red_where_it_is(chromium, failed, passed):
         assert dots["features.0.0"].get_attribute("fill") == "var(--soft)", "what was tried and is right is not red"
         assert page.locator("tr.wrong", has_text="features.0.1").count()
     with opened(chromium, passed) as page:
-        assert not page.query_selector_all(".culprit, tr.wrong, figure [fill='var(--bad)']"), "nothing is red where all is well"
+        assert not page.query_selector_all(".culprit, .card, tr.wrong, figure [fill='var(--bad)']"), (
+            "nothing is red where all is well"
+        )
         assert not page.query_selector("#only"), "no filter where nothing failed"
 
 
 def test_each_side_has_one_colour_in_every_picture(chromium, failed):
     with opened(chromium, failed) as page:
-        for figure in page.query_selector_all("figure"):
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        for figure in page.query_selector_all("figure:not(.strip)"):
             keys = figure.query_selector_all(".key")
             words = figure.query_selector("figcaption").inner_text()
             colours = [key.get_attribute("style").partition("(")[2].rstrip(")") for key in keys]
@@ -89,27 +105,82 @@ def test_each_side_has_one_colour_in_every_picture(chromium, failed):
             assert "--c" not in colours, "green means passed"
 
 
-def test_failures_alone_can_be_shown(chromium, failed):
+def test_failures_alone_are_shown_at_first(chromium, failed):
     with opened(chromium, failed) as page:
-        rows = "details[open] tr.fine"
-        assert page.locator(rows).count() > 5 and page.locator(rows).first.is_visible()
-        page.check("#only")
-        assert not page.locator(rows).first.is_visible() and page.locator("details[open] tr.wrong").first.is_visible()
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        rows = "details tr.fine"
+        assert page.locator(rows).count() > 5 and not page.locator(rows).first.is_visible()
+        assert page.locator("details tr.wrong").first.is_visible()
         page.uncheck("#only")
         assert page.locator(rows).first.is_visible()
+
+
+@pytest.mark.parametrize("size", [DESK_SMALL, PHONE])
+def test_a_failed_report_fits_on_a_screen_first(chromium, failed, size):
+    """It was 18,944 pixels high, and 28,103 on a phone."""
+    with opened(chromium, failed, viewport=size) as page:
+        assert page.evaluate("document.documentElement.scrollHeight") <= 1600
+        for seen in ("[role=status]", ".card", ".card .strip", "td.bad"):
+            box = page.locator(seen).first.bounding_box()
+            assert box["y"] + box["height"] <= 900, (seen, box)
+        assert not page.query_selector("details[open]"), "the rest is folded"
+
+
+@pytest.mark.parametrize("size", [DESK_SMALL, PHONE])
+def test_an_audit_shows_its_cards_with_the_corrected_lines_first(chromium, audited, size):
+    with opened(chromium, audited, viewport=size, color_scheme="light") as page:
+        assert page.evaluate("document.documentElement.scrollHeight") <= 2600, "it was 9,754, and 14,210 on a phone"
+        cards = page.locator(".card")
+        assert cards.count() == 3
+        first = cards.first.bounding_box()
+        assert first["y"] + first["height"] <= 900 and cards.nth(1).locator("h3").bounding_box()["y"] <= 900
+        words = cards.first.inner_text()
+        assert "norm_eps at blocks.0.norm1" in words and "Line to change: vit_port.py:25" in words and "relative L2" in words
+        assert "+        self.norm1 = nn.LayerNorm(dim, epsilon=1e-06)" in words
+        assert page.evaluate("e => getComputedStyle(e).color", page.query_selector(".card .out")) == RED
+        reds = [bar.text_content() for bar in cards.nth(1).locator("rect[fill='var(--bad)'] title").all()]
+        assert [name.partition(":")[0] for name in reds] == ["blocks.0", "blocks.1"]
+        folded = page.locator("summary").all_inner_texts()
+        assert any(line.startswith("Known differences of the frameworks") for line in folded)
+        assert any(line.startswith("Not checked, and the flag that would check it") for line in folded)
+
+
+def test_a_chart_can_be_magnified_and_then_names_every_place(chromium, failed):
+    with opened(chromium, failed) as page:
+        figure = page.locator("figure:has(.zoom)").first
+        before, names = figure.locator("svg").bounding_box()["width"], figure.locator(".names text")
+        assert names.count() > 50 and not names.first.is_visible()
+        figure.locator("input").focus()
+        page.keyboard.press("Space")
+        assert figure.locator("svg").bounding_box()["width"] > 2.7 * before and names.first.is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, "the chart alone scrolls"
+
+
+def test_what_failed_is_drawn_first():
+    """Outputs agree and a statistic does not: the card's strip and the first chart are the statistic's."""
+    fine = [Quantity(f"train.photos.b8.{n}.running_mean", [3], 0, 0, 1e-7, 1e-7, 1e-15) for n in "abc"]
+    wrong = Quantity("train.photos.b8.b.running_var", [3], 1, 1, 1e-1, 1e-7, 1e-1, passed=False, reason="large")
+    sound = [Quantity(f"train.photos.b8.{n}.running_var", [3], 0, 0, 1e-7, 1e-7, 1e-15) for n in "ac"]
+    rows = _along([StepResult(1, "forward", [*fine, wrong, *sound])], Localization())
+    assert rows == [("b", 1e-1), ("a", 1e-15), ("c", 1e-15)]
+    assert _along([StepResult(1, "forward", fine)], Localization()) == []
 
 
 def test_the_page_says_how_to_read_it_and_how_to_make_it_again(chromium, failed):
     with opened(chromium, failed) as page:
         page.click("text=How to read this")
         assert "noise floor" in page.inner_text("details.read").lower()
-        assert page.inner_text("pre").startswith("python tools/align.py --inject batch_norm_eps --steps 1 --result-dir ")
+        page.click("text=What was run, and on what")
+        assert page.inner_text("pre:not(.card pre)").startswith(
+            "python tools/align.py --inject batch_norm_eps --steps 1 --result-dir "
+        )
         said = page.inner_text("main")
         assert re.search(r"date\s+\d{4}-\d\d-\d\d", said) and re.search(r"processor\s+\S", said)
 
 
 def test_the_verdict_is_seen_on_a_phone_and_on_paper(chromium, failed):
     with opened(chromium, failed, viewport=PHONE) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         cells = page.locator("td.bad").all()[:5]
         assert len(cells) == 5
         for cell in cells:
@@ -152,7 +223,7 @@ def test_a_passed_report_says_how_far_it_can_tell(chromium, passed):
             "[role=status]"
         )
         assert "Where it goes wrong first" not in page.inner_text("main")
-        assert len(page.query_selector_all("figure svg")) == 2
+        assert len(page.query_selector_all(".drawing svg")) == 2
 
 
 def test_the_keyboard_reaches_and_opens_everything(chromium, failed):
@@ -160,7 +231,7 @@ def test_the_keyboard_reaches_and_opens_everything(chromium, failed):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = false)")
         stops = tab_stops(page)
         assert stops[0][1] == "Skip to the steps"
-        assert sum(tag == "SUMMARY" for tag, _ in stops) == len(page.query_selector_all("summary")) > 1
+        assert sum(tag == "SUMMARY" for tag, _ in stops) == page.locator("summary:visible").count() > 1
         page.focus("summary")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
         page.keyboard.press("Enter")
@@ -168,11 +239,11 @@ def test_the_keyboard_reaches_and_opens_everything(chromium, failed):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_are_readable(chromium, failed, scheme):
-    with opened(chromium, failed, color_scheme=scheme) as page:
+def test_light_and_dark_are_readable(chromium, audited, scheme):
+    with opened(chromium, audited, color_scheme=scheme) as page:
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") == (scheme == "light"), background
-        for selector in ("main", "[role=status]", "td.bad", ".place dt", "figcaption"):
+        for selector in ("main", "[role=status]", "td.bad", ".card .in", ".card .out", ".note", "figcaption"):
             assert contrast(page, selector) >= 4.5, selector
 
 
@@ -197,9 +268,10 @@ def test_it_prints(chromium, failed):
 
 def test_functions_that_no_step_ran_are_folded_by_file(chromium, failed):
     with opened(chromium, failed) as page:
-        folded = page.locator("details", has_text="public functions of the port were run by no step")
+        folded = page.locator("details", has_text="public functions of the port were run by no step").last
         optimizer = folded.locator("p", has=page.locator("strong", has_text="mobilenetv3_paddle.train.optimizer"))
         assert not optimizer.is_visible()
+        page.click("text=What the verdict rests on")
         folded.locator("summary").click()
         assert optimizer.is_visible()
         words = optimizer.inner_text()

@@ -75,6 +75,7 @@ def test_it_holds_recipes_types_and_no_generic_name(wheel):
         assert f"{package}/py.typed" in names
     assert {f"mobilenetv3_common/configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml")} <= set(names)
     assert "mnv3/mobilenetv3/project.py" in names
+    assert {f"alignment_doctor/pages/{path.name}" for path in (ROOT / "docs" / "checks").glob("*.md")} <= set(names)
 
 
 def test_the_code_is_the_wheels(installed):

@@ -13,10 +13,11 @@ from alignment.compare import Quantity
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import Curves, StepResult
 from alignment.coverage import Coverage
-from alignment.finding import LayerRow, Localization
+from alignment.finding import Finding, LayerRow, Localization
+from alignment.report import page_cards
 from alignment.report.picture import failures, panels
 from alignment.report.sections import Sections
-from alignment.report.table import exact_difference, mistakes, not_run, notes, passed
+from alignment.report.table import exact_difference, not_run, notes, passed
 from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
 
 SHOWN = 300  # rows of a step; alignment.json has all
@@ -58,20 +59,25 @@ def render(
     good = passed(results)
     before = "" if sections else "PASSED: " if good else "FAILED: "
     charts = _charts(context, results, localization)
+    wrong = sections.mistakes if sections else _wrong(localization)
+    lines = sections.cards if sections else ()
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">',
-        f'<title>{escape(verdict)}</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body>',
+        f'<title>{escape(verdict)}</title><link rel="icon" href="data:,"><style>{STYLE}{page_cards.STYLE}</style></head><body>',
         '<a class="skip" href="#steps">Skip to the steps</a><main>',
         f"<h1>Alignment of {escape(context.model)}</h1>",
         f'<p class="verdict {"good" if good else "bad"}" role="status">{before}{escape(verdict)}</p>',
-        _sections(sections) if sections else _place(localization),
-        f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
-        "" if good else '<label class="only"><input type="checkbox" id="only"> Failures only</label>',
+        f"<h2>{'Your mistakes' if sections else 'Where it goes wrong first'}</h2>" if wrong else "",
+        page_cards.cards(wrong, lines, _along(results, localization)),
+        "".join(f'<p class="note">{escape(line)}</p>' for line in _said(sections, localization)),
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
-        *[f"<p>{escape(line)}</p>" for line in [*not_run(results), *notes(context)]],
+        _sections(sections) if sections else "",
+        f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
+        _listed("Notes", [*not_run(results), *notes(context)]),
         "" if sections else _coverage(covered),
-        *(["<h2>Pictures</h2>", *charts] if charts else []),
+        _pictures(charts, good),
+        "" if good else '<label class="only"><input type="checkbox" id="only" checked> Failures only in the tables below</label>',
         *[_details(result) for result in results if result.ran],
         _layers(localization),
         _about(about),
@@ -80,31 +86,51 @@ def render(
     return "\n".join(part for part in parts if part)
 
 
-def _place(localization: Localization) -> str:
-    first = localization.first
-    if first is None:
-        return ""
-    rows = [
-        ("Stage", first.stage),
-        ("Place", first.location),
-        ("It looks like", first.hint or "no known mistake matches"),
-        ("Measured", first.measured),
-        ("Found in", f"{localization.seconds:.1f} s"),
-    ]
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
-    said = "".join(f"<p>{escape(line)}</p>" for line in mistakes(localization))
-    return f'<h2>Where it goes wrong first</h2><dl class="place">{items}</dl>{said}'
+def _wrong(localization: Localization) -> list[Finding]:
+    """Every mistake that was found, the first one first."""
+    found = localization.every or ([localization.first] if localization.first else [])
+    return [one for one in found if not one.accepted]
+
+
+def _said(sections: Sections | None, localization: Localization) -> list[str]:
+    """What is said below the cards: how far the search came, and how long it took."""
+    if sections:
+        return [*sections.rows, *sections.remarks]
+    seconds = [f"Found in {localization.seconds:.1f} s."] if localization.first else []
+    return [*localization.remarks, *seconds]
+
+
+def _along(results: Sequence[StepResult], localization: Localization) -> page_cards.Rows:
+    """Name and difference along the network, of the first that shows a failure: every module's output, blocks, statistics."""
+    layers = [row for row in localization.layers if row.phase == "forward"]
+    if any(_apart(row) for row in layers):
+        return [(row.name or "(model)", row.difference) for row in layers]
+    shown = next((rows for _, rows in panels(results) if any(not q.passed for _, q in rows)), [])
+    return [(name.removesuffix(".running_mean").removesuffix(".running_var"), q.float64_diff) for name, q in shown]
+
+
+def _listed(title: str, lines: Sequence[str]) -> str:
+    """A folded list; nothing where it is empty."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<details><summary>{escape(title)} ({len(lines)})</summary><ul>{items}</ul></details>" if items else ""
 
 
 def _sections(sections: Sections) -> str:
-    """The three sections of an audit."""
-    parts = [f'<h2>Your mistakes</h2><pre class="said">{escape(chr(10).join(sections.mistake_lines()))}</pre>']
-    if sections.known_lines:
-        items = "".join(f"<li>{escape(line)}</li>" for line in sections.known_lines)
-        parts.append(f"<h2>{escape(sections.known_title().rstrip(':'))}</h2><ul>{items}</ul>")
-    items = "".join(f"<li>{escape(one.line())}</li>" for one in sections.unchecked)
-    parts.append(f"<details><summary>Not checked, and the flag that would check it</summary><ul>{items}</ul></details>")
-    return "".join(parts)
+    """The second and the third section of an audit, and what was accepted."""
+    return (
+        _listed(sections.known_title().rstrip(":"), sections.known_lines)
+        + _listed("Accepted differences", [one.line() for one in sections.accepted])
+        + _listed("Not checked, and the flag that would check it", [one.line() for one in sections.unchecked])
+    )
+
+
+def _pictures(charts: Sequence[str], good: bool) -> str:
+    """The charts; where something failed, the first is seen and the others are folded."""
+    if not charts:
+        return ""
+    seen, folded = (charts, []) if good else (charts[:1], charts[1:])
+    more = f"<details><summary>{len(folded)} more charts</summary>{''.join(folded)}</details>" if folded else ""
+    return f"<h2>Charts</h2>{''.join(seen)}{more}"
 
 
 def _coverage(covered: Coverage) -> str:
@@ -115,7 +141,8 @@ def _coverage(covered: Coverage) -> str:
     folded = f"{len(covered.not_run)} of {total} public functions of the port were run by no step"
     lines = [f"<p><strong>{escape(module)}</strong>: {escape(names)}</p>" for module, names in _by_module(covered.not_run)]
     functions = f'<details class="names"><summary>{folded}</summary>{"".join(lines)}</details>' if lines else ""
-    return f'<h2>What the verdict rests on</h2><dl class="place list">{items}</dl>{functions}' if items or functions else ""
+    what = f'<dl class="place list">{items}</dl>{functions}' if items or functions else ""
+    return f"<details><summary>What the verdict rests on ({len(covered.covered)} things)</summary>{what}</details>" if what else ""
 
 
 def _by_module(functions: Sequence[str]) -> list[tuple[str, str]]:
@@ -163,7 +190,7 @@ def _details(result: StepResult) -> str:
     problems = "".join(f'<p><strong class="bad">{escape(problem)}</strong></p>' for problem in result.problems)
     more = len(failed) + len(sound) - len(shown)
     return (
-        ('<details class="fine">' if result.passed else "<details open>")
+        ('<details class="fine">' if result.passed else "<details>")
         + f"<summary>Step {result.step}, {escape(result.name)}: evidence, and {what}</summary>"
         + problems
         + (table(("evidence", "value"), evidence, f"Evidence of step {result.step}") if evidence else "")
@@ -186,8 +213,7 @@ def _quantity(q: Quantity) -> list[str]:
 
 def _culprits(localization: Localization) -> set[str]:
     """Every place of every mistake that was found and not accepted."""
-    found = localization.every or ([localization.first] if localization.first else [])
-    return {place for one in found if not one.accepted for place in one.places}
+    return {place for one in _wrong(localization) for place in one.places}
 
 
 _SOUND = "right, given the reference's own input"
@@ -196,11 +222,6 @@ _SOUND = "right, given the reference's own input"
 def _own(row: LayerRow) -> bool:
     """Whether a module computes wrongly from the reference's own input."""
     return row.own is not None and not row.own <= max(tolerance.EXACT_RTOL, tolerance.FLOOR_FACTOR * row.floor)
-
-
-def _around(name: str, places: set[str]) -> bool:
-    """Whether a block or a tensor holds one of the places, or lies in it."""
-    return any(f"{place}.".startswith(f"{name}.") or f"{name}.".startswith(f"{place}.") for place in places)
 
 
 def _layers(localization: Localization) -> str:
@@ -232,16 +253,17 @@ def _about(about: dict[str, Any]) -> str:
     command = about.pop("command", "")
     copied = f"<p>To run it again:</p><pre>{escape(command)}</pre>" if command else ""
     rows = [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in about.items()]
-    return f"<h2>What was run</h2>{copied}{table(('', ''), rows, 'Versions and flags')}"
+    return f"<details><summary>What was run, and on what</summary>{copied}{table(('', ''), rows, 'Versions and flags')}</details>"
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------------
 
 
 def _charts(context: Context, results: Sequence[StepResult], localization: Localization) -> list[str]:
+    """All charts, those in which something failed first."""
     port, reference = context.titles()
     wrong = _culprits(localization)
-    charts = []
+    charts: list[tuple[bool, str]] = []
     for phase, title in (("forward", "Output of every module"), ("backward", "Gradient of every module's output")):
         rows = [row for row in localization.layers if row.phase == phase]
         if rows:
@@ -255,7 +277,8 @@ def _charts(context: Context, results: Sequence[StepResult], localization: Local
                     series.append(Series(name, own, dots=True, colour=colour))
             places = [row.name or "(model)" for row in rows]
             at = [i for i, row in enumerate(rows) if row.name in wrong]
-            charts.append(chart(f"{title}, float64", places, series, mark=tolerance.EXACT_RTOL, culprits=at))
+            drawing = chart(f"{title}, float64", places, series, mark=tolerance.EXACT_RTOL, culprits=at)
+            charts.append((any(_apart(row) for row in rows), drawing))
     for title, drawn in panels(results):
         series = [
             Series(f"{port} float32 against the truth", [q.port_error for _, q in drawn], colour=PORT, dashed=False),
@@ -264,12 +287,13 @@ def _charts(context: Context, results: Sequence[StepResult], localization: Local
         ]
         if any(not q.passed for _, q in drawn):
             series.append(Series("failed", failures(drawn), dots=True, colour=MISTAKE))
-        at = [i for i, (name, q) in enumerate(drawn) if not q.passed and _around(name, wrong)]
-        charts.append(chart(title, [name for name, _ in drawn], series, mark=tolerance.EXACT_RTOL, culprits=at))
+        at = [i for i, (name, q) in enumerate(drawn) if not q.passed and page_cards.around(name, wrong)]
+        drawing = chart(title, [name for name, _ in drawn], series, mark=tolerance.EXACT_RTOL, culprits=at)
+        charts.append((any(not q.passed for _, q in drawn), drawing))
     for result in results:
         if result.curves:
-            charts += _curves(context, result.curves)
-    return charts
+            charts += [(result.failed, drawing) for drawing in _curves(context, result.curves)]
+    return [drawing for _, drawing in sorted(charts, key=lambda one: not one[0])]
 
 
 def _curves(context: Context, curves: Curves) -> list[str]:

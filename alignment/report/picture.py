@@ -17,7 +17,8 @@ from mobilenetv3_common.files import atomic_open
 # Step, title, the beginnings of names of which the first that is there is drawn, and the ends that a name must have.
 PANELS = (
     ("forward", "Step 1: output of every block", ("eval.photos.b16.", "eval.fake.b8."), ("",)),
-    ("forward", "Step 1: running statistics after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_mean", "running_var")),
+    ("forward", "Step 1: running means after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_mean",)),
+    ("forward", "Step 1: running variances after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_var",)),
     ("backward", "Step 5: gradient of every parameter", ("sgd.eval.iter0.gradients.", "eval.iter0.gradients."), ("",)),
 )
 # One colour a meaning, as in mobilenetv3_common.drawing: the port, the reference, their difference in exact mode, a mistake.

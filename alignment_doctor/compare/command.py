@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from alignment_doctor.compare import checks, continued_checks
@@ -173,15 +174,30 @@ def _sections(subject: RunsSubject) -> list[Section]:
     if not subject.losses:
         return []
     places = [str(a.update) for a, _ in subject.losses]
-    curves = [Series("first", [a.loss for a, _ in subject.losses]), Series("second", [b.loss for _, b in subject.losses])]
-    apart = [Series("difference", [relative(a.loss, b.loss) for a, b in subject.losses])]
+    first, second = _names(subject.first.path, subject.second.path)
+    curves = [Series(first, [a.loss for a, _ in subject.losses]), Series(second, [b.loss for _, b in subject.losses])]
+    for log, name in zip(subject.repeats, _names(*(log.path for log in subject.repeats)), strict=True):
+        losses = {entry.update: entry.loss for entry in log.entries}
+        curves.append(Series(name, [losses.get(a.update) for a, _ in subject.losses]))
+    apart = [Series(f"{second} against {first}", [relative(a.loss, b.loss) for a, b in subject.losses])]
     if subject.spread:
         apart.append(Series("repeated runs", [subject.spread.get(a.update) for a, _ in subject.losses]))
-    html = chart("Training loss", places, curves, False, "update") + chart(
+    html = chart("Training loss", places, curves, None, "update") + chart(
         "Relative difference of the loss", places, apart, True, "update"
     )
     rates = [(a.lr, b.lr) for a, b in subject.losses]
     if any(a is not None and b is not None for a, b in rates):
-        drawn = [Series("first", [a for a, _ in rates]), Series("second", [b for _, b in rates])]
-        html += chart("Learning rate", places, drawn, False, "update")
+        drawn = [Series(first, [a for a, _ in rates]), Series(second, [b for _, b in rates])]
+        html += chart("Learning rate", places, drawn, None, "update")
     return [Section("Curves", html)]
+
+
+def _names(*paths: Path) -> list[str]:
+    """What runs are called in a picture: the last part of each path that tells them apart."""
+    parts = [path.parts for path in paths]
+    longest = max(map(len, parts), default=1)
+    for count in range(1, longest + 1):
+        names = ["/".join(one[-count:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{'/'.join(one)} ({number})" for number, one in enumerate(parts, start=1)]

@@ -23,7 +23,7 @@ from alignment_doctor.data.subset import write_subset
 from alignment_doctor.findings import examine
 from alignment_doctor.report import Examination, Section
 from mobilenetv3_common.config_file import make_config
-from mobilenetv3_common.drawing import Series, chart, escape, table
+from mobilenetv3_common.drawing import bars, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -154,11 +154,10 @@ def _counted(values: np.ndarray) -> dict[str, int]:
 def _sections(facts: dict[str, Any]) -> list[Section]:
     rows = [[f"<td>{escape(name)}</td>", f"<td>{escape(facts[name])}</td>"] for name in facts if name not in ("per_class", "sizes")]
     sections = [Section("What was counted", table(("", ""), rows, "Counts"))]
-    for split, counts in facts["per_class"].items():
-        values = sorted(counts.values(), reverse=True)
-        places = [str(number + 1) for number in range(len(values))]
-        drawing = chart(f"Pictures of each class, {split}", places, [Series(split, [float(v) for v in values])], False, "class")
-        sections.append(Section(f"Classes of {split}", drawing))
+    classes = "".join(
+        bars(f"{split}: pictures of each class", list(counts.items())) for split, counts in facts["per_class"].items()
+    )
+    sections.insert(0, Section("Pictures of each class", classes))
     if "sizes" in facts:
         sizes = [[f"<td>{escape(size)}</td>", f'<td class="n">{count}</td>'] for size, count in list(facts["sizes"].items())[:20]]
         sections.append(Section("Sizes (width x height)", table(("size", "pictures"), sizes, "Sizes")))

@@ -55,7 +55,7 @@ def sheet(indices: Mapping[str, DatasetIndex], good: np.ndarray, config: TrainCo
         images = "".join(f'<img alt="" src="data:image/jpeg;base64,{_jpeg(picture)}">' for picture in pictures)
         caption = html.escape(f"{index.classes[index.labels[number]]}: {index.names[number]}")
         figures.append(f"<figure>{images}<figcaption>{caption}</figcaption></figure>")
-    title = f"{len(chosen)} pictures of {len(classes)} classes ({split}): {said}"
+    title = f"Contact sheet: {len(chosen)} pictures of {len(classes)} classes ({split}): {said}"
     return Section(title, f'<div class="sheet">{"".join(figures)}</div>'), said
 
 

@@ -65,5 +65,5 @@ def run(flags: argparse.Namespace) -> Examination:
     }  # fmt: skip
     bounds = [Series("B minus A", list(found.differences))]
     bounds += [Series(name, [value] * len(found.seeds)) for name, value in (("margin", answer.margin), ("-margin", -answer.margin))]
-    sections = [Section("Differences", chart("Difference of each seed", found.seeds, bounds, False, "seed"))]
+    sections = [Section("Differences", chart("Difference of each seed", found.seeds, bounds, None, "seed"))]
     return Examination("equal", f"{flags.first} and {flags.second}", examine(checks, found), facts, sections, found.notes)

@@ -1,0 +1,76 @@
+"""The cards of mistakes as the page has them: place, line, words, figure, correction, and where along the network it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alignment.finding import Finding
+from alignment.report.table import counted
+from mobilenetv3_common.drawing import escape, strip
+
+OPEN = 3  # cards that are not folded
+STYLE = """
+.card{border:1px solid var(--line);border-left:.4rem solid var(--bad);background:var(--card);padding:.3rem 1rem .4rem;
+margin:.6rem 0}
+.card h3{font-size:1rem;margin:.2rem 0;overflow-wrap:anywhere}.card p{margin:.2rem 0;overflow-wrap:anywhere}
+.card pre{border:0;padding:.3rem 0;margin:.3rem 0;font-size:.8125rem;line-height:1.35;background:none;max-height:11rem;
+overflow:auto;white-space:pre}
+.card .out{color:var(--bad)}.card .in{color:var(--good)}.card .strip{margin:.3rem 0 0}.card .strip svg{height:2.2rem}
+.card summary{font-size:.875rem}
+"""
+
+Rows = Sequence[tuple[str, float | None]]
+
+
+def around(name: str, places: set[str]) -> bool:
+    """Whether a block or a tensor holds one of the places, or lies in it."""
+    return any(f"{place}.".startswith(f"{name}.") or f"{name}.".startswith(f"{place}.") for place in places)
+
+
+def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Rows) -> str:
+    """A card for each mistake; the first three are open.
+
+    Args:
+        mistakes: in the order in which they were found.
+        lines: the port's own lines of each, with the correction as a diff where one is known; may be shorter.
+        rows: name and difference of what was compared along the network, for the small chart.
+    """
+    made = [
+        _card(number, one, lines[number - 1] if number <= len(lines) else (), rows) for number, one in enumerate(mistakes, start=1)
+    ]
+    folded = made[OPEN:]
+    more = f"<details><summary>{counted(len(folded), 'further mistake')}</summary>{''.join(folded)}</details>" if folded else ""
+    return "".join(made[:OPEN]) + more
+
+
+def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
+    name = f"{number}. {one.kind or 'a difference'} at {one.location or '(the whole model)'}"
+    others = f"<p>The same at {escape(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
+    if len(one.also) > 3:
+        others = f"<details><summary>The same at {len(one.also)} more places</summary>{escape(', '.join(one.also))}</details>"
+    where = f" <strong>{'Line to change' if one.kind else 'See'}: {escape(one.source)}.</strong>" if one.source else ""
+    what = escape(one.hint or "no known mistake matches")
+    return (
+        f'<article class="card"><h3>{escape(name)}</h3><p>{what}.{where}</p>{_source(lines)}'
+        f'<p class="note">Measured in step {escape(one.stage)}: {escape(one.measured)}.</p>{others}{_strip(one, rows)}</article>'
+    )
+
+
+def _source(lines: Sequence[str]) -> str:
+    """The lines of a card, those taken out in red and those put in in green."""
+    kinds = {"-": "out", "+": "in", ">": "out"}
+    drawn = [f'<span class="{kinds[line[0]]}">{escape(line)}</span>' if line[:1] in kinds else escape(line) for line in lines]
+    while drawn and not drawn[-1].strip():
+        drawn.pop()
+    return f'<pre tabindex="0">{chr(10).join(drawn)}</pre>' if drawn else ""
+
+
+def _strip(one: Finding, rows: Rows) -> str:
+    names = [name for name, _ in rows]
+    exactly = {place for place in one.places if place in names}
+    rest = set(one.places) - exactly
+    wrong = {i for i, name in enumerate(names) if name in exactly or (rest and around(name, rest))}
+    if not wrong or len(rows) < 2:
+        return ""
+    title = "Difference in exact mode along the network, powers of ten; red: where this mistake is"
+    return strip([value for _, value in rows], names, wrong, title)
