@@ -424,6 +424,7 @@ class Project:
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_"))} | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
+            "OMP_NUM_THREADS": "1",  # two classes of commands run beside each other
             "TIPC_CPU": "1",
         }
         self.outputs: dict[str, str] = {}
