@@ -1,0 +1,65 @@
+import numpy
+import paddle
+import paddle.nn.functional as F
+import torch
+from paddle import nn
+
+
+class TorchAttention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = torch.nn.Linear(16, 16)
+        self.k = torch.nn.Linear(16, 16)
+        self.v = torch.nn.Linear(16, 16)
+        self.out = torch.nn.Linear(16, 16)
+
+    def forward(self, x, keep):
+        b, n, _ = x.shape
+        q, k, v = (f(x).view(b, n, 4, 4).transpose(1, 2) for f in (self.q, self.k, self.v))
+        s = q @ k.transpose(-1, -2) / 2
+        s = s.masked_fill(~keep[:, None, None], -1e9)
+        a = torch.softmax(s, -1)
+        return self.out((a @ v).transpose(1, 2).reshape(b, n, 16))
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = TorchAttention()
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x, keep):
+        return self.norm(x + self.attention(x, keep))
+
+
+class Attention(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(16, 16)
+        self.k = nn.Linear(16, 16)
+        self.v = nn.Linear(16, 16)
+        self.out = nn.Linear(16, 16)
+
+    def forward(self, x, keep):
+        b, n, _ = x.shape
+        q, k, v = (f(x).reshape([b, n, 4, 4]).transpose([0, 2, 1, 3]) for f in (self.q, self.k, self.v))
+        s = q @ k.transpose([0, 1, 3, 2]) / 2
+        keep = keep.unsqueeze([1, 2])
+        a = F.softmax(s, -1)  # fix: s = paddle.where(keep, s, paddle.full_like(s, -1e9))
+        a = paddle.where(keep, a, paddle.zeros_like(a))  # fix: a = F.softmax(s, -1)
+        return self.out((a @ v).transpose([0, 2, 1, 3]).reshape([b, n, 16]))
+
+
+class Port(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.attention = Attention()
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x, keep):
+        return self.norm(x + self.attention(x, keep))
+
+
+def inputs(samples, generator):
+    keep = numpy.arange(7) < generator.integers(3, 7, (samples, 1))
+    return generator.standard_normal((samples, 7, 16)).astype("float32"), keep

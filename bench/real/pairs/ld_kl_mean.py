@@ -1,0 +1,29 @@
+import paddle.nn.functional as F
+import torch
+import torch.nn.functional as TF
+from paddle import nn
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 6)
+
+    def forward(self, x, teacher):
+        student = torch.log_softmax(self.head(x) / 4, -1)
+        return 16 * TF.kl_div(student, torch.softmax(teacher / 4, -1), reduction="none").sum(1).mean()
+
+
+class Port(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 6)
+
+    def forward(self, x, teacher):
+        student = F.log_softmax(self.head(x) / 4, -1)
+        each = F.kl_div(student, F.softmax(teacher / 4, -1), reduction="none")
+        return 16 * each.mean(1).mean()  # fix: return 16 * each.sum(1).mean()
+
+
+def inputs(samples, generator):
+    return generator.standard_normal((samples, 8)).astype("float32"), generator.standard_normal((samples, 6)).astype("float32")

@@ -1,0 +1,77 @@
+import paddle
+import paddle.nn.functional as F
+import torch
+from paddle import nn
+
+
+def torch_turned(x, angle):
+    half = torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)
+    return x * angle.cos() + half * angle.sin()
+
+
+class TorchAttention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = torch.nn.Linear(16, 16)
+        self.k = torch.nn.Linear(16, 16)
+        self.v = torch.nn.Linear(16, 16)
+        self.out = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = (f(x).view(b, n, 4, 4).transpose(1, 2) for f in (self.q, self.k, self.v))
+        angle = torch.arange(n, dtype=x.dtype)[:, None] * 10000 ** -(torch.arange(2, dtype=x.dtype) / 2)
+        angle = angle.repeat_interleave(2, -1)
+        q, k = torch_turned(q, angle), torch_turned(k, angle)
+        s = q @ k.transpose(-1, -2) / 2
+        a = torch.softmax(s, -1)
+        return self.out((a @ v).transpose(1, 2).reshape(b, n, 16))
+
+
+class Reference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = TorchAttention()
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        return self.norm(x + self.attention(x))
+
+
+def turned(x, angle):
+    one, two = x.chunk(2, -1)  # drop
+    half = paddle.concat([-two, one], -1)  # fix: half = paddle.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)
+    return x * angle.cos() + half * angle.sin()
+
+
+class Attention(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(16, 16)
+        self.k = nn.Linear(16, 16)
+        self.v = nn.Linear(16, 16)
+        self.out = nn.Linear(16, 16)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = (f(x).reshape([b, n, 4, 4]).transpose([0, 2, 1, 3]) for f in (self.q, self.k, self.v))
+        angle = paddle.arange(n, dtype=x.dtype).unsqueeze(1) * 10000 ** -(paddle.arange(2, dtype=x.dtype) / 2)
+        angle = angle.repeat_interleave(2, -1)
+        q, k = turned(q, angle), turned(k, angle)
+        s = q @ k.transpose([0, 1, 3, 2]) / 2
+        a = F.softmax(s, -1)
+        return self.out((a @ v).transpose([0, 2, 1, 3]).reshape([b, n, 16]))
+
+
+class Port(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.attention = Attention()
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        return self.norm(x + self.attention(x))
+
+
+def inputs(samples, generator):
+    return generator.standard_normal((samples, 7, 16)).astype("float32")
