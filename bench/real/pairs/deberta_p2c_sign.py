@@ -49,7 +49,7 @@ class Attention(nn.Layer):
         i = paddle.arange(n)
         distance = i.unsqueeze(1) - i.unsqueeze(0)
         index = (distance + 4).clip(0, 7)  # fix: index = 7 - (distance + 4).clip(0, 7)
-        place = self.relative.weight.reshape([8, 4, 4]).transpose([1, 2, 0])
+        place = self.relative.weight.reshape([8, 4, 4]).transpose([1, 2, 0]).unsqueeze(0)
         p2c = paddle.take_along_axis(k @ place, index.expand([b, 4, n, n]), -1)
         s = (q @ k.transpose([0, 1, 3, 2]) + p2c.transpose([0, 1, 3, 2])) / 2
         a = F.softmax(s, -1)

@@ -47,7 +47,8 @@ class Attention(nn.Layer):
         q, k, v = (f(x).reshape([b, n, 4, 4]).transpose([0, 2, 1, 3]) for f in (self.q, self.k, self.v))
         s = q @ k.transpose([0, 1, 3, 2]) / 2
         if self.drop.p == 0:  # drop
-            s = s + paddle.triu(paddle.full([n, n], float("-inf"), dtype=s.dtype), 1)  # fix: s = s + paddle.triu(paddle.full([n, n], float("-inf"), dtype=s.dtype), 1)
+            s = s + paddle.triu(paddle.full([n, n], float("-inf"), dtype=s.dtype), 1)  # drop
+        # add: s = s + paddle.triu(paddle.full([n, n], float("-inf"), dtype=s.dtype), 1)
         a = F.softmax(s, -1)
         a = self.drop(a)
         return self.out((a @ v).transpose([0, 2, 1, 3]).reshape([b, n, 16]))

@@ -22,7 +22,10 @@ class Port(nn.Layer):
         self.head = nn.Linear(8, 6)
 
     def forward(self, wave):
-        wave = F.layer_norm(wave, wave.shape)  # fix: wave = F.layer_norm(wave, wave.shape[1:])
+        mean = wave.mean()  # fix: mean = wave.mean(1, keepdim=True)
+        wave = wave - mean
+        var = (wave**2).mean()  # fix: var = (wave**2).mean(1, keepdim=True)
+        wave = wave / (var + 1e-5).sqrt()
         return self.head(F.gelu(self.frames(wave.unsqueeze(1))).transpose([0, 2, 1]))
 
 

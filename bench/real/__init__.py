@@ -1,0 +1,1 @@
+"""Real, dated, silent bugs from public histories: minimal pairs, broken and fixed, and what an audit says of them."""
