@@ -36,6 +36,10 @@ def bench(argv: Sequence[str]) -> int:
         from bench.ablate import ablate
 
         return ablate(argv[1:])
+    if argv[:1] == ["real"]:
+        from bench.real.command import real
+
+        return real(argv[1:])
     parser = bench_parser()
     args = parser.parse_args(argv)
     if args.ranks is not None:

@@ -101,3 +101,23 @@ def ablate_parser() -> Parser:
     p.add_argument("--resume", action="store_true", help="keep what ablate.jsonl in the result folder has of the same source files")
     p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
     return p
+
+
+def real_parser() -> Parser:
+    """The flags of ``bench real``."""
+    p = Parser(
+        prog="python -m bench real",
+        description="Audit minimal pairs of real bugs from public histories, broken and fixed: is each detected, located and "
+        "named, and is the audit silent on the fixed version? Exit status: 0 all detected and no alarm, 1 not, "
+        "2 the input cannot be used.",
+    )
+    p.add_argument("--only", nargs="+", metavar="ID", help="these cases alone (default: all)")
+    half = p.add_mutually_exclusive_group()
+    half.add_argument("--held-out", action="store_true", help="the half that is kept apart")
+    half.add_argument("--open", action="store_true", help="the other half")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="list the cases and their links")
+    what.add_argument("--check", action="store_true", help="hold the pairs to what they say, without the engine")
+    what.add_argument("--resume", action="store_true", help="keep what real.jsonl in the result folder has")
+    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
+    return p

@@ -72,8 +72,8 @@ def load_cases(only: list[str] | None = None, held_out: bool | None = None) -> l
 def versions(marked: str) -> tuple[str, str, list[int]]:
     """The broken source, the fixed source, and the numbers of the broken source's wrong lines.
 
-    A line that ends in ``# fix: CODE`` is CODE in the fixed source; one that ends in ``# drop`` is not in it; a line ``# add: CODE``
-    is only in it. The place of an added line is the line that follows it.
+    A line that ends in ``# fix: CODE`` is CODE in the fixed source; one that ends in ``# drop`` is not in it; a line
+    ``# add: CODE`` is only in it. The place of an added line is the line that follows it.
     """
     broken: list[str] = []
     fixed: list[str] = []

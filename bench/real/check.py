@@ -14,6 +14,7 @@ SAME, OTHER = 1e-6, 2e-6  # relative, in float64; some of Paddle's kernels hold 
 RUNS, SHARE = 60, 0.3  # of a random output: how often it is drawn, and how far its spread may be off
 FRESH = 100  # models whose initial weights are compared
 Arrays = dict[str, np.ndarray]
+NAMES = {"_mean": "running_mean", "_variance": "running_var"}  # of Paddle's batch normalisation, in torch
 
 
 def module_of(source: str) -> types.ModuleType:
@@ -147,8 +148,6 @@ class Torch:
 class Paddle:
     """A model of Paddle, in torch's names and layouts."""
 
-    NAMES = {"_mean": "running_mean", "_variance": "running_var"}
-
     def __init__(self, model: Any, dtype: str = "float64") -> None:
         import paddle
 
@@ -159,7 +158,7 @@ class Paddle:
     def _named(self) -> Iterator[tuple[str, Any]]:
         for name, value in self.model.state_dict().items():
             head, _, tail = name.rpartition(".")
-            yield ".".join(filter(None, [head, self.NAMES.get(tail, tail)])), value
+            yield ".".join(filter(None, [head, NAMES.get(tail, tail)])), value
 
     def _array(self, name: str, value: Any) -> np.ndarray:
         array = np.array(value.numpy(), dtype="float64")

@@ -22,7 +22,8 @@ class Port(nn.Layer):
     def forward(self, x, target):
         logits, losses = self.head(x), []
         for part in (slice(0, 3), slice(3, 7)):  # two micro-batches
-            losses.append(F.cross_entropy(logits[:, part].flatten(0, 1), target[:, part].flatten(), ignore_index=-100))  # fix: losses.append(F.cross_entropy(logits[:, part].flatten(0, 1), target[:, part].flatten(), ignore_index=-100, reduction="sum"))
+            some, wanted = logits[:, part].flatten(0, 1), target[:, part].flatten()
+            losses.append(F.cross_entropy(some, wanted))  # fix: losses.append(F.cross_entropy(some, wanted, reduction="sum"))
         return sum(losses) / 2  # fix: return sum(losses) / (target >= 0).sum().astype(x.dtype)
 
 

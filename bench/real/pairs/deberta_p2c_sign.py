@@ -19,7 +19,8 @@ class TorchAttention(torch.nn.Module):
         i = torch.arange(n)
         index = (i[:, None] - i[None] + 4).clamp(0, 7)
         place = self.relative.weight.view(8, 4, 4).transpose(0, 1)
-        s = (q @ k.transpose(-1, -2) + (k @ place.transpose(-1, -2)).gather(-1, (8 - 1 - index).expand(b, 4, n, n)).transpose(-1, -2)) / 2
+        p2c = (k @ place.transpose(-1, -2)).gather(-1, (7 - index).expand(b, 4, n, n))
+        s = (q @ k.transpose(-1, -2) + p2c.transpose(-1, -2)) / 2
         a = torch.softmax(s, -1)
         return self.out((a @ v).transpose(1, 2).reshape(b, n, 16))
 

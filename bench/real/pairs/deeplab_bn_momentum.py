@@ -16,7 +16,8 @@ class Port(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = torch.nn.Conv2d(3, 8, 3, padding=2, dilation=2, bias=False)
-        self.bn = torch.nn.BatchNorm2d(8, eps=1e-5, momentum=0.999)  # fix: self.bn = torch.nn.BatchNorm2d(8, eps=1e-5, momentum=0.001)
+        # add: self.bn = torch.nn.BatchNorm2d(8, eps=1e-5, momentum=0.001)
+        self.bn = torch.nn.BatchNorm2d(8, eps=1e-5, momentum=0.999)  # drop
         self.head = torch.nn.Conv2d(8, 4, 1)
 
     def forward(self, x):

@@ -23,7 +23,8 @@ class Port(nn.Layer):
     def forward(self, x, target):
         p, gamma = F.sigmoid(self.head(x)), 2
         positive = -0.25 * target * ((1 - p) * gamma) * p.log()  # fix: positive = -0.25 * target * (1 - p) ** gamma * p.log()
-        negative = -0.75 * (1 - target) * (p * gamma) * (1 - p).log()  # fix: negative = -0.75 * (1 - target) * p**gamma * (1 - p).log()
+        # add: negative = -0.75 * (1 - target) * p**gamma * (1 - p).log()
+        negative = -0.75 * (1 - target) * (p * gamma) * (1 - p).log()  # drop
         return (positive + negative).mean()
 
 

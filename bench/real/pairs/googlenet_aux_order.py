@@ -33,7 +33,8 @@ class Port(nn.Layer):
         low = F.relu(self.low(x))
         high = F.relu(self.high(low))
         aux1, aux2 = self.aux1(low.mean([2, 3])), self.aux2(high.mean([2, 3]))
-        return self.fc(paddle.tanh(high.mean([2, 3]))), aux2, aux1  # fix: return self.fc(paddle.tanh(high.mean([2, 3]))), aux1, aux2
+        # add: return self.fc(paddle.tanh(high.mean([2, 3]))), aux1, aux2
+        return self.fc(paddle.tanh(high.mean([2, 3]))), aux2, aux1  # drop
 
 
 def inputs(samples, generator):

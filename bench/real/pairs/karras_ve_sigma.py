@@ -20,7 +20,8 @@ class Port(nn.Layer):
     def __init__(self, low=0.02, high=100.0):
         super().__init__()
         self.net = nn.Linear(8, 8)
-        self.schedule = [high * (low**2 / high**2) ** (i / 4) for i in range(5)]  # fix: self.schedule = [high**2 * (low**2 / high**2) ** (i / 4) for i in range(5)]
+        # add: self.schedule = [high**2 * (low**2 / high**2) ** (i / 4) for i in range(5)]
+        self.schedule = [high * (low**2 / high**2) ** (i / 4) for i in range(5)]  # drop
 
     def forward(self, x, noise):
         for level in self.schedule:

@@ -20,8 +20,8 @@ class Port(nn.Layer):
 
     def forward(self, x, target):
         logits, ranks, total = self.head(x), 2, target.shape[0] * target.shape[1]
-        losses = []
-        for part, wanted in zip(logits.chunk(ranks, 1), target.chunk(ranks, 1)):  # two ranks, each with half of the sequence
+        losses = []  # of two ranks, each with half of the sequence
+        for part, wanted in zip(logits.chunk(ranks, 1), target.chunk(ranks, 1), strict=True):
             losses.append(F.cross_entropy(part.flatten(0, 1), wanted.flatten(), reduction="sum") / total)
         return sum(losses) * ranks  # fix: return sum(losses)
 

@@ -21,7 +21,8 @@ class SplitNorm(nn.LayerNorm):
     def forward(self, x):
         one, two = x.chunk(2, 1)
         one = F.layer_norm(one, [8], self.weight, self.bias)
-        two = F.layer_norm(two, [8], self.weight.detach(), self.bias.detach())  # fix: two = F.layer_norm(two, [8], self.weight, self.bias)
+        # add: two = F.layer_norm(two, [8], self.weight, self.bias)
+        two = F.layer_norm(two, [8], self.weight.detach(), self.bias.detach())  # drop
         return paddle.concat([one, two], 1)
 
 

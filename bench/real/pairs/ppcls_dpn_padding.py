@@ -18,7 +18,8 @@ class Reference(torch.nn.Module):
 class Port(nn.Layer):
     def __init__(self, kernel=7, padding=3):
         super().__init__()
-        self.conv1 = nn.Conv2D(3, 8, kernel, 2, 1, bias_attr=False)  # fix: self.conv1 = nn.Conv2D(3, 8, kernel, 2, padding, bias_attr=False)
+        # add: self.conv1 = nn.Conv2D(3, 8, kernel, 2, padding, bias_attr=False)
+        self.conv1 = nn.Conv2D(3, 8, kernel, 2, 1, bias_attr=False)  # drop
         self.norm = nn.BatchNorm2D(8)
         self.pool = nn.MaxPool2D(3, 2, 1)
         self.head = nn.Linear(8, 5)

@@ -17,7 +17,8 @@ class Port(nn.Layer):
         warm, total = 4, 12
         rates = [0.1 * (i + 1) / warm for i in range(warm)]
         for i in range(warm, total):
-            rates.append(0.05 * (math.cos(i * math.pi / total) + 1))  # fix: rates.append(0.05 * (math.cos((i - warm) * math.pi / (total - warm)) + 1))
+            # add: rates.append(0.05 * (math.cos((i - warm) * math.pi / (total - warm)) + 1))
+            rates.append(0.05 * (math.cos(i * math.pi / total) + 1))  # drop
         for t, rate in enumerate(rates):
             w = w - rate * gradients[:, t]
         return w

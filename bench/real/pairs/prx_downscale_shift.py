@@ -27,7 +27,8 @@ class Port(nn.Layer):
         self.linear2 = nn.Linear(24, 12)
 
     def forward(self, t):
-        frequency = paddle.exp(-math.log(10000) * paddle.arange(8, dtype=t.dtype) / (8 - 1))  # fix: frequency = paddle.exp(-math.log(10000) * paddle.arange(8, dtype=t.dtype) / 8)
+        # add: frequency = paddle.exp(-math.log(10000) * paddle.arange(8, dtype=t.dtype) / 8)
+        frequency = paddle.exp(-math.log(10000) * paddle.arange(8, dtype=t.dtype) / (8 - 1))  # drop
         angle = t.unsqueeze(1) * frequency
         embedded = paddle.concat([angle.cos(), angle.sin()], -1)
         return self.linear2(F.silu(self.linear1(embedded)))

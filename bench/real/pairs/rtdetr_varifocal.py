@@ -25,10 +25,7 @@ class Port(nn.Layer):
 
     def forward(self, x, target, iou, teacher_score=None):
         logits, score = self.head(x), iou
-        if teacher_score is not None:
-            score = teacher_score
-        else:  # drop
-            score = None  # drop
+        score = teacher_score  # fix: score = iou if teacher_score is None else teacher_score
         p = F.sigmoid(logits)
         if score is None:
             weight = target * 0.25 * (1 - p) ** 2 + (1 - target) * 0.75 * p**2

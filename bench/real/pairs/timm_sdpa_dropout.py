@@ -12,7 +12,8 @@ class Attention(torch.nn.Module):
     def forward(self, x):
         b, n, _ = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4)
-        a = TF.scaled_dot_product_attention(q, k, v, dropout_p=self.rate)  # fix: a = TF.scaled_dot_product_attention(q, k, v, dropout_p=self.rate if self.training else 0.0)
+        # add: a = TF.scaled_dot_product_attention(q, k, v, dropout_p=self.rate if self.training else 0.0)
+        a = TF.scaled_dot_product_attention(q, k, v, dropout_p=self.rate)  # drop
         return self.out(a.transpose(1, 2).reshape(b, n, 8))
 
 

@@ -6,7 +6,7 @@ from paddle import nn
 class Reference(torch.nn.Module):
     def forward(self, w, batches):
         grad, count = torch.zeros_like(w), 0
-        for epoch in range(2):
+        for _ in range(2):
             for t in range(5):
                 grad, count = grad + (w * batches[:, t] - 1) * batches[:, t], count + 1
                 if count == 2:
@@ -17,7 +17,7 @@ class Reference(torch.nn.Module):
 class Port(nn.Layer):
     def forward(self, w, batches):
         grad, count = paddle.zeros_like(w), 0
-        for epoch in range(2):
+        for _ in range(2):
             grad = paddle.zeros_like(w)  # drop
             for t in range(5):
                 grad, count = grad + (w * batches[:, t] - 1) * batches[:, t], count + 1
