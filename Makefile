@@ -137,6 +137,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[paddle,ref,align,deploy,doctor,dev]'
 	-$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps $(TRITON_CLIENT)
+	$(RUN) -c 'from mobilenetv3_common.at_import import install; install()'
 	touch $@
 
 # nginx and promtool from Debian's packages, unpacked and not installed: the tests that need them are skipped without.

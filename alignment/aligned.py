@@ -25,6 +25,7 @@ from alignment.finding import Finding, Localization
 from alignment.flags import shown
 from alignment.kinds import Kind
 from alignment.report import picture, results, table
+from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, sections_of
 from alignment.strangers import engine
 from mobilenetv3_common.errors import UserError
@@ -49,6 +50,7 @@ class Request:
         onward: search behind the first mistake, too: every mistake of the model, with those before it put right in memory.
         accepts: differences that are known, and accepted where they are found; heeded with ``onward``.
         strict: differences of the frameworks themselves fail, too; heeded with ``onward``.
+        keep: go on with the steps that ``result_dir`` has of an earlier run of the same models and flags.
         covered: print what was covered, which ``covered.txt`` has.
         cards: what makes a card of each mistake, of the two sides and the mistakes; heeded with ``onward``.
     """
@@ -63,6 +65,7 @@ class Request:
     onward: bool = False
     accepts: Sequence[Accept] = ()
     strict: bool = False
+    keep: bool = False
     covered: bool = False
     cards: Callable[[Context, Sequence[Finding]], list[list[str]]] | None = None
     command: Sequence[str] = ()
@@ -130,16 +133,32 @@ def align(context: Context, wanted: Request) -> Aligned:
         print(f" {localization.seconds:.1f} s")
         if wanted.onward and localization.first is not None:
             print(f"first divergence: {localization.first.line()}")
-    covered = coverage.coverage_of(context, done, seen)
+    kept = _kept(context, wanted, done)
+    seen.called |= kept.functions
+    together = kept.with_(done)
+    covered = coverage.coverage_of(context, together, seen)
     sections = _sections(context, wanted, done, localization, covered) if wanted.onward else None
     results.write_results(
-        wanted.result_dir, context, done, localization, covered, wanted.every, wanted.flags, wanted.command, sections
+        wanted.result_dir, context, together, localization, covered, wanted.every, wanted.flags, wanted.command, sections, kept
     )
-    drawn = picture.plot(wanted.result_dir / "alignment.png", context, done)
-    _print(context, wanted, Aligned(done, localization, covered, sections))
+    drawn = picture.plot(wanted.result_dir / "alignment.png", context, together)
+    _print(context, wanted, Aligned(together, localization, covered, sections))
     beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
+
+
+def _kept(context: Context, wanted: Request, done: Sequence[StepResult]) -> Kept:
+    """What the folder has of an earlier run, where this one goes on with it."""
+    if not wanted.keep:
+        return Kept()
+    now = results.summary(context, done, Localization(), Coverage(), flags=wanted.flags)
+    kept = kept_of(wanted.result_dir, now, {result.step for result in done})
+    if kept.dropped:
+        print(kept.dropped)
+    elif kept.results:
+        print(f"kept from earlier runs: step(s) {', '.join(str(result.step) for result in kept.results)}")
+    return kept
 
 
 def _sections(

@@ -200,7 +200,9 @@ def _align(
         return ranks.run(context, file, args.ranks, args.inject)
 
     ranked = on_ranks if args.ranks else None
-    wanted = Request(steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", command=args.command)
+    wanted = Request(
+        steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", keep=args.keep, command=args.command
+    )
     return align(context, wanted).status
 
 

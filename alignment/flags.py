@@ -107,6 +107,11 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     p.add_argument("--seed", type=int, default=0, help="of fake data, sample order and augmentation (default: 0)")
     p.add_argument("--result-dir", type=Path, default=result, metavar="DIR", help=f"where results go (default: {shown(result)})")
     p.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the other steps that --result-dir has of an earlier run with the same models, versions and flags",
+    )
+    p.add_argument(
         "--localize",
         action="store_true",
         help="make the table over all modules even if every step passes (a failure is always localised)",

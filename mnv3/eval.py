@@ -45,8 +45,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--report", metavar="DIR", help="write a page into this folder: classes, confusion, mistakes as pictures")
     parser.add_argument("--confusion", metavar="FILE.png", help="draw the confusion matrix here")
     flags = vars(parser.parse_args(argv))
-    json_file, picture, report = flags.pop("json"), flags.pop("confusion"), flags.pop("report")
-    config = make_config(TrainConfig, flags.pop("config"), flags)
+    files = (flags.pop("json"), flags.pop("confusion"), flags.pop("report"))
+    return evaluate(flags.pop("config"), flags, *files)
+
+
+def evaluate(
+    recipe: str | None, flags: dict[str, Any], json_file: str | None = None, picture: str | None = None, report: str | None = None
+) -> int:
+    """Evaluate, print the figures, and write what is asked for; returns the exit status.
+
+    Args:
+        recipe: file of a recipe.
+        flags: settings that win over it.
+        json_file, picture, report: the files and the folder to write, as the command's flags name them.
+
+    Raises:
+        UserError: the data or the weights are missing or cannot be used, or a file cannot be written.
+    """
+    config = make_config(TrainConfig, recipe, flags)
     if not config.data_path or not config.pretrained:
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
     config, said = as_trained(with_published(config, flags), flags)

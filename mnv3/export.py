@@ -16,14 +16,19 @@ from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights, positive
 
-FORMATS = ("paddle", "onnx")
+FORMATS = ("paddle", "onnx", "pdmodel")
 
 
 def parser() -> Parser:
     p = Parser(description=__doc__)
     add_weights_flags(p)
     p.add_argument("--output-dir", default="exported", metavar="DIR", help="(default: exported)")
-    p.add_argument("--formats", default="paddle,onnx", metavar="LIST", help="paddle, or paddle,onnx (default: paddle,onnx)")
+    p.add_argument(
+        "--formats",
+        default="paddle,onnx",
+        metavar="LIST",
+        help="paddle always, onnx, and pdmodel of Paddle 2 (default: paddle,onnx)",
+    )
     p.add_argument("--int8", action="store_true", help="also make a quantised ONNX model")
     p.add_argument(
         "--calibration-data",
@@ -44,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     formats = tuple(filter(None, args.formats.split(",")))
     if unknown := set(formats) - set(FORMATS):
-        raise UserError(f"--formats {args.formats}: {', '.join(sorted(unknown))} is unknown; use paddle or paddle,onnx")
+        raise UserError(f"--formats {args.formats}: {', '.join(sorted(unknown))} is unknown; use {', '.join(FORMATS)}")
     if args.int8 and not args.calibration_data:
         raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
     if args.triton and "onnx" not in formats:

@@ -14,8 +14,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from mnv3.eval import FLAGS as EVALUATION_FLAGS
+from mnv3.eval import evaluate
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.interrupts import importing
@@ -29,6 +32,7 @@ def parser() -> Parser:
     made = Parser(description=__doc__)
     made.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of an earlier run")
     made.add_argument("--watch", action="store_true", help="look for training mistakes during the run: docs/doctor.md")
+    made.add_argument("--test-only", action="store_true", help="evaluate --pretrained and do not train, as tools/eval.py does")
     add_flags(made, TrainConfig)
     return made
 
@@ -36,8 +40,10 @@ def parser() -> Parser:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     flags = vars(parser().parse_args(argv))
-    watch = flags.pop("watch")
-    config = make_config(TrainConfig, flags.pop("config"), flags)
+    watch, recipe = flags.pop("watch"), flags.pop("config")
+    if flags.pop("test_only"):
+        return evaluate_only(recipe, flags)
+    config = make_config(TrainConfig, recipe, flags)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
     config = with_published(config, flags)
@@ -46,6 +52,11 @@ def main(argv: list[str] | None = None) -> int:
     with importing():
         package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
     return package.train(config, observer=_watching() if watch else None)
+
+
+def evaluate_only(recipe: str | None, flags: dict[str, Any]) -> int:
+    """``tools/eval.py`` with those of these flags that an evaluation has."""
+    return evaluate(recipe, {name: value for name, value in flags.items() if name in EVALUATION_FLAGS})
 
 
 def _watching() -> Observer:

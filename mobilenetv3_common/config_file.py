@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from mobilenetv3_common.called import CHECKOUT, as_called
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.other_spellings import translated
 from mobilenetv3_common.yaml_file import read_yaml, value_of
 
 Config = TypeVar("Config")
@@ -70,6 +71,11 @@ class Parser(argparse.ArgumentParser):
             options["description"] = as_called(options["description"])
         super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
         self.register("type", int, whole)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known = self._option_string_actions
+        switches = [flag for flag, action in known.items() if action.nargs == 0 and flag not in ("-h", "--help")]
+        return super().parse_known_args(translated(sys.argv[1:] if args is None else args, known, switches), namespace)
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)

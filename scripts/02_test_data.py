@@ -1,4 +1,7 @@
-"""Step 2 alone, data: the same files and exit status as tools/align.py --steps 2, whose other flags it takes."""
+"""Step 2 alone, data: the same files and exit status as tools/align.py --steps 2, whose other flags it takes.
+
+result/ keeps the other steps' results (``--keep``), so that the six scripts leave all six.
+"""
 
 import sys
 from pathlib import Path
@@ -8,4 +11,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.align import main
 
 if __name__ == "__main__":
-    sys.exit(main(["--steps", "2", *sys.argv[1:]]))
+    sys.exit(main(["--keep", "--steps", "2", *sys.argv[1:]]))

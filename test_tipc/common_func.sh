@@ -2,7 +2,8 @@
 # What the chains share: reading a config file, running a step, and the verdict. Sourced, not run.
 #
 # A config is TIPC's text file: one `key:value` a line, in the standard order, so that other tooling can read it by line;
-# here it is read by key, and a key that is missing is an error. A value may hold alternatives, `a|b`, or one for each mode,
+# here it is read by key. Where a line is missing, complete_config.py takes it from the config of that chain in configs/, and says so;
+# it reads the configs of PaddlePaddle/models, too. A value may hold alternatives, `a|b`, or one for each mode,
 # `lite_train_lite_infer=2|whole_train_whole_infer=600`; `null` means that a flag is not given.
 
 set -uo pipefail
@@ -23,15 +24,20 @@ start() {
     [ -f "$1" ] || die "no such config: $1"
     [[ "$allowed" == *" $2 "* ]] || die "$0 has no mode '$2'; it has:${allowed% }"
     CONFIG=$(realpath "$1") MODE=$2
+    # What PaddlePaddle/models calls so is this chain with weights that are there already.
+    case "$MODE" in paddle2onnx_infer | serving_infer) LIKE=whole_infer ;; *) LIKE=$MODE ;; esac
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || die "cannot enter the project's folder"
-    MODEL=$(value model_name)
     if [ -z "${PYTHON:-}" ]; then
-        PYTHON=$(value python)
-        [ "$PYTHON" = python ] && [ -x .venv/bin/python ] && PYTHON=.venv/bin/python # what `make setup` made
+        PYTHON=python
+        has python && PYTHON=$(value python)
+        [[ "$PYTHON" == python* ]] && [ -x .venv/bin/python ] && PYTHON=.venv/bin/python # what `make setup` made
     fi
     command -v "$PYTHON" >/dev/null || die "$CONFIG: python: there is no $PYTHON; set PYTHON to another one"
+    MODEL=mobilenet_v3_small
+    has model_name && MODEL=$(value model_name)
     OUTPUT=test_tipc/output/$MODEL/$MODE
     mkdir -p "$OUTPUT" || die "cannot write in $OUTPUT"
+    complete
     RESULTS=$OUTPUT/results_python.log
     [ -n "${KEEP_RESULTS:-}" ] || : >"$RESULTS"
     HAS_GPU=0
@@ -39,6 +45,23 @@ start() {
 sys.exit(not (paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0))' >/dev/null 2>&1; then
         HAS_GPU=1
     fi
+}
+
+# complete: what the config lacks, from the chain's own; CONFIG is then a file with every line.
+complete() {
+    local defaults key name=${DEFAULT_CONFIG:-train_infer_python.txt}
+    [ -d "test_tipc/configs/$MODEL" ] || die "$CONFIG: model_name: there is no $MODEL; there are:$(cd test_tipc/configs && printf ' %s' *)"
+    for defaults in "test_tipc/configs/$MODEL/$name" test_tipc/configs/*/"$name"; do
+        [ "$(realpath "$defaults")" = "$CONFIG" ] || break # a config that was put in the place of the chain's own
+    done
+    sed "s/$(basename "$(dirname "$defaults")")/$MODEL/g" "$defaults" >"$OUTPUT/defaults.txt"
+    for key in $(sed -n 's/^\([^#=:]*\):.*/\1/p' "$OUTPUT/defaults.txt"); do
+        if ! has "$key"; then
+            "$PYTHON" test_tipc/complete_config.py "$CONFIG" "$OUTPUT/defaults.txt" >"$OUTPUT/config.txt" || exit 2
+            CONFIG=$(realpath "$OUTPUT/config.txt")
+            return
+        fi
+    done
 }
 
 # has KEY: whether the config has such a line.
@@ -59,12 +82,12 @@ for_mode() {
     local part
     local IFS='|'
     for part in $2; do
-        if [ "${part%%=*}" = "${MODE:-}" ]; then
+        if [ "${part%%=*}" = "${LIKE:-}" ]; then
             printf '%s' "${part#*=}"
             return
         fi
     done
-    die "$CONFIG: $1 has no value for mode ${MODE:-}"
+    die "$CONFIG: $1 has no value for mode ${LIKE:-}"
 }
 
 # need KEY...: every one of these lines is there and has a value for this mode.

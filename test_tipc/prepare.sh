@@ -4,11 +4,11 @@
 # fetches torchvision's with WEIGHTS=torchvision; whole_train_whole_infer needs ImageNet at the config's --data-path.
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 # shellcheck disable=SC2086
-start "${1:-}" "${2:-}" $MODES
+start "${1:-}" "${2:-}" $MODES paddle2onnx_infer serving_infer
 
 "$PYTHON" -c 'import paddle' 2>/dev/null || die "$PYTHON has no Paddle: run 'make setup' and put .venv/bin first in PATH, or set PYTHON"
 data=$(value train_infer_img_dir)
-case "$MODE" in
+case "$LIKE" in
 whole_train_whole_infer)
     [ -d "$(value --data-path)/train" ] || die "$(value --data-path) has no ImageNet (train/ and val/): see README.md, or use a lite mode"
     ;;
@@ -17,9 +17,9 @@ whole_train_whole_infer)
     ;;
 esac
 [ -d "$data" ] || die "$CONFIG: train_infer_img_dir: there is no folder $data"
-rm -rf "${OUTPUT:?}"
+[[ "$CONFIG" == *"$OUTPUT/"* ]] || rm -rf "${OUTPUT:?}" # a completed config lies in it
 mkdir -p "$OUTPUT"
-if [ "$MODE" = whole_infer ]; then
+if [ "$LIKE" = whole_infer ]; then
     weights=$(value pretrained_weights)
     mkdir -p "$(dirname "$weights")"
     [ -f "$weights" ] || "$PYTHON" -m alignment weights projects/mobilenetv3/project.py --model "$MODEL" \

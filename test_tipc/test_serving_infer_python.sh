@@ -2,8 +2,9 @@
 # Export, start the service, and ask it: bash test_tipc/test_serving_infer_python.sh CONFIG MODE
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
+DEFAULT_CONFIG=serving_infer_python.txt
 # shellcheck disable=SC2086
-start "${1:-}" "${2:-}" $MODES
+start "${1:-}" "${2:-}" $MODES serving_infer
 need serving --max-batch
 
 # In place of tools/infer.py: the service on a free port, every picture posted to it, and a clean end.

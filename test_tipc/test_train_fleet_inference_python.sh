@@ -3,6 +3,7 @@
 # With `ips:` naming this machine twice, two launchers stand for two machines; on real ones, run this on each with NODE_RANK set.
 source "$(dirname "${BASH_SOURCE[0]}")/common_func.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/train_chain.sh"
+DEFAULT_CONFIG=train_fleet_infer_python.txt
 start "${1:-}" "${2:-}" lite_train_lite_infer lite_train_whole_infer whole_train_whole_infer
 need ips
 train_chain # one process, and several

@@ -44,7 +44,7 @@ train_command() {
 after_training() {
     local exported=$OUTPUT/exported_$2
     # whole_infer takes weights of 1000 classes, of which lite_data's labels know nothing.
-    if [ "$MODE" != whole_infer ] && [ "$(value eval)" != null ]; then
+    if [ "$LIKE" != whole_infer ] && [ "$(value eval)" != null ]; then
         run "eval_$2" "$PYTHON $(value eval)$(flag --config "$(value --config 2)")$(flags --data-path) --pretrained $1"
     fi
     run "export_$2" "$PYTHON $(value norm_export) --pretrained $1 --output-dir $exported$(extra_export)" || return
@@ -59,7 +59,7 @@ extra_train() { :; }
 
 train_chain() {
     need norm_export eval inference --device --engine --threads --precision --img-path --data-path
-    if [ "$MODE" = whole_infer ]; then
+    if [ "$LIKE" = whole_infer ]; then
         need pretrained_weights
         after_training "$(value pretrained_weights)" whole_infer
         return

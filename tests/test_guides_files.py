@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import shutil
 import subprocess
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from alignment.comparisons.model import forward
 from alignment.comparisons.result import StepResult
 from alignment.record import load_arrays, load_record, save_record
 from alignment.report.diff_log import diff_log, mean_difference
+from alignment.report.kept import SAME, Kept, kept_of, without_steps
 from mobilenetv3_common.errors import UserError
 from projects.mobilenetv3.project import PROJECT
 from tests.conftest import ROOT, run_command
@@ -118,6 +122,46 @@ def test_the_guides_demonstration_of_the_log(tmp_path):
     (tmp_path / "reprod_log_2.npy").unlink()
     missing = run_command(f"{DEMO}/check_log_diff.py", tmp_path)
     assert missing.returncode == 2 and "no such record" in missing.stderr and len(missing.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_scripts_one_after_another_leave_all_their_results(tmp_path, monkeypatch, capsys):
+    def script(number, name, *flags):
+        monkeypatch.setattr("sys.argv", ["script", "--result-dir", str(tmp_path), *flags])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / f"scripts/0{number}_test_{name}.py"), run_name="__main__")
+        said = json.loads((tmp_path / "alignment.json").read_text())
+        return ended.value.code, {one["step"]: one for one in said["steps"]}, said, capsys.readouterr().out
+
+    assert script(3, "metric")[:2] == (0, ANY)
+    status, steps, said, shown = script(4, "loss")
+    assert status == 0 and sorted(steps) == [3, 4] and said["passed"] and said["rests_on"] == ["metric", "loss"]
+    assert "kept from earlier runs: step(s) 3" in shown and len(steps[3]["quantities"]) > 2 and steps[3]["date"]
+    assert {path.name for path in tmp_path.iterdir()} >= {"metric_paddle.npy", "metric_ref.npy", "loss_paddle.npy", "loss_ref.npy"}
+    assert load_record(tmp_path / "metric_ref.npy")
+    assert f"3 metric (run {steps[3]['date']})" in (tmp_path / "report.html").read_text()
+    status, again, _, _ = script(4, "loss", "--seed", "1")
+    assert status == 0 and sorted(again) == [4], "a run with other flags keeps nothing"
+    status, _, said, shown = script(3, "metric")
+    assert status == 0 and "step(s) 4 of the run before are not kept: it had other flags" in shown and said["passed"]
+
+
+def test_a_kept_step_that_failed_is_still_told(tmp_path):
+    failed = {"step": 4, "name": "loss", "not_run": None, "seconds": 1.0, "covers": ["x"], "evidence": {}, "problems": [],
+              "quantities": [Quantity("loss", [1], port_error=1.0).fail("wrong").as_json()]}  # fmt: skip
+    now = {name: name for name in SAME}
+    (tmp_path / "alignment.json").write_text(
+        json.dumps(now | {"date": "d", "steps": [failed], "first_divergence": {"stage": "loss"}})
+    )
+    kept = kept_of(tmp_path, now, {3})
+    assert [result.failed for result in kept.with_([StepResult(3, "metric", [Quantity("a", [])])])] == [False, True]
+    assert kept.failure == {"first_divergence": {"stage": "loss"}} and kept.results[0].quantities[0].port_error == 1.0
+    assert kept_of(tmp_path, now, {4}) == Kept() and kept_of(tmp_path / "none", now, {3}) == Kept()
+    for name in SAME:
+        assert f"other {name}" in kept_of(tmp_path, now | {name: "?"}, {3}).dropped
+    (tmp_path / "alignment.json").write_text("[]")
+    assert kept_of(tmp_path, now, {3}) == Kept()
+    assert without_steps(["--steps", "3", "--seed", "1", "--steps=4", "--keep"]) == ["--seed", "1"]
 
 
 def step(name="loss", **arrays):

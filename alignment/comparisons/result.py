@@ -50,6 +50,7 @@ class StepResult:
         compared: the step's comparisons with what they measured, in the order in which data flows.
         stored: whether ``compared`` alone says what is wrong: it was measured elsewhere, or the values show the tensor.
         seconds: wall time.
+        kept: when it was run, where it is an earlier run's, whose records and log are in their files already; empty otherwise.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
         witnessed: of which of these a value from outside both sides was held against the port (``alignment.witness``).
     """
@@ -71,6 +72,7 @@ class StepResult:
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)
     witnessed: list[str] = field(default_factory=list)
+    kept: str = ""
 
     @property
     def ran(self) -> bool:

@@ -165,7 +165,7 @@ def _steps(results: Sequence[StepResult]) -> str:
         ran = result.ran
         rows.append(
             [
-                f"<td>{result.step} {escape(result.name)}</td>",
+                f"<td>{result.step} {escape(result.name)}{escape(f' (run {result.kept})' if result.kept else '')}</td>",
                 _verdict(result.verdict),
                 f'<td class="n">{len(result.quantities) if ran else "-"}</td>',
                 f'<td class="n">{sum(not q.passed for q in result.quantities) if ran else "-"}</td>',

@@ -17,6 +17,7 @@ from alignment.record import save_record
 from alignment.report import page
 from alignment.report.diff_log import diff_log
 from alignment.report.environment import commit, machine, versions
+from alignment.report.kept import Kept, without_steps
 from alignment.report.sections import Sections
 from alignment.report.table import passed, verdict
 from mobilenetv3_common.files import atomic_open
@@ -45,8 +46,9 @@ def summary(
     localization: Localization,
     covered: Coverage,
     made: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The content of alignment.json; ``made`` is from ``provenance``."""
+    """The content of alignment.json; ``made`` is from ``provenance``, ``flags`` are the command's."""
     return {
         **(made or {}),
         "passed": passed(results),
@@ -58,6 +60,7 @@ def summary(
         "recipe": context.recipe_name or None,
         "device": context.device,
         "versions": versions(),
+        "flags": without_steps(flags),
         "accepted": [vars(one) for one in localization.every if one.accepted],
         "rests_on": [result.name for result in results if result.ran],
         "notes": context.notes(),
@@ -71,6 +74,7 @@ def summary(
 
 def _step(result: StepResult) -> dict[str, Any]:
     return {
+        **({"date": result.kept} if result.kept else {}),
         "step": result.step,
         "name": result.name,
         "passed": result.passed if result.ran else None,
@@ -99,14 +103,16 @@ def write_results(
     flags: Sequence[str] = (),
     command: Sequence[str] = (),
     sections: Sections | None = None,
+    kept: Kept | None = None,
 ) -> None:
     """Write alignment.json, report.html, both records and the log of every step; each file whole or not at all.
 
-    With the sections of an audit, alignment.json has them, too, and covered.txt lists what was compared.
+    With the sections of an audit, alignment.json has them, too, and covered.txt lists what was compared. Steps that are kept
+    are among the results; their records and logs are there already.
     """
     (directory / "log").mkdir(parents=True, exist_ok=True)
     for result in results:
-        if not result.ran:
+        if not result.ran or result.kept:
             continue
         for role, arrays in result.records.items() if result.step else ():
             save_record(directory / record_file(context, result, role), arrays)
@@ -116,7 +122,9 @@ def write_results(
             file.write(diff_log(result))
     made = provenance(command)
     with atomic_open(directory / "alignment.json", "w") as file:
-        said = summary(context, results, localization, covered, made)
+        said = summary(context, results, localization, covered, made, flags)
+        if kept is not None and localization.first is None:
+            said |= kept.failure
         json.dump(said | sections.as_json() if sections else said, file, indent=1, allow_nan=True)
         file.write("\n")
     if sections is not None:

@@ -21,8 +21,9 @@ from mobilenetv3_paddle.deploy import facts
 DEPLOY_JSON = "deploy.json"
 FORMAT = "mobilenetv3-deploy-1"
 PADDLE_PROGRAM, PADDLE_WEIGHTS = "inference.json", "inference.pdiparams"
+OLD_PROGRAM = "inference.pdmodel"  # of Paddle 2, which Paddle 3 still writes and runs
 ONNX, ONNX_INT8 = "model.onnx", "model_int8.onnx"
-FILES = (PADDLE_PROGRAM, PADDLE_WEIGHTS, ONNX, ONNX_INT8)
+FILES = (PADDLE_PROGRAM, PADDLE_WEIGHTS, OLD_PROGRAM, ONNX, ONNX_INT8)
 
 
 @dataclass

@@ -177,11 +177,11 @@ class OpenVinoEngine:
 class PaddleEngine:
     """Paddle Inference, with oneDNN's kernels or Paddle's own."""
 
-    def __init__(self, bundle: Bundle, onednn: bool, threads: int, device: str = "cpu") -> None:
+    def __init__(self, bundle: Bundle, onednn: bool, threads: int, device: str = "cpu", program: str = PADDLE_PROGRAM) -> None:
         import paddle
         from paddle import inference
 
-        config = inference.Config(str(bundle.path(PADDLE_PROGRAM)), str(bundle.path(PADDLE_WEIGHTS)))
+        config = inference.Config(str(bundle.path(program)), str(bundle.path(PADDLE_WEIGHTS)))
         config.disable_glog_info()
         if device == "gpu":
             if not paddle.device.is_compiled_with_cuda() or paddle.device.cuda.device_count() < 1:

@@ -15,9 +15,18 @@ import numpy as np
 import paddle
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import ensure_writable_dir
-from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, FILES, ONNX, PADDLE_PROGRAM, PADDLE_WEIGHTS, Bundle, read_bundle
-from mobilenetv3_paddle.deploy.engines import DygraphEngine, create_engine
+from mobilenetv3_common.files import ensure_writable_dir, sha256_of
+from mobilenetv3_paddle.deploy.bundle import (
+    DEPLOY_JSON,
+    FILES,
+    OLD_PROGRAM,
+    ONNX,
+    PADDLE_PROGRAM,
+    PADDLE_WEIGHTS,
+    Bundle,
+    read_bundle,
+)  # fmt: skip
+from mobilenetv3_paddle.deploy.engines import DygraphEngine, PaddleEngine, create_engine
 from mobilenetv3_paddle.deploy.predictor import softmax
 from mobilenetv3_paddle.deploy.trained import Trained
 
@@ -36,7 +45,8 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
     Args:
         trained: the network and what belongs to it.
         folder: made if need be.
-        formats: ``paddle`` (Paddle Inference: inference.json and inference.pdiparams) is always made; ``onnx`` from it.
+        formats: ``paddle`` (Paddle Inference: inference.json and inference.pdiparams) is always made; ``onnx`` from it;
+            ``pdmodel`` adds the program in Paddle 2's format (inference.pdmodel), which takes the same weights.
 
     Returns:
         The export, and for each engine the largest difference of a probability from the network's.
@@ -54,6 +64,8 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
             versions=versions, folder=Path(work),
         )  # fmt: skip
         _save_paddle(trained, bundle)
+        if "pdmodel" in formats:
+            _save_old_program(trained, bundle)
         if "onnx" in formats:
             _save_onnx(bundle)
         differences = check(bundle, trained.layer)
@@ -66,11 +78,26 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
 
 
 def _save_paddle(trained: Trained, bundle: Bundle) -> None:
-    size = trained.preset.crop_size
-    spec = paddle.static.InputSpec([None, 3, size, size], "float32", "images")
-    paddle.jit.save(trained.layer, str(bundle.folder / "inference"), input_spec=[spec])
+    _save_program(trained, bundle.folder)
     for name in (PADDLE_PROGRAM, PADDLE_WEIGHTS):
         bundle.add(name)
+
+
+def _save_program(trained: Trained, folder: Path) -> None:
+    size = trained.preset.crop_size
+    spec = paddle.static.InputSpec([None, 3, size, size], "float32", "images")
+    paddle.jit.save(trained.layer, str(folder / "inference"), input_spec=[spec])
+
+
+def _save_old_program(trained: Trained, bundle: Bundle) -> None:
+    """The program in the intermediate representation of Paddle 2; the weights beside it are those of the new one."""
+    with tempfile.TemporaryDirectory(dir=bundle.folder) as work:
+        with paddle.pir_utils.OldIrGuard():
+            _save_program(trained, Path(work))
+        if sha256_of(Path(work) / PADDLE_WEIGHTS) != bundle.files[PADDLE_WEIGHTS]:
+            raise UserError(f"--formats pdmodel: Paddle {paddle.__version__} stores other weights for it: leave pdmodel out")
+        shutil.move(str(Path(work) / OLD_PROGRAM), str(bundle.folder / OLD_PROGRAM))
+    bundle.add(OLD_PROGRAM)
 
 
 def _save_onnx(bundle: Bundle) -> None:
@@ -138,8 +165,10 @@ def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, float]:
     found: dict[str, float] = {}
     inputs = [generator.standard_normal((n, 3, size, size)).astype(np.float32) for n in CHECKED_BATCHES]
     expected = [truth(images) for images in inputs]
-    for name in names:
-        engine = create_engine(bundle, name)
+    engines = {name: create_engine(bundle, name) for name in names}
+    if OLD_PROGRAM in bundle.files:
+        engines["pdmodel"] = PaddleEngine(bundle, onednn=False, threads=1, program=OLD_PROGRAM)
+    for name, engine in engines.items():
         for images, right in zip(inputs, expected, strict=True):
             got = engine(images)
             relative = float(np.linalg.norm(got - right) / np.linalg.norm(right))

@@ -33,6 +33,7 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
         "--model", choices=MODELS, help="architecture of published weights (default: mobilenet_v3_small, of v2 mobilenet_v3_large)"
     )
     p.add_argument("--classes", metavar="FILE", help="class names, one a line (default: the weights' own, or ImageNet's)")
+    p.add_argument("--num-classes", type=whole, metavar="N", help="classes that the weights must have (default: any number)")
     p.add_argument("--width-mult", type=float, metavar="X", help="width multiplier, where the weights do not say it")
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
     p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
@@ -77,6 +78,8 @@ def load_weights(args: argparse.Namespace) -> Any:
     )
     if args.model not in (None, trained.model):
         raise UserError(f"--model {args.model}: {path} holds {trained.model}; leave --model out")
+    if args.num_classes not in (None, len(trained.classes)):
+        raise UserError(f"--num-classes {args.num_classes}: {path} has {len(trained.classes)} classes; leave --num-classes out")
     return trained
 
 

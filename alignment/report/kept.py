@@ -1,0 +1,88 @@
+"""Steps that an earlier run left in its folder, for a run of other steps that goes on with them (``--keep``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from alignment.compare import Quantity
+from alignment.comparisons.result import StepResult
+
+SAME = ("project", "model", "port", "reference", "weights", "recipe", "device", "versions", "flags")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of an earlier run.
+
+    Attributes:
+        results: of its steps that are not run again.
+        content: of its alignment.json; empty where nothing is kept.
+        dropped: why its steps are not kept, in words; empty where they are, or there are none.
+    """
+
+    results: list[StepResult] = field(default_factory=list)
+    content: Mapping[str, Any] = field(default_factory=dict)
+    dropped: str = ""
+
+    def with_(self, results: Sequence[StepResult]) -> list[StepResult]:
+        """These results and the kept ones, by step."""
+        return sorted([*results, *self.results], key=lambda result: result.step)
+
+    @property
+    def functions(self) -> set[str]:
+        """The port's functions that its steps ran."""
+        return set(self.content.get("coverage", {}).get("functions_run", ()))
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """What its alignment.json says of the place of a mistake, where one of the kept steps failed; else nothing."""
+        failed = any(result.failed for result in self.results)
+        return {name: self.content[name] for name in ("first_divergence", "localization") if failed and name in self.content}
+
+
+def without_steps(flags: Sequence[str]) -> list[str]:
+    """A command's flags but for those that may differ between runs of one alignment: which steps, and ``--keep``."""
+    made = [flag for flag in flags if flag != "--keep" and not flag.startswith("--steps=")]
+    return [flag for i, flag in enumerate(made) if flag != "--steps" and made[i - 1 : i] != ["--steps"]]
+
+
+def kept_of(folder: Path, now: Mapping[str, Any], steps: Collection[int]) -> Kept:
+    """The steps that a folder's alignment.json has besides those that were run, where it is of the same models and flags.
+
+    Args:
+        folder: of the results.
+        now: alignment.json of this run, as far as it is known.
+        steps: that were run now.
+    """
+    try:
+        content = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
+        earlier = [_result(step, content["date"]) for step in content["steps"] if step["step"] not in steps and not step["not_run"]]
+        differing = [name for name in SAME if content.get(name) != now[name]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return Kept()  # none, or no longer what a run left
+    if not earlier:
+        return Kept()
+    if differing:
+        numbers = ", ".join(str(result.step) for result in earlier)
+        return Kept(dropped=f"step(s) {numbers} of the run before are not kept: it had other {' and '.join(differing)}")
+    return Kept(earlier, content)
+
+
+def _result(step: Mapping[str, Any], date: str) -> StepResult:
+    named = {"paddle_error": "port_error", "ref_error": "reference_error"}
+    known = {one.name for one in fields(Quantity)}
+    rows = [{named.get(name, name): value for name, value in row.items()} for row in step["quantities"]]
+    return StepResult(
+        step["step"],
+        step["name"],
+        [Quantity(**{name: value for name, value in row.items() if name in known}) for row in rows],
+        step["evidence"],
+        step["problems"],
+        seconds=step["seconds"],
+        covers=step["covers"],
+        kept=step.get("date") or date,
+    )
