@@ -130,26 +130,22 @@ def align(context: Context, wanted: Request) -> Aligned:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
     if differs:
-        print(f" {localization.seconds:.1f} s")
-        if wanted.onward and localization.first is not None:
-            print(f"first divergence: {localization.first.line()}")
-    kept = _kept(context, wanted, done)
-    seen.called |= kept.functions
-    together = kept.with_(done)
+        first = f"\nfirst divergence: {localization.first.line()}" if wanted.onward and localization.first is not None else ""
+        print(f" {localization.seconds:.1f} s{first}")
+    together = (kept := _kept(context, wanted, done, seen)).with_(done)
     covered = coverage.coverage_of(context, together, seen)
     sections = _sections(context, wanted, done, localization, covered) if wanted.onward else None
     results.write_results(
         wanted.result_dir, context, together, localization, covered, wanted.every, wanted.flags, wanted.command, sections, kept
     )
-    drawn = picture.plot(wanted.result_dir / "alignment.png", context, together)
+    beside = ", picture alignment.png" if picture.plot(wanted.result_dir / "alignment.png", context, together) else ""
     _print(context, wanted, Aligned(together, localization, covered, sections))
-    beside = ", picture alignment.png" if drawn else ""
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
 
 
-def _kept(context: Context, wanted: Request, done: Sequence[StepResult]) -> Kept:
-    """What the folder has of an earlier run, where this one goes on with it."""
+def _kept(context: Context, wanted: Request, done: Sequence[StepResult], seen: coverage.Seen) -> Kept:
+    """What the folder has of an earlier run, where this one goes on with it; the port's functions that it ran have been called."""
     if not wanted.keep:
         return Kept()
     now = results.summary(context, done, Localization(), Coverage(), flags=wanted.flags)
@@ -158,6 +154,7 @@ def _kept(context: Context, wanted: Request, done: Sequence[StepResult]) -> Kept
         print(kept.dropped)
     elif kept.results:
         print(f"kept from earlier runs: step(s) {', '.join(str(result.step) for result in kept.results)}")
+    seen.called |= kept.functions
     return kept
 
 

@@ -199,10 +199,8 @@ def _align(
     def on_ranks(context: Context) -> StepResult:
         return ranks.run(context, file, args.ranks, args.inject)
 
-    ranked = on_ranks if args.ranks else None
-    wanted = Request(
-        steps, every, args.result_dir, flags, args.localize, ranked, args.inject or "", keep=args.keep, command=args.command
-    )
+    about = {"injected": args.inject or "", "keep": args.keep, "command": args.command}
+    wanted = Request(steps, every, args.result_dir, flags, args.localize, on_ranks if args.ranks else None, **about)
     return align(context, wanted).status
 
 

@@ -27,11 +27,11 @@ LINE = """import sys; exec("try:\\n from mobilenetv3_common.at_import import wat
 
 def torchvision_loads() -> None:
     """Before torchvision is imported: what its own library does not declare beside this torch."""
-    import torch
+    import importlib
 
     from mobilenetv3_common.torchvision_operators import declare_missing_operators
 
-    declare_missing_operators(torch)
+    declare_missing_operators(importlib.import_module("torch"))  # torchvision imports it in any case
 
 
 def launcher_names_devices(module: ModuleType) -> None:
