@@ -16,6 +16,7 @@ from alignment.flags import (
     dump_parser,
     parse_steps,
     run_parser,
+    stands_for,
     weights_parser,
 )
 from mobilenetv3_common import __version__
@@ -125,6 +126,7 @@ def align_edited(call: dict[str, Any]) -> int:
     from alignment.project import load_project
 
     args = argparse.Namespace(**call)
+    stands_for(*map(Path, call["copy_of"]))
     for name in ("project", "result_dir", "data_path", "names", "config"):
         if getattr(args, name) is not None:
             setattr(args, name, Path(getattr(args, name)))

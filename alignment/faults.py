@@ -184,7 +184,7 @@ def fault_named(project: Project, name: str) -> Fault:
         edits = project.edits().faults if project.edits is not None else {}
         if name in edits:
             raise UserError(f"--inject {name}: it is an edit of the source: bench --source-faults runs it")
-        near = difflib.get_close_matches(name, [*known, *edits], 3)
+        near = difflib.get_close_matches(name, list(dict.fromkeys([*known, *edits])), 3)
         words = f"did you mean {' or '.join(near)}?" if near else "--inject list names them"
         raise UserError(f"--inject {name}: no such fault; {words}" if known else f"--inject {name}: {project.name} lists no faults")
     return known[name]

@@ -169,6 +169,7 @@ def audit_parser() -> Parser:
     p.add_argument("--seed", type=int, default=0, help="of inputs, ulp changes and dropout masks (default: 0)")
     p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
     p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
+    p.add_argument("--json-file", metavar="FILE", help="write alignment.json here, too")
     return p
 
 
@@ -214,9 +215,20 @@ def parse_steps(text: str | None, known: Sequence[int]) -> list[int]:
     return sorted(chosen)
 
 
+_COPIES: dict[Path, Path] = {}
+
+
+def stands_for(copy: Path, original: Path) -> None:
+    """What lies in a folder is shown as what lies in the one of which it is a copy."""
+    _COPIES[copy] = original
+
+
 def shown(path: Path) -> str:
-    """A path as short as it can be written from here."""
+    """A path as short as it can be written from here; one in an edited copy of a project is that of the project."""
     here = Path.cwd()
+    for copy, original in _COPIES.items():
+        if path.is_relative_to(copy):
+            path = original / path.relative_to(copy)
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
 
 

@@ -5,11 +5,9 @@ Nothing that a file carries is run, and neither file is held in memory: an array
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from alignment.distance import Distance
 from alignment.record import BLOCK, OnDisk, open_record
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_common.terminal import printable
 
 LARGEST = 100.0  # times rtol and the root mean square: how far a single element may lie
@@ -174,8 +172,9 @@ def main(argv: list[str] | None = None) -> int:
         default=tolerance.RECORDS_RTOL,
         help=f"relative L2 allowed for floating arrays (default: {tolerance.RECORDS_RTOL:g})",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to a file, too")
+    add_output_flags(parser, "the rows")
     args = parser.parse_args(argv)
+    outputs = outputs_of(vars(args))
     if not 0 <= args.rtol < 1:
         raise UserError(f"--rtol must lie between 0 and 1, found {args.rtol:g}")
     first, second = open_record(args.first), open_record(args.second)
@@ -183,12 +182,10 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"{args.first} and {args.second} hold no arrays: there is nothing to compare")
     rows = compare_records(first, second, args.rtol)
     passed = all(row.passed for row in rows)
-    if args.json:
-        with atomic_open(args.json, "w") as file:
-            json.dump({"passed": passed, "rtol": args.rtol, "arrays": [asdict(row) for row in rows]}, file, indent=1)
-            file.write("\n")
-    print(table(rows))
-    print(f"{sum(row.passed for row in rows)} of {len(rows)} arrays agree")
+    outputs.write({"passed": passed, "rtol": args.rtol, "arrays": [asdict(row) for row in rows]})
+    with outputs.for_people():
+        print(table(rows))
+        print(f"{sum(row.passed for row in rows)} of {len(rows)} arrays agree")
     return 0 if passed else 1
 
 

@@ -6,11 +6,11 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from alignment_doctor import report
 from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import UserError, exit_on_user_error, shown
+from mobilenetv3_common.errors import exit_on_user_error, shown
+from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 
 DESCRIPTION = """Examine a training run and its data.
 
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         module.add_flags(one)
         one.add_argument("--html", metavar="FILE", help="write one self-contained page here")
-        one.add_argument("--json", metavar="FILE", help="write everything that was found here, as JSON")
+        add_output_flags(one, "everything that was found")
         one.set_defaults(run=module.run)
     return whole
 
@@ -44,24 +44,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Examine as the flags say; returns the exit status."""
     flags = parser().parse_args(argv)
-    targets = {name: _writable(getattr(flags, name), f"--{name}") for name in ("html", "json")}
-    examination = flags.run(flags)
-    print(shown(report.text(examination)), flush=True)
-    report.write(examination, targets["html"], targets["json"])
+    outputs, page = outputs_of(vars(flags)), writable(flags.html, "--html")
+    with outputs.for_people():
+        examination = flags.run(flags)
+        print(shown(report.text(examination)), flush=True)
+    report.write(examination, page, outputs)
     return examination.status
-
-
-def _writable(path: str | None, flag: str) -> Path | None:
-    """A file to be written, refused before the work begins where its folder is not there."""
-    if path is None:
-        return None
-    if not Path(path).parent.is_dir():
-        raise UserError(f"{flag} {path}: there is no folder {Path(path).parent}; make it first")
-    if Path(path).is_dir():
-        raise UserError(f"{flag} {path} is a folder: give a file name")
-    if Path(path).exists() and not Path(path).is_file():
-        raise UserError(f"{flag} {path} is a pipe or a device: give a file name")
-    return Path(path)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from alignment_doctor.findings import SHOWN, Finding, Verdict
 from mobilenetv3_common.drawing import STYLE, escape, table
 from mobilenetv3_common.errors import shown
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.json_output import Outputs
 from mobilenetv3_common.terminal import paint
 
 ON_THE_PAGE = 50  # places of a finding
@@ -224,8 +224,8 @@ def _checks(findings: Sequence[Finding]) -> str:
     return "".join(parts)
 
 
-def write(examination: Examination, page_path: Path | None, json_path: Path | None) -> None:
-    """Write the page and the JSON file where asked for, each whole or not at all.
+def write(examination: Examination, page_path: Path | None, outputs: Outputs) -> None:
+    """Write the page and JSON where asked for, each file whole or not at all.
 
     Raises:
         UserError: a file cannot be written.
@@ -233,7 +233,4 @@ def write(examination: Examination, page_path: Path | None, json_path: Path | No
     if page_path is not None:
         with atomic_open(page_path, "w") as file:
             file.write(shown(page(examination)))
-    if json_path is not None:
-        with atomic_open(json_path, "w") as file:
-            json.dump(as_json(examination), file, indent=1)
-            file.write("\n")
+    outputs.write(as_json(examination))

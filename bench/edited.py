@@ -330,6 +330,7 @@ def align_copy(call: Mapping[str, Any], edits: Iterable[Edit]) -> int:
         make_copy(root, folder, own, changed)
         given = {name: str(value) if isinstance(value, Path) else value for name, value in call.items()}
         given["project"] = str(folder / project.relative_to(root))
+        given["copy_of"] = [str(folder), str(root)]
         sys.stdout.flush()
         return subprocess.run([sys.executable, "-c", _ALIGN, str(folder), str(ENGINE), json.dumps(given)], check=False).returncode
 

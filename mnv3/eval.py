@@ -10,7 +10,6 @@ The other settings are those of tools/train.py; a run's config.yaml gives them a
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from mobilenetv3_common.evaluation import index_for_weights
 from mobilenetv3_common.evaluation_record import Record, shown_figures, write_record
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 from mobilenetv3_common.interrupts import importing
+from mobilenetv3_common.json_output import Outputs, add_output_flags, outputs_of, writable
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.run_page import Page, write_page
 from mobilenetv3_common.train_config import TrainConfig
@@ -34,6 +34,7 @@ FLAGS = (
     "data_path", "val_share", "seed", "image_backend", "on_bad_image", "workers",
     "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
+NOTHING = Outputs()
 
 
 @exit_on_user_error
@@ -41,23 +42,25 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="a recipe of configs/, or the config.yaml of a run")
     add_flags(parser, TrainConfig, FLAGS)
-    parser.add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
+    add_output_flags(parser, "the figures and the confusion matrix", "class, precision, recall, pictures")
     parser.add_argument("--report", metavar="DIR", help="write a page into this folder: classes, confusion, mistakes as pictures")
     parser.add_argument("--confusion", metavar="FILE.png", help="draw the confusion matrix here")
     flags = vars(parser.parse_args(argv))
-    files = (flags.pop("json"), flags.pop("confusion"), flags.pop("report"))
-    return evaluate(flags.pop("config"), flags, *files)
+    outputs = outputs_of(flags, table=True)
+    picture, report = flags.pop("confusion"), flags.pop("report")
+    return evaluate(flags.pop("config"), flags, outputs, picture, report)
 
 
 def evaluate(
-    recipe: str | None, flags: dict[str, Any], json_file: str | None = None, picture: str | None = None, report: str | None = None
+    recipe: str | None, flags: dict[str, Any], outputs: Outputs = NOTHING, picture: str | None = None, report: str | None = None
 ) -> int:
     """Evaluate, print the figures, and write what is asked for; returns the exit status.
 
     Args:
         recipe: file of a recipe.
         flags: settings that win over it.
-        json_file, picture, report: the files and the folder to write, as the command's flags name them.
+        outputs: of the figures.
+        picture, report: the file and the folder to write, as the command's flags name them.
 
     Raises:
         UserError: the data or the weights are missing or cannot be used, or a file cannot be written.
@@ -68,9 +71,7 @@ def evaluate(
     config, said = as_trained(with_published(config, flags), flags)
     if said:
         print(f"note: {said}", file=sys.stderr)
-    for path in filter(None, (json_file, picture)):
-        if not Path(path).parent.is_dir():
-            raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    writable(picture, "--confusion")
     if report:
         if any((Path(report) / name).exists() for name in (LATEST, BEST)):
             raise UserError(f"--report {report} is the folder of a run, which has a page of its own: give another folder")
@@ -79,22 +80,27 @@ def evaluate(
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
     with importing():
         package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
-    with package.started(config.device) as ranks:
+    with outputs.for_people(), package.started(config.device) as ranks:
         result, classes = package.evaluate_config(config, ranks)
         if not ranks.first:
             return 0
     figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
     told = shown_figures(figures, len(classes))
-    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
-    if report:
-        print(f"page: {write_report(report, config, result, classes)}")
-    if json_file:
-        with atomic_open(json_file, "w") as file:
-            json.dump({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, file)
-            file.write("\n")
+    with outputs.for_people():
+        print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
+        if report:
+            print(f"page: {write_report(report, config, result, classes)}")
+    each = Record(result.figures(), classes, result.confusion, ()).of_classes()
+    rows = [(one.name, _share(one.precision), _share(one.recall), one.support) for one in each]
+    whole = {**figures, "classes": list(classes), "confusion": result.confusion.tolist()}
+    outputs.write(whole, ("class", "precision", "recall", "pictures"), rows, indent=None)
     if picture:
         draw_confusion(picture, result.confusion, classes, f"{config.model}: top-1 {result.top1:.2%} of {result.samples}")
     return 0
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"
 
 
 def write_report(folder: str, config: TrainConfig, result: Any, classes: tuple[str, ...]) -> Path:

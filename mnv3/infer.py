@@ -7,14 +7,14 @@ standard error, the others are predicted, and the exit status is 2.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from mnv3.predict import PREDICTED, predicted_rows
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_common.terminal import printable
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, rules_of
@@ -31,7 +31,7 @@ def parser() -> Parser:
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
     p.add_argument("--accuracy", action="store_true", help="folders are named after their class: print top-1 and top-5, too")
     p.add_argument("--benchmark", action="store_true", help="print the report instead of the classes")
-    p.add_argument("--json", metavar="FILE", help="write classes and report here")
+    add_output_flags(p, "classes and report", "picture, rank, class, probability")
     return p
 
 
@@ -47,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
     from mobilenetv3_paddle.deploy.report import environment, inference_report
 
+    outputs = outputs_of(vars(args), table=True)
     pictures = find_pictures(args.img_path)
     bundle = read_bundle(args.model_dir)
     engine = create_engine(bundle, args.engine, args.precision, args.threads, args.device)
@@ -67,8 +68,16 @@ def main(argv: list[str] | None = None) -> int:
     figures = accuracy(rows, bundle.classes) if args.accuracy else {}
     about = environment(engine, bundle, args.threads, args.device)
     report = inference_report(predictor.times, args.batch_size, len(rows) * args.repeats)
-    if args.benchmark:
-        for title, part in {"environment": about, **report}.items():
+    with outputs.for_people():
+        tell(rows, {"environment": about, **report} if args.benchmark else {}, figures)
+    outputs.write({"environment": about, **report, "accuracy": figures, "pictures": rows}, PREDICTED, predicted_rows(rows))
+    return 2 if bad else 0
+
+
+def tell(rows: list[dict], report: dict[str, dict], figures: dict[str, float]) -> None:
+    """Print the report, or the classes where there is none, and the accuracy."""
+    if report:
+        for title, part in report.items():
             print(f"---- {title} ----")
             for name, value in part.items():
                 print(f"{name:16}: {value}")
@@ -79,11 +88,6 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"  {100 * found['probability']:6.2f} %  {printable(found['name'])}")
     if figures:
         print(f"top-1: {figures['top1']:.4f}, top-5: {figures['top5']:.4f}, pictures: {figures['pictures']}")
-    if args.json:
-        with atomic_open(args.json, "w") as file:
-            json.dump({"environment": about, **report, "accuracy": figures, "pictures": rows}, file, indent=1)
-            file.write("\n")
-    return 2 if bad else 0
 
 
 def accuracy(rows: list[dict], classes: tuple[str, ...]) -> dict[str, float]:

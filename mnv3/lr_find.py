@@ -8,17 +8,16 @@ The settings are those of tools/train.py; nothing of the run is kept but the fig
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.interrupts import importing
+from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 from mobilenetv3_common.lr_range import RangeTest, growing_rates, mean_of
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -32,10 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, default=200, metavar="N", help="updates from first to last (default: 200)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds to average over (default: 3)")
     parser.add_argument("--plot", metavar="FILE.png", help="draw loss and accuracy over the learning rate here")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+    add_output_flags(parser, "the figures")
     add_flags(parser, TrainConfig)
     flags = vars(parser.parse_args(argv))
-    recipe, low, high, updates, plot, json_file = (flags.pop(n) for n in ("config", "low", "high", "updates", "plot", "json"))
+    recipe, low, high, updates, plot = (flags.pop(n) for n in ("config", "low", "high", "updates", "plot"))
+    outputs = outputs_of(flags)
     seeds = flags.pop("seeds")
     rates = growing_rates(low, high, updates)
     if not 1 <= seeds <= 100:
@@ -43,30 +43,29 @@ def main(argv: list[str] | None = None) -> int:
     config = make_config(TrainConfig, recipe, flags)
     if not config.data_path:
         raise UserError("--data-path is missing: give a folder with train/ and val/, or train_list.txt and val_list.txt")
-    for path in filter(None, (plot, json_file)):
-        if not Path(path).parent.is_dir():
-            raise UserError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    writable(plot, "--plot")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
     with importing():
         package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
-    with package.started(config.device) as ranks:
+    with outputs.for_people(), package.started(config.device) as ranks:
         configs = [replace(config, seed=config.seed + number) for number in range(seeds)]
         test = mean_of([package.find_learning_rates(one, ranks, rates) for one in configs])
         if not ranks.first:
             return 0
     ended = f"diverged at learning rate {rates[len(test.rates)]:g}" if test.diverged else "did not diverge"
-    print(f"{seeds} run(s) of {len(test.rates)} updates from learning rate {rates[0]:g}; {ended}")
-    lower, upper = test.interval()
-    print(f"suggested learning rate: {test.suggested():.2g}; the loss begins to fall at {lower:.2g} and is least at {upper:.2g}")
-    if json_file:
-        with atomic_open(json_file, "w") as file:
-            curves = {"lr": test.rates.tolist(), "loss": test.losses.tolist(), "top1": test.accuracies.tolist()}
-            json.dump({"suggested": test.suggested(), "interval": [lower, upper], "diverged": test.diverged, **curves}, file)
-            file.write("\n")
-    if plot:
-        draw(plot, test, (lower, upper), f"{config.model}, {config.optimizer}, {config.framework}")
-        print(f"picture: {plot}")
+    with outputs.for_people():
+        print(f"{seeds} run(s) of {len(test.rates)} updates from learning rate {rates[0]:g}; {ended}")
+        lower, upper = test.interval()
+        print(
+            f"suggested learning rate: {test.suggested():.2g}; the loss begins to fall at {lower:.2g} and is least at {upper:.2g}"
+        )
+        if plot:
+            draw(plot, test, (lower, upper), f"{config.model}, {config.optimizer}, {config.framework}")
+            print(f"picture: {plot}")
+    curves = {"lr": test.rates.tolist(), "loss": test.losses.tolist(), "top1": test.accuracies.tolist()}
+    figures = {"suggested": test.suggested(), "interval": [lower, upper], "diverged": test.diverged, **curves}
+    outputs.write(figures, indent=None)
     return 0
 
 

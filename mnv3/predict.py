@@ -6,15 +6,27 @@ WEIGHTS is a checkpoint of tools/train.py, which knows its preprocessing and cla
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_paddle.deploy.flags import add_picture_flags, add_weights_flags, load_weights, rules_of
+
+PREDICTED = ("picture", "rank", "class", "probability")  # head of a CSV file of predictions
+
+
+def predicted_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The rows of that file, of ``{"picture": path, "predictions": [...]}`` each."""
+    return [
+        (row["picture"], rank, one["name"], f"{one['probability']:.6f}")
+        for row in rows
+        for rank, one in enumerate(row["predictions"], start=1)
+    ]
 
 
 def parser() -> Parser:
@@ -23,7 +35,7 @@ def parser() -> Parser:
     add_weights_flags(p)
     add_picture_flags(p)
     p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
-    p.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    add_output_flags(p, "the predictions", "picture, rank, class, probability")
     p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
     p.add_argument("--batch-size", type=int, default=16, metavar="N", help="pictures at a time (default: 16)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
@@ -41,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
     from mobilenetv3_paddle.train.distributed import started
 
+    args.outputs = outputs_of(vars(args), table=True)
     pictures = find_pictures(args.img_path)
     if args.save_dir:
         ensure_writable_dir(args.save_dir)
@@ -64,14 +77,13 @@ def predict_all(predictor: Any, pictures: list[Path], args: Any) -> int:
 
     for path, found in predictor.predict_files(pictures, args.batch_size, args.topk, refused):
         rows.append({"picture": str(path), "predictions": [vars(p) for p in found]})
-        if not args.json:
+        if not args.outputs.printed:
             print(printable(path))
             for p in found:
                 print(f"  {100 * p.probability:6.2f} %  {printable(p.name)}")
         if args.save_dir:
             save_annotated(predictor.decode(path), found, args.save_dir / f"{len(rows):04d}_{printable(path.stem)[:50]}.png")
-    if args.json:
-        print(json.dumps(rows, indent=1))
+    args.outputs.write(rows, PREDICTED, predicted_rows(rows))
     return 2 if bad else 0
 
 

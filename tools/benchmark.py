@@ -26,7 +26,6 @@ Medians over the repeats; the ratios are what to look at, since machines are noi
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -36,8 +35,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where a fi
 import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
 from mobilenetv3_common.config_file import Parser  # noqa: E402
 from mobilenetv3_common.errors import UserError, exit_on_user_error  # noqa: E402
-from mobilenetv3_common.files import atomic_open  # noqa: E402
 from mobilenetv3_common.index_cache import AT_LEAST  # noqa: E402
+from mobilenetv3_common.json_output import add_output_flags, outputs_of  # noqa: E402
 from mobilenetv3_common.train_config import MODELS  # noqa: E402
 from mobilenetv3_paddle.deploy.report import processor_name  # noqa: E402
 from tools.benchmarks import engines, loading, service, training  # noqa: E402
@@ -69,8 +68,9 @@ def main(argv: list[str] | None = None) -> int:
         "--threads", type=int, default=0, metavar="N", help="inference, service: of the engines (default: see above)"
     )
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+    add_output_flags(parser, "the figures")
     args = parser.parse_args(argv)
+    outputs = outputs_of(vars(args))
     for flag in ("repeats", "seconds", "workers", "pictures", "batch_size"):
         if getattr(args, flag) < 1:
             raise UserError(f"--{flag.replace('_', '-')} must be at least 1, found {getattr(args, flag)}")
@@ -83,14 +83,11 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"index: --pictures must be at least {AT_LEAST}, found {args.pictures}: a shorter list is not stored")
     if args.plot and args.what != "inference":
         raise UserError("--plot draws inference alone")
-    with tempfile.TemporaryDirectory() as folder:
+    with outputs.for_people(), tempfile.TemporaryDirectory() as folder:
         found = MEASURED[args.what](Path(folder), args)
     if args.plot:
         engines.draw(args.plot, found, f"{args.model}, {processor_name()}")
-    if args.json:
-        with atomic_open(args.json, "w") as file:
-            json.dump(found, file)
-            file.write("\n")
+    outputs.write(found, indent=None)
     return 0
 
 

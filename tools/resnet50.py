@@ -12,7 +12,6 @@ MindSpore trains by default; --framework paddle and --framework ref (torch) do t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from mobilenetv3_common.as_trained import as_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import exit_on_user_error, shown
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 from projects.resnet50.config import MODELS, NOT_HERE, PACKAGES, ResNetConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
@@ -55,15 +54,12 @@ def parser() -> Parser:
         made[name] = commands.add_parser(name, help=text)
         made[name].add_argument("--config", metavar="FILE", help="a recipe, or the config.yaml of a run")
         add_flags(made[name], ResNetConfig, only)
-    made["infer"].add_argument("--json", metavar="FILE", help="write the figures and the confusion matrix here")
+    add_output_flags(made["infer"], "the figures and the confusion matrix")
     from alignment_doctor.profile.command import add_own_flags
 
     add_own_flags(made["profile"])
-    for flag, what in (
-        ("--html", "write one self-contained page here"),
-        ("--json", "write everything that was found here, as JSON"),
-    ):
-        made["profile"].add_argument(flag, metavar="FILE", help=what)
+    made["profile"].add_argument("--html", metavar="FILE", help="write one self-contained page here")
+    add_output_flags(made["profile"], "everything that was found")
     return whole
 
 
@@ -89,22 +85,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "updates" in own:
         return _profile(config, own)
     if "json" in own:
-        return _infer(config, own["json"])
+        return _infer(config, own)
     return commands.train(config)
 
 
-def _infer(config: ResNetConfig, json_file: str | None) -> int:
+def _infer(config: ResNetConfig, own: dict[str, Any]) -> int:
     from projects.resnet50 import commands
 
     commands.needed(config, "pretrained")
-    target = commands.writable(json_file, "--json")
-    result, classes = commands.infer(config)
+    outputs = outputs_of(own)
+    with outputs.for_people():
+        result, classes = commands.infer(config)
     figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
-    print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in figures.items()))
-    if target is not None:
-        with atomic_open(target, "w") as file:
-            json.dump({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, file)
-            file.write("\n")
+    with outputs.for_people():
+        print(
+            ", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in figures.items())
+        )
+    outputs.write({**figures, "classes": list(classes), "confusion": result.confusion.tolist()}, indent=None)
     return 0
 
 
@@ -113,12 +110,14 @@ def _profile(config: ResNetConfig, own: dict[str, Any]) -> int:
     from alignment_doctor.profile.command import profiled
     from projects.resnet50 import commands
 
-    targets = {name: commands.writable(own.pop(name), f"--{name}") for name in ("html", "json")}
+    page = writable(own.pop("html"), "--html")
+    outputs = outputs_of(own)
     backend, builder = commands.parts(config)
     named = f"{config.model} ({config.framework}) on {config.data_path}"
-    examination = profiled(backend, config, argparse.Namespace(**own), named, builder)
-    print(shown(report.text(examination)), flush=True)
-    report.write(examination, targets["html"], targets["json"])
+    with outputs.for_people():
+        examination = profiled(backend, config, argparse.Namespace(**own), named, builder)
+        print(shown(report.text(examination)), flush=True)
+    report.write(examination, page, outputs)
     return examination.status
 
 

@@ -23,11 +23,13 @@ from alignment.finding import Finding
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
 from alignment.report.environment import commit, machine
+from alignment.report.results import print_json
 from alignment.report.sections import LEFT_OUT
 from alignment.report.table import counted
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.json_output import writable
 
 ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
 ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
@@ -58,6 +60,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         raise UserError(f"--updates must be 0 to {MOST_UPDATES}, found {args.updates}")
     parse(args.accept)  # what cannot be used ends the command at once
     ensure_writable_dir(args.report)
+    writable(args.json_file, "--json-file")
     if args.write_patch is not None:
         ensure_writable_dir(args.write_patch.resolve().parent)
     pair = pair_of(port, reference, args.input, initialisation=args.training is not False)
@@ -90,8 +93,7 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
-    if args.json:
-        print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
+    print_json(args)
     return aligned
 
 

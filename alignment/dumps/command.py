@@ -24,8 +24,10 @@ from alignment.frameworks import framework_of
 from alignment.models.names import NameMap, read_map
 from alignment.report import results, table
 from alignment.report.environment import machine, versions
+from alignment.report.results import print_json
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.json_output import writable
 
 
 def dump(args: argparse.Namespace) -> int:
@@ -106,6 +108,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     dumps = judge.opened(port, reference)
     context = dumps.context
     ensure_writable_dir(args.report)
+    writable(args.json_file, "--json-file")
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(f"port {_named(port)}, reference {_named(reference)}, from dumps")
         print(f"input: {reference.content['input']['words']}; {context.material.weights.name} weights")
@@ -122,8 +125,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
         print("\n".join([*said, *table.notes(context)]))
         _write(args.report, dumps, Aligned(steps, localization, covered), flags)
         print(f"{shown(args.report / 'report.md')}: to paste into a pull request")
-    if args.json:
-        print((args.report / "alignment.json").read_text(encoding="utf-8"), end="")
+    print_json(args)
     return 1 if any(one.failed for one in steps) else 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.result import StepResult
+from alignment.comparisons.result import NAMES, StepResult
 from alignment.coverage import Coverage
 from alignment.finding import Localization
 from alignment.record import save_record
@@ -93,6 +93,31 @@ def record_file(context: Context, result: StepResult, role: str, further: bool =
     return f"{RECORD_NAMES.get(result.name, result.name)}{'_more' if further else ''}_{side}.npy"
 
 
+ALONGSIDE = ("alignment.json", "alignment.png", "report.html", "report.md", "covered.txt")
+NAMED_BY = ("project", "model", "port", "reference")  # of alignment.json: results of other ones are another command's
+
+
+def leave_no_others(directory: Path, context: Context) -> None:
+    """Remove what another alignment left in a folder, so that a page never stands beside records that are not its own.
+
+    The steps of one alignment may be run one after another into one folder. Only files of this module's names are removed.
+    """
+    try:
+        held = json.loads((directory / "alignment.json").read_text(encoding="utf-8"))
+        theirs = [held[name] for name in NAMED_BY]
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # there are no results, or none that tell whose they are
+    sides = context.port.framework.name, context.reference.framework.name
+    if theirs == [context.project.name, context.model, *sides]:
+        return
+    kept = [str(side) for side in theirs[2:] if str(side).isidentifier()]  # it is part of a path
+    steps = [RECORD_NAMES.get(name, name) for name in NAMES.values()]
+    records = [f"{step}{more}_{side}.npy" for step in steps for more in ("", "_more") for side in (*kept, "ref")]
+    logs = [f"log/{name}_diff.log" for name in NAMES.values()]
+    for name in dict.fromkeys([*ALONGSIDE, *records, *logs]):
+        (directory / name).unlink(missing_ok=True)
+
+
 def write_results(
     directory: Path,
     context: Context,
@@ -110,6 +135,7 @@ def write_results(
     With the sections of an audit, alignment.json has them, too, and covered.txt lists what was compared. Steps that are kept
     are among the results; their records and logs are there already.
     """
+    leave_no_others(directory, context)
     (directory / "log").mkdir(parents=True, exist_ok=True)
     for result in results:
         if not result.ran or result.kept:
@@ -140,3 +166,13 @@ def write_results(
     said_in_one_line = sections.verdict if sections else verdict(context, results, every)
     with atomic_open(directory / "report.html", "w") as file:
         file.write(page.render(context, said_in_one_line, about | versions(), results, localization, covered, sections))
+
+
+def print_json(args: Any) -> None:
+    """alignment.json of ``--report`` on standard output and into the file of ``--json-file``, where either was asked for."""
+    text = (args.report / "alignment.json").read_text(encoding="utf-8")
+    if args.json:
+        print(text, end="")
+    if args.json_file:
+        with atomic_open(args.json_file, "w") as file:
+            file.write(text)

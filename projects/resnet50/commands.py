@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -96,10 +95,3 @@ def needed(config: ResNetConfig, *names: str) -> None:
     for name in names:
         if not getattr(config, name):
             raise UserError(f"--{name.replace('_', '-')} is missing: --help says what it is")
-
-
-def writable(path: str | None, flag: str) -> Path | None:
-    """A file to be written, refused before the work begins where its folder is not there."""
-    if path is not None and not Path(path).parent.is_dir():
-        raise UserError(f"{flag} {path}: there is no folder {Path(path).parent}; make it first")
-    return None if path is None else Path(path)
