@@ -6,26 +6,24 @@ options are noted by the steps beside the comparison itself (``StepResult.cover`
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import inspect
 import pkgutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from alignment import called
+from alignment.called import Seen
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.topics import TOPICS
-from alignment.project import PARTS
 
 WIDTH = 130  # columns of a line below the verdict
 BY_SEEDS = "final accuracies"  # covered where as many seeds as were run show that they are equal
 SHARED = (2, 4, 5, 6, 7)  # steps whose two sides may share code: there a comparison of them proves what a witness has seen
-SPECIAL = ("__init__", "__call__", "__iter__", "__len__", "__getitem__")
 
 
 @dataclass
@@ -90,6 +88,11 @@ def options_of(builder: Callable[..., Any]) -> list[str]:
     return [f"{p.name}={not p.default}" if isinstance(p.default, bool) else p.name for p in named]
 
 
+def watched(context: Context) -> AbstractContextManager[Seen]:
+    """Note which public functions of the port are called inside the block."""
+    return called.watched(context.project, context.spec.port)
+
+
 def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> Coverage:
     """What the results of a run rest on.
 
@@ -98,6 +101,7 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
         results: of the steps that were asked for.
         seen: what ``watched`` saw while they ran.
     """
+    project = context.project
     covered, unheard = _compared(context, results)
     if context.device == "gpu":
         covered.append("GPU")
@@ -107,9 +111,15 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
     for step, topics in _universe(context).items():
         missing[step in ran] += [topic for topic in topics if topic not in names]
     missing[True] += [topic for topic in unheard if topic not in missing[True]]
-    found = Coverage(covered, missing[True], missing[False], packages=_others(_part_names(context), port_packages(context)))
+    found = Coverage(
+        covered,
+        missing[True],
+        missing[False],
+        packages=_others(called.part_names(project), called.port_packages(project, context.spec.port)),
+    )
+    names_called = seen.called.union(*(result.called for result in results))
     for name in seen.known:
-        (found.run if name in seen.called else found.not_run).append(name)
+        (found.run if name in names_called else found.not_run).append(name)
     return found
 
 
@@ -138,99 +148,6 @@ def _universe(context: Context) -> dict[int, tuple[str, ...]]:
     if not project.lacks_runs():
         found[6] = TOPICS[6]
     return found
-
-
-# --- functions -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Seen:
-    """Public functions of the port by ``module.name``, and which of them were called."""
-
-    known: dict[str, FunctionType] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
-
-
-def _first_call(*args: Any, **kwargs: Any) -> Any:
-    noted = "what is called in its place"
-    return noted(*args, **kwargs)  # type: ignore[operator]
-
-
-@contextlib.contextmanager
-def watched(context: Context) -> Iterator[Seen]:
-    """Note which public functions of the port are called inside the block, in any thread.
-
-    Each function's code gives way to one that notes the first call and puts the code back; what follows costs nothing. (Tracing
-    all calls, of the frameworks' own functions too, makes the steps a fifth slower.)
-    """
-    seen = Seen(functions(_modules(port_packages(context))))
-    codes = {name: function.__code__ for name, function in seen.known.items()}
-    for name, function in seen.known.items():
-        function.__code__ = _noting(seen, name, function, codes[name])
-    try:
-        yield seen
-    finally:
-        for name, function in seen.known.items():
-            function.__code__ = codes[name]
-
-
-def _noting(seen: Seen, name: str, function: FunctionType, code: CodeType) -> CodeType:
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        seen.called.add(name)
-        function.__code__ = code
-        return function(*args, **kwargs)
-
-    template = _first_call.__code__
-    consts = tuple(noted if isinstance(const, str) else const for const in template.co_consts)
-    return template.replace(co_consts=consts, co_name=code.co_name, co_freevars=code.co_freevars)
-
-
-def port_packages(context: Context) -> set[str]:
-    """Names of the packages and modules that the port's parts and its model are written in."""
-    names = _part_names(context)
-    builder = context.spec.port
-    while isinstance(builder, functools.partial):
-        builder = builder.func
-    module = getattr(inspect.unwrap(builder), "__module__", "")
-    roots = {name.partition(".")[0] for name in names}
-    return names | {module.rpartition(".")[0] if module.partition(".")[0] in roots else module}
-
-
-def _part_names(context: Context) -> set[str]:
-    """Names of the packages and modules that the port's parts are."""
-    parts = [getattr(context.project.port, part) for part in PARTS]
-    return {part.__name__ for part in parts if isinstance(part, ModuleType)}
-
-
-def _modules(packages: Iterable[str]) -> list[ModuleType]:
-    """What is loaded of some packages."""
-    inside = lambda name: any(name == own or name.startswith(f"{own}.") for own in packages)  # noqa: E731
-    return [found for name, found in sorted(sys.modules.items()) if isinstance(found, ModuleType) and inside(name)]
-
-
-def functions(modules: Iterable[ModuleType]) -> dict[str, FunctionType]:
-    """Public functions and methods that are written in some modules, by ``module.name``."""
-    found: dict[str, FunctionType] = {}
-    for module in modules:
-        for owner, prefix in [(module, ""), *((v, f"{v.__qualname__}.") for v in vars(module).values() if isinstance(v, type))]:
-            if isinstance(owner, type) and owner.__module__ != module.__name__:
-                continue
-            for name, value in vars(owner).items():
-                function = _plain(value)
-                if function is None or (name.startswith("_") and name not in SPECIAL) or prefix.startswith("_"):
-                    continue
-                if function.__code__.co_filename == module.__file__:
-                    found[f"{function.__module__}.{prefix}{name}"] = function
-    return found
-
-
-def _plain(value: Any) -> FunctionType | None:
-    """The function under decorators, properties and the like."""
-    if isinstance(value, property):
-        value = value.fget
-    value = getattr(value, "__func__", value)
-    value = inspect.unwrap(value) if callable(value) else value
-    return value if isinstance(value, FunctionType) else None
 
 
 def _others(parts: Iterable[str], known: Collection[str]) -> list[str]:

@@ -283,6 +283,8 @@ class Project:
             are calibrated; None where the project has no pictures.
         cache: makes the folder in which calibrated weights are kept; they are made anew each time where None.
         independent: of step 2, where there is one.
+        without: options of a run that the port is known not to offer, in the words of coverage, e.g. ``"gradient checkpointing"``:
+            they are not compared where it refuses them. Any other refusal of the port alone is a mistake.
         witnesses: of code that both sides share, by the steps that hear them (``alignment.witness``): a project that has any counts
             what its two sides agree on as covered only where a witness spoke for it, too.
         faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
@@ -298,6 +300,7 @@ class Project:
     sample_data: Path | None = None
     cache: Callable[[], Path] | None = None
     independent: Independent | None = None
+    without: Sequence[str] = ()
     witnesses: Sequence[Witness] = ()
     faults: Callable[[], Mapping[str, KnownFault]] | None = None
     edits: Callable[[], Any] | None = None

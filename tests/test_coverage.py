@@ -114,3 +114,12 @@ def test_final_accuracies_have_a_line_of_their_own(shown, word):
     lines = coverage.Coverage(covered=topics if shown else topics[:1], not_covered=[] if shown else topics[1:]).lines()
     assert lines == ["covered: resumed run", f"final accuracies equal within the margin: {word}"]
     assert "final" not in "".join(coverage.Coverage(covered=["resumed run"], elsewhere=topics[1:]).lines())
+
+
+def test_what_ranks_called_was_run(context):
+    ranks = StepResult(7, "ranks", problems=["x"], called=["mobilenetv3_paddle.metric.accuracy.TopKAccuracy.all_reduce"])
+    with coverage.watched(context()) as seen:
+        pass
+    found = coverage.coverage_of(context(), [ranks], seen)
+    assert found.run == ranks.called and ranks.called[0] not in found.not_run
+    assert coverage.coverage_of(context(), [step(1)], seen).run == []

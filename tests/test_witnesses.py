@@ -90,7 +90,158 @@ EDITS = {
         "corners = [(0, 0), (0, bottom), (right, 0), (right, bottom)]", "preprocess", "five_crop",
     ),
 }  # fmt: skip
+LOOP, RUN = "training.py", "run.py"
+# The same of the whole loop.
+LOOP_EDITS = {
+    "smoothing left out": Edit(
+        RUN, "backend.CrossEntropyLoss(config.label_smoothing, weight=weight)", "backend.CrossEntropyLoss(weight=weight)",
+        "run.build_run: the loss", "label smoothing: update 1: loss",
+    ),
+    "class weights left out": Edit(
+        RUN, "config.label_smoothing, weight=weight)", "config.label_smoothing)", "run.build_run: the loss",
+        "class weights: update 1: loss",
+    ),
+    "dropout at the update's place": Edit(
+        LOOP, "run.plan.place(first + number)[0]", "run.plan.place(first)[0]", "training.update: dropout's place",
+        "accumulation: update 1",
+    ),
+    "dropout at the micro-batch's number": Edit(
+        LOOP, "run.plan.place(first + number)[0]", "run.plan.place(number)[0]", "training.update: dropout's place",
+        "update 2: dropped",
+    ),
+    "dropout of epoch 0": Edit(
+        LOOP, "run.dropout.at(run.epoch, ", "run.dropout.at(0, ", "training.update: dropout's place", "update 6: dropped",
+    ),
+    "training mode is not restored": Edit(
+        LOOP, "        run.train_mode()\n        while run.iteration", "        while run.iteration",
+        "training._loop: training mode", "update 6: modes",
+    ),
+    "a short accumulation leaks into the next epoch": Edit(
+        LOOP, "run.iteration * config.accumulate, used)", "run.iteration * config.accumulate)", "training.micro_batches",
+        "accumulation: update 3",
+    ),
+    "the teacher in training mode": Edit(
+        "distilling.py", "    teacher.eval()\n", "", "distilling: the teacher's mode", "update 1: teacher",
+    ),
+    "the teacher's own weights for its average": Edit(
+        "distilling.py", '"checkpoint_weights": "auto",', '"checkpoint_weights": "raw",', "run.build_run: the loss",
+        "moving average",
+    ),
+    "the teacher's temperature and share exchanged": Edit(
+        "distilling.py", "config.distill_temperature, config.distill_alpha)", "config.distill_alpha, config.distill_temperature)",
+        "run.build_run: the loss", "a teacher",
+    ),
+    "clipping left out": Edit(
+        LOOP, "run.optimizer, config.clip_norm, run.precision", "run.optimizer, None, run.precision",
+        "training.update: clip_norm", "clipping",
+    ),
+    "the schedule by update where it is by epoch": Edit(
+        LOOP, 'if config.lr_unit == "update" or run.iteration == run.updates_per_epoch:', "if True:",
+        "training.update: the schedule", "step by epoch",
+    ),
+    "lr scaled by a batch without accumulation": Edit(
+        RUN, "config.batch_size * ranks.world_size * config.accumulate", "config.batch_size * ranks.world_size",
+        "training.update: the schedule", "scaled rate",
+    ),
+    "the schedule of all batches": Edit(
+        RUN, "config.schedule_config(updates_per_epoch)", "config.schedule_config(len(plan))", "training", "",
+    ),
+    "mix_group ignored by the loop": Edit(
+        LOOP, "dataset, plan, config.workers, config.mix_group)", "dataset, plan, config.workers)", "training.micro_batches",
+        "mixing: update 1",
+    ),
+    "the seed of pictures": Edit(
+        LOOP, "preset, config.seed, config.image_backend", "preset, 0, config.image_backend", "training.micro_batches",
+        "update 1: pictures",
+    ),
+    "the average at every update": Edit(
+        LOOP, "if run.update % config.ema_every == 0:", "if True:", "training.update: moving average", "moving average",
+    ),
+    "the average's decay without warm-up": Edit(
+        LOOP, "        run.average.decay = config.average_decay(run.update)\n", "", "training.update: moving average",
+        "warm-up",
+    ),
+    "the average is not evaluated": Edit(
+        "evaluation.py", "with run.average.applied() if averaged else", "with run.average.applied() if False else",
+        "evaluation.evaluate",
+    ),
+    "an evaluation in training mode": Edit("evaluation.py", "    model.eval()\n", "", "evaluation.evaluate", "line"),
+    "mean of the means of batches": Edit(
+        "evaluation.py", "loss += judged.loss * int(counted.sum())", "loss += judged.loss * 4", "evaluation.evaluate", "loss is",
+    ),
+    "the confusion transposed": Edit(
+        "evaluation.py", "(judged.labels[counted], judged.predicted[counted])",
+        "(judged.predicted[counted], judged.labels[counted])",
+        "evaluation.evaluate", "true class",
+    ),
+    "the last epoch is not evaluated": Edit(
+        LOOP, "run.epoch % config.eval_every == 0 or run.epoch == config.epochs", "run.epoch % config.eval_every == 0",
+        "training._loop: evaluations", "evaluation every 2 epochs",
+    ),
+    "early stop one evaluation late": Edit(
+        LOOP, "0 < run.config.early_stop <= run.stale", "0 < run.config.early_stop < run.stale", "training._loop: updates",
+        "early stop",
+    ),
+    "the log's loss of all updates": Edit(
+        LOOP, '"loss": loss / meter.updates / run.ranks.world_size', '"loss": loss / run.ranks.world_size',
+        "training.averages", "line 1",
+    ),
+    "the log's interval is never begun": Edit(
+        LOOP, "                begin_interval(run, watch)\n", "", "training.averages", "line 2",
+    ),
+    "resumed without its place in the epoch": Edit(
+        LOOP, "run.iteration * config.accumulate, used)", "run.iteration, used)", "training.micro_batches", "resumed",
+    ),
+    "resumed without its best": Edit(
+        RUN, 'meta["epoch"], meta["iteration"], meta["best"]', 'meta["epoch"], meta["iteration"], -1.0',
+        "training._loop: the run's end", "resumed",
+    ),
+    "resumed without its optimizer": Edit(
+        RUN, "    backend.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part(\"optimizer\"))\n", "",
+        "training.update: weights", "resumed",
+    ),
+    "resumed without its schedule": Edit(
+        RUN, "        backend.load_schedule_state(run.optimizer, run.schedule, meta)\n", "        pass\n",
+        "training.update: the schedule", "resumed",
+    ),
+    "no evaluation to repeat": Edit(
+        RUN, '"to_evaluate": run.to_evaluate,', '"to_evaluate": False,', "training._loop", "resumed",
+    ),
+    "rates not lowered after going back": Edit(
+        "rolling_back.py", "    again.lower_rates(run.rate_factor * config.roll_back_factor / again.rate_factor)\n", "",
+        "rolling_back", "rate",
+    ),
+    "weights that are no numbers are saved": Edit(
+        LOOP, "if not np.isfinite(array).all()]", "if False]", "training", "",
+    ),
+}  # fmt: skip
+LOOP_REWRITES = {
+    "the mode at the epoch's end": Edit(
+        LOOP, "        run.train_mode()\n        while run.iteration",
+        "        run.backend.train_mode(run.model, config.freeze_bn)\n        while run.iteration",
+    ),
+    "the place by hand": Edit(
+        LOOP, "run.plan.place(first + number)[0]", "(first + number) * run.global_batch + run.ranks.rank * config.batch_size",
+    ),
+    "the average's condition the other way": Edit(
+        LOOP, "if run.update % config.ema_every == 0:", "if not run.update % config.ema_every:",
+    ),
+    "a mean by hand": Edit(
+        "evaluation.py", "loss += judged.loss * int(counted.sum())",
+        "loss += float(judged.loss) * len([one for one in counted if one])",
+    ),
+    "the plan's used batches by islice": Edit(
+        SAMPLING, "yield from itertools.islice(plan, skip, self.batches)",
+        "for number, keys in enumerate(plan):\n                if skip <= number and number < (self.batches or 10**9):\n"
+        "                    yield keys",
+    ),
+    "the loss with its default": Edit(
+        RUN, "backend.CrossEntropyLoss(config.label_smoothing, weight=weight)",
+        "backend.CrossEntropyLoss(weight=weight, label_smoothing=config.label_smoothing)",
+    ),
+}  # fmt: skip
 QUICK = ("the short last batch is kept", "weight decay is lost", "orientation transposed", "a rule matched by prefix")
+LOOPED = ("distilling", "training.update", "training", "run.restore")  # witnesses that train
 TORCHVISION = ("preprocess",)  # the witness that imports it
 # What the same code may look like.
 REWRITES = {
@@ -120,7 +271,7 @@ REWRITES = {
 
 
 def assert_found(name, findings):
-    edit = EDITS[name]
+    edit = {**EDITS, **LOOP_EDITS}[name]
     assert findings, f"{name}: no witness says it"
     place, _, hint, measured = findings[0]
     assert place.startswith(edit.place) and edit.words in hint, findings
@@ -128,7 +279,7 @@ def assert_found(name, findings):
 
 
 def test_some_mistakes_of_shared_code_are_said_in_their_place_and_sound_code_is_silent():
-    found = heard({"as it is": None, **{name: EDITS[name] for name in QUICK}}, TORCHVISION)
+    found = heard({"as it is": None, **{name: EDITS[name] for name in QUICK}}, (*TORCHVISION, *LOOPED))
     assert found.pop("as it is") == [] and len(found) == len(QUICK)
     for name, findings in found.items():
         assert_found(name, findings)
@@ -136,15 +287,21 @@ def test_some_mistakes_of_shared_code_are_said_in_their_place_and_sound_code_is_
 
 @pytest.mark.slow
 def test_mistakes_of_shared_code_are_said_in_their_place():
-    rest = {name: edit for name, edit in EDITS.items() if name not in QUICK}
-    for name, findings in heard(rest).items():
+    for name, findings in heard({name: edit for name, edit in EDITS.items() if name not in QUICK}, LOOPED).items():
+        assert_found(name, findings)
+
+
+@pytest.mark.slow
+def test_mistakes_of_the_shared_loop_are_said_in_their_place():
+    for name, findings in heard(LOOP_EDITS, [one.place for one in WITNESSES if one.place not in LOOPED]).items():
         assert_found(name, findings)
 
 
 @pytest.mark.slow
 def test_sound_code_and_right_rewrites_are_silent():
-    found = heard(REWRITES)
-    assert found.keys() == REWRITES.keys()
+    given = {**REWRITES, **LOOP_REWRITES}
+    found = heard(given)
+    assert found.keys() == given.keys()
     assert {name: findings for name, findings in found.items() if findings} == {}
 
 

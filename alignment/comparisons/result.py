@@ -52,6 +52,7 @@ class StepResult:
         seconds: wall time.
         kept: when it was run, where it is an earlier run's, whose records and log are in their files already; empty otherwise.
         covers: what the comparison rests on besides the step's name, in words that coverage lists, e.g. ``"cosine schedule"``.
+        called: public functions of the port that other processes of the step ran, ``module.Class.function``.
         witnessed: of which of these a value from outside both sides was held against the port (``alignment.witness``).
     """
 
@@ -71,6 +72,7 @@ class StepResult:
     stored: bool = False
     seconds: float = 0.0
     covers: list[str] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
     witnessed: list[str] = field(default_factory=list)
     kept: str = ""
 

@@ -17,7 +17,7 @@ from alignment.kinds import Kind
 from alignment.strangers import strangers
 from alignment.witness import Told, Witness
 
-SHOWN = 90  # characters of a value that is shown
+SHOWN, FEW = 90, 8  # characters of a value that is shown, and numbers that are all shown
 
 
 class Testimony:
@@ -69,8 +69,20 @@ def apart(computed: Any, expected: Any) -> str:
     """How two values differ in words; empty where they agree to rounding. NaN agrees with NaN alone."""
     for where, ours, theirs in _leaves(computed, expected):
         if not _agree(ours, theirs):
-            return f"{where}{_shown(ours)}, expected {_shown(theirs)}"
+            return f"{where}{_parted(ours, theirs)}"
     return ""
+
+
+def _parted(ours: Any, theirs: Any) -> str:
+    """Two values that differ; of many numbers those that do so first."""
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs) == 1:
+        return _parted(ours[0], theirs[0])
+    a, b = (np.asarray(one) if isinstance(one, np.ndarray) else np.zeros(0) for one in (ours, theirs))
+    if a.shape != b.shape or a.size <= FEW:
+        return f"{_shown(ours)}, expected {_shown(theirs)}"
+    apart_at = ~np.isclose(a.astype(float), b.astype(float), rtol=tolerance.WITNESS_RTOL, equal_nan=True)
+    first = tuple(int(place) for place in np.argwhere(apart_at)[0]) if apart_at.any() else (0,) * a.ndim
+    return f"{int(apart_at.sum())} of {a.size} numbers differ, first {a[first]:.6g}, expected {b[first]:.6g}, at {list(first)}"
 
 
 def _leaves(computed: Any, expected: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -21,6 +21,7 @@ import projects.resnet50.in_mindspore.train
 from alignment.frameworks.torch import Torch
 from alignment.project import ModelSpec, Project, Side
 from projects.resnet50.models import in_mindspore, in_torch
+from projects.witnesses import WITNESSES
 
 
 def spec(depth: int, stem: str) -> ModelSpec:
@@ -60,6 +61,8 @@ PROJECT = Project(
         "resnet50": spec(50, "imagenet"),
     },
     sample_data=Path(__file__).resolve().parents[2] / "lite_data",
+    without=("gradient checkpointing", "distillation"),
+    witnesses=WITNESSES,
     # The digits are 8 x 8 pixels, drawn as 32 x 32: at 16 nothing is lost, and a step takes a quarter of the time.
     train_plan={"iterations": 12, "draws": 3, "lag": 2, "seeds": 3, "epochs": 3, "train_per_class": 16, "val_per_class": 8},
     recipe={"resize_size": 16, "crop_size": 16, "batch_size": 8, "lr": 2.0**-10},

@@ -11,9 +11,28 @@ from alignment.kinds import Kind
 from alignment.witness import Witness
 from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES
 from projects.witnesses import batches, parameters, pictures, settings
+from projects.witnesses.loop import cases
 
-HAND = "a table by hand"
+HAND, SCRIPT = "a table by hand", "a plain script"
 DRAWN = ("random resized crop", "horizontal flip", "random erasing", *AUGMENTATIONS.values())
+LOOP = (
+    "accumulation",
+    "label smoothing",
+    "gradient clipping",
+    "dropout",
+    "scaled learning rate",
+    "norm weight decay",
+    "bias weight decay",
+)
+ENDS = (
+    "moving average",
+    "freezing",
+    "evaluation loop",
+    "diverging run",
+    "gradient checkpointing",
+    "pretrained",
+    "final accuracies",
+)
 DECAYS = ("norm weight decay", "bias weight decay", "L1 decay", "layer-wise decay")
 
 DATA = (
@@ -32,7 +51,10 @@ DATA = (
     Witness("PictureCache", (), "what was put in", pictures.cached, 2),
     Witness("held_out.index_held_out", (), HAND, batches.held, 2),
 )  # fmt: skip
-LOSS = (Witness("class_weights", ("class weights",), "scikit-learn's balanced weights", batches.weights, 4, Kind.CLASS_WEIGHTS),)
+LOSS = (
+    Witness("class_weights", ("class weights",), "scikit-learn's balanced weights", batches.weights, 4, Kind.CLASS_WEIGHTS),
+    Witness("distilling", ("distillation",), SCRIPT, cases.teacher, 4, Kind.DISTILLATION),
+)
 UPDATES = (
     Witness("TrainConfig.optimizer_config", (*OPTIMIZERS, *DECAYS, "Nesterov momentum", "parameter groups"), HAND,
             settings.optimizer, 5, Kind.RECIPE),
@@ -42,6 +64,7 @@ UPDATES = (
             settings.schedule, 5, Kind.RECIPE),
     Witness("param_groups.rule_of", ("parameter groups", "freezing by name"), "a table of names by hand", parameters.rules, 5),
     Witness("param_groups.rate_factors", ("layer-wise decay", "parameter groups"), "powers by hand", parameters.factors, 5),
+    Witness("training.update", LOOP, SCRIPT, cases.updates, 5),
 )  # fmt: skip
 RUNS = (
     Witness("TrainConfig: defaults", (), "the documented defaults", settings.defaults, 6, Kind.RECIPE),
@@ -51,6 +74,8 @@ RUNS = (
     Witness("DropoutStream", ("dropout",), "the places of the samples", batches.dropout, 6),
     Witness("TrainConfig.average_decay", ("moving average",), "timm's warm-up of a moving average", settings.average, 6,
             Kind.AVERAGE_DECAY),
+    Witness("training", ENDS, SCRIPT, cases.runs, 6),
+    Witness("run.restore", ("resumed run",), "the run that was not interrupted", cases.resumed, 6, Kind.STATE_NOT_RESTORED),
     Witness("lr_range", (), "curves whose places are known", parameters.range_test, 6),
 )  # fmt: skip
 WITNESSES = (*DATA, *LOSS, *UPDATES, *RUNS)

@@ -25,6 +25,7 @@ BATCH = 4  # pictures of a rank in a forward pass
 ACCUMULATE = 2
 DIGITS = 10
 METRIC_KS = (1, 5)
+CALLED = ".called"  # ending of the file in which a rank names the port's functions that it has called
 FIGURES = ("samples", "top1", "top5", "loss", "confusion")  # of an evaluation
 Record = dict[str, State]  # what one rank has at one time, in groups
 

@@ -19,6 +19,7 @@ from alignment.comparisons.ranks.expected import Simulation, mean_gradient
 from alignment.comparisons.ranks.judge import REFUSED, OnRanks, on_ranks
 from alignment.comparisons.ranks.launch import PATIENCE, Failure, launch
 from alignment.comparisons.ranks.plan import (
+    CALLED,
     RankCase,
     RankPlan,
     Record,
@@ -122,6 +123,7 @@ class RanksTrial:
                 judged.append(result)
             for result in judged:
                 result.seconds = (time.perf_counter() - begun) / len(judged)
+                result.called = sorted({name for file in folder.glob(f"rank*{CALLED}") for name in file.read_text().split()})
                 yield waiting.pop(0), result
 
     def _judged(self, folder: Path) -> tuple[StepResult, bool]:
@@ -174,10 +176,11 @@ def _note(result: StepResult, case: RankCase, right: dict[str, list[Record]]) ->
     if case.kind == "local":
         batches = [tuple(labels.tolist()) for number in numbers for labels in right[number][0]["labels"].values()]
         result.require(f"{name}.different_batches", len(set(batches)), len(set(batches)) == len(batches), "all of them")
-        result.cover("ranks", f"{len(first)} ranks", "accumulation", "moving average", "evaluation loop")
+        result.cover("ranks", f"{len(first)} ranks", outside=True)  # the reference's own N-fold batch
+        result.cover("accumulation", "moving average", "evaluation loop")
     means = [{n: array for n, array in record.get("spread", {}).items() if n.endswith(".means")} for record in first]
     if case.kind == "sync" and any(norm(array - means[1][n]) > 0 for n, array in means[0].items()):
-        result.cover("synchronised BatchNorm")
+        result.cover("synchronised BatchNorm", outside=True)
 
 
 def run(context: Context, project: Path, ranks: int, inject: str | None = None) -> StepResult:

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from alignment.called import watched
 from alignment.comparisons.context import Context
 from alignment.comparisons.ranks.plan import (
+    CALLED,
     FIGURES,
     METRIC_KS,
     RankCase,
@@ -156,7 +158,7 @@ def main(folder: Path) -> None:
     (folder / f"rank{number}.pid").write_text(str(os.getpid()))
     with strangers("port", alone=True) as raised:  # a rank tells the process that started it, whatever ended it
         train: Any = own.port.train
-        with train.started("cpu") as ranks:
+        with train.started("cpu") as ranks, watched(own, own.models[plan.model].port) as seen:
             for place, inject in enumerate(plan.injects):
                 records = folder / str(place)
                 records.mkdir(exist_ok=True)
@@ -166,6 +168,7 @@ def main(folder: Path) -> None:
                         rank.work(case)
                 gc.collect()  # networks and their hooks refer to one another
                 ranks.sum([1.0])  # nobody goes on with a fault of its own
+        (folder / f"rank{number}{CALLED}").write_text("\n".join(sorted(seen.called)))
         (folder / f"rank{number}.done").touch()
     if raised.error is not None:
         traceback.print_exception(raised.error)

@@ -1,7 +1,7 @@
 """Options of a run that leave its updates as they are: blocks computed again, several views in evaluation, weights to begin with.
 
 Each is held against arithmetic or against the port's own run without it, and the views against the reference's besides. One that
-a side refuses is left out.
+the reference refuses is left out, and one that the project says the port is without (``Project.without``).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ UPDATES = 2
 LOGITS = 2.0  # standard deviation of the outputs that are compared
 FEWER = 7  # classes of the file that a run begins with: the last layer is not taken from it
 FIGURES = ("top1", "top5", "loss")
+REFUSED = "refused"  # in a measurement: the line with which a side refuses the option
 MEAN = ".running_mean"
 
 
@@ -52,6 +53,11 @@ class Option:
     name: ClassVar[str]
     place: ClassVar[str]
 
+    @property
+    def topic(self) -> str:
+        """The option in the words of coverage."""
+        return self.name
+
     def measure(self, context: Context, role: str) -> dict[str, Value]:
         """What one side does with the option.
 
@@ -64,17 +70,22 @@ class Option:
         """What is wrong with the option in the port; ``""`` for nothing."""
         raise NotImplementedError
 
+    def _said(self, port: Measurement, reference: Measurement) -> str:
+        """What is wrong: a refusal of the port alone, too."""
+        return f"the port refuses it: {port[REFUSED]}" if REFUSED in port else self.wrong(port, reference)
+
     def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
-        return judge_wrong({f"option.{self.name.replace(' ', '_')}": self.wrong(port, reference)})
+        return judge_wrong({f"option.{self.name.replace(' ', '_')}": self._said(port, reference)})
 
     def show(self, result: StepResult, port: Measurement, reference: Measurement) -> None:
         """Note what was compared."""
-        result.cover(self.name)
+        if REFUSED not in port:
+            result.cover(self.topic)
 
     def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
-        if not (wrong := self.wrong(port, reference)):
+        if not (wrong := self._said(port, reference)):
             return None
-        kind = Kind.WEIGHTS_NOT_LOADED if wrong.endswith("the fresh ones") else Kind.UNKNOWN
+        kind = Kind.RAISES if REFUSED in port else Kind.WEIGHTS_NOT_LOADED if wrong.endswith("the fresh ones") else Kind.UNKNOWN
         words = f"with {self.name.replace('views.', 'the views of --tta ')}: {wrong}"
         return Finding("train", self.place, kind, words if kind else "", words)
 
@@ -161,6 +172,10 @@ class Views(Option):
     def name(self) -> str:  # type: ignore[override]
         return f"views.{self.view}"
 
+    @property
+    def topic(self) -> str:
+        return "several views"
+
     def after(self, reference: Measurement) -> Views:
         """The same with the labels that the reference's outputs gave, for the port."""
         return replace(self, labels=np.asarray(reference["labels"]))
@@ -201,9 +216,6 @@ class Views(Option):
                 if not abs(value - expected[name]) <= 10 * tolerance.EXACT_RTOL * max(abs(expected[name]), 1.0):
                     return f"{name} is {value:.9g} in the {role}, {expected[name]:.9g} by the mean of the views' probabilities"
         return ""
-
-    def show(self, result: StepResult, port: Measurement, reference: Measurement) -> None:
-        result.cover("several views")
 
 
 def _decided(context: Context, ground: Ground) -> State:

@@ -22,7 +22,7 @@ from alignment.comparisons.run.freezing import Freezing
 from alignment.comparisons.run.fresh import Fresh, lacks_fresh
 from alignment.comparisons.run.long_run import LongRun
 from alignment.comparisons.run.resumption import Resumption
-from alignment.comparisons.run.run_options import Option, Views, options
+from alignment.comparisons.run.run_options import REFUSED, Option, Views, options
 from alignment.comparisons.update.backward import beside
 from mobilenetv3_common.errors import UserError
 
@@ -67,13 +67,14 @@ def compare(context: Context, result: StepResult, comparisons: Sequence[type[Com
 
 
 def measured(context: Context, comparison: Comparison, role: str) -> Measurement | None:
-    """What one side gives; None where it refuses an option."""
+    """What one side gives; None for an option that the reference refuses, or that the project says the port is without."""
     try:
         return comparison.measure(context, role)
-    except UserError:
-        if isinstance(comparison, Option):
-            return None
-        raise
+    except UserError as error:
+        if not isinstance(comparison, Option):
+            raise
+        known = role == "reference" or comparison.topic in context.project.without
+        return None if known else {REFUSED: error.line}
 
 
 def add(result: StepResult, comparison: Any, port: Measurement, reference: Measurement) -> None:
