@@ -64,21 +64,17 @@ def main(argv: list[str] | None = None) -> int:
     if args.threads < 0 or args.decoders < 0 or not 0 <= args.port <= 65535:
         raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
     try:
-        from mobilenetv3_paddle.deploy.serving.app import create_app
-        from mobilenetv3_paddle.deploy.serving.gate import Access
-        from mobilenetv3_paddle.deploy.serving.server import Server, connection_limit, listening, serve
+        from mobilenetv3_paddle.deploy.serving.app import Access, create_app
+        from mobilenetv3_paddle.deploy.serving.server import Place, Server, connection_limit, listening, serve, supervise
         from mobilenetv3_paddle.deploy.serving.service import Limits
-        from mobilenetv3_paddle.deploy.serving.workers import Place, supervise
     except ImportError as error:
         raise UserError(f"the service needs the package {error.name}: pip install '.[deploy]'") from error
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor
 
     place, cores = Place.mine(), max(1, cpu_threads() // args.workers)
-    access = Access(
-        token(args.token_file), tuple(name.lower() for name in args.allowed_hosts), args.max_per_client,
-        tuple(args.trusted_proxies), log(args),
-    )  # fmt: skip
+    hosts = tuple(name.lower() for name in args.allowed_hosts)
+    access = Access(token(args.token_file), hosts, args.max_per_client, log(args))
     bundle = read_bundle(args.model_dir)
     decoders, threads, sparing = args.decoders or max(2, cores), args.threads or cores, max(1, cores // 2)
 
@@ -104,15 +100,18 @@ def main(argv: list[str] | None = None) -> int:
     connections = connection_limit(args.max_connections, decoders)
 
     def started() -> None:
-        if place:
-            place.answers()
-        else:
+        if place is None:
             tell(where, error=False)
+
+    def look() -> None:
+        if place is not None:
+            place.look(service.batcher.hung, service.metrics.registry)
 
     def stopping() -> None:
         service.stopping = True
 
-    serve(Server(app, sock, connections, args.timeout, args.shutdown, started, stopping), sock)
+    told = started, look, stopping
+    serve(Server(app, sock, connections, args.timeout, args.shutdown, *told, args.trusted_proxies), sock)
 
 
 def worker_command(argv: list[str] | None) -> list[str]:

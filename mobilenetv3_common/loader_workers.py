@@ -8,14 +8,12 @@ for ever. So an iterator is used through ``supervised`` alone, which ends its wo
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import multiprocessing.queues
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -25,7 +23,7 @@ from typing import Any, TypeVar
 from mobilenetv3_common import errors
 from mobilenetv3_common.errors import UserError, WorkerError
 from mobilenetv3_common.image import quiet_opencv
-from mobilenetv3_common.run_control import STOPS
+from mobilenetv3_common.run_control import at_stop, end_with_parent
 
 Item = TypeVar("Item")
 
@@ -51,11 +49,8 @@ def shield_worker() -> None:
     or (on Linux, by ``PR_SET_PDEATHSIG``) when its parent is killed: Paddle's would go on waiting for it for ever.
     """
     os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    for number in STOPS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    end_with_parent(signal.SIGKILL)
+    at_stop(signal.SIG_DFL)
 
 
 def start_worker(worker_id: int) -> None:

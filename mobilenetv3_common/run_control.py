@@ -1,8 +1,9 @@
-"""What surrounds a long run: signals that ask it to stop, and the limit on open files."""
+"""What surrounds a long run: signals that ask it to stop, the end of its parent, and the limit on open files."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import select
@@ -11,9 +12,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
+
+
+def at_stop(handle: Callable[[int, FrameType | None], Any] | signal.Handlers) -> None:
+    """What to call when this process is asked to stop; a hangup that is ignored (``nohup``) stays ignored."""
+    for number in STOPS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handle)
+
+
+def end_with_parent(number: int) -> None:
+    """Let the system send this process the signal ``number`` when its parent ends, however that ends; Linux alone does."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 class StopRequest:
@@ -41,9 +57,7 @@ class StopRequest:
 
     def listen(self) -> StopRequest:
         """Begin to note; until ``begin_loop`` there is nothing to save, and a signal ends the process at once."""
-        for number in STOPS:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._note)
+        at_stop(self._note)
         # Python runs handlers in the main thread, which may wait in C++; the number comes through the socket even then.
         reader, writer = socket.socketpair()
         writer.setblocking(False)
@@ -108,8 +122,9 @@ def _say(text: str) -> None:
         os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
 
 
-def raise_file_limit(wanted: int = 65536) -> int:
-    """Raise the soft limit on open files towards ``wanted``; loader workers use several a batch.
+def raise_file_limit(wanted: int = 65536, enough: int = 1024) -> int:
+    """Raise the soft limit on open files towards ``wanted``; loader workers use several a batch. A warning says that it stays
+    below ``enough``.
 
     A limit of 1024 ends a run with an unclear error far into training (seed guide 001, item 6).
 
@@ -119,8 +134,9 @@ def raise_file_limit(wanted: int = 65536) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     goal = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft < goal:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (goal, hard))
-        soft = goal
-    if soft < 1024:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (goal, hard))
+            soft = goal
+    if soft < enough:
         print(f"warning: only {soft} files may be open (ulimit -n): many loader workers may fail", file=sys.stderr)
     return soft

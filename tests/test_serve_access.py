@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mobilenetv3_paddle.deploy.serving.gate import Access, Gate
-from mobilenetv3_paddle.deploy.serving.metrics import Metrics
+from mobilenetv3_paddle.deploy.serving.app import Access, Gate
+from mobilenetv3_paddle.deploy.serving.server import Server
+from mobilenetv3_paddle.deploy.serving.service import Metrics
 from tests.conftest import ROOT
 from tests.test_serve import detail
 
@@ -84,11 +85,13 @@ def test_the_client_is_the_last_whom_no_trusted_proxy_names(lines, client):
         pass
 
     said = []
-    gate = Gate(well, Access(proxies=("127.0.0.1", "10.0.0.1"), log=said.append), 9, Metrics(), lambda: False)
+    gate = Gate(well, Access(log=said.append), 9, Metrics(), lambda: False)
+    served = Server(gate, None, 9, 1, 1, None, None, None, ["127.0.0.1", "10.0.0.1"]).config
+    served.load()
     headers = [(b"x-forwarded-for", line.encode()) for line in lines]
     peer = client if client in ("127.0.0.1", "10.0.0.1") else "10.0.0.1"
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": headers, "client": (peer, 1)}
-    asyncio.run(gate(scope, None, nothing))
+    asyncio.run(served.loaded_app(scope, None, nothing))
     assert json.loads(said[0])["client"] == client
 
 

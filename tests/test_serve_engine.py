@@ -17,9 +17,8 @@ from mobilenetv3_paddle.deploy.bundle import read_bundle
 from mobilenetv3_paddle.deploy.engines import create_engine
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import app
-from mobilenetv3_paddle.deploy.serving.app import create_app
-from mobilenetv3_paddle.deploy.serving.batcher import Batcher, TooLate
-from mobilenetv3_paddle.deploy.serving.gate import Access
+from mobilenetv3_paddle.deploy.serving.app import Access, create_app
+from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown, TooLate
 from mobilenetv3_paddle.deploy.serving.service import Limits, Service, Wanted
 from tests.conftest import ROOT
 
@@ -101,7 +100,7 @@ def test_pictures_share_runs_one_that_waits_too_long_is_let_go_and_a_failing_eng
     (first, late, *others), (broken,), last = asyncio.run(run())
     assert first == 1 and isinstance(late, TooLate) and [int(row[0]) for row in others] == [0, 1, 2, 3, 4]
     assert runs[:2] == [1, 5], "those that waited shared a run, and the late one was not computed"
-    assert isinstance(broken, RuntimeError) and "the engine failed: no such picture" in str(broken)
+    assert isinstance(broken, EngineDown) and "the engine failed: no such picture" in str(broken)
     assert last == 1
 
 

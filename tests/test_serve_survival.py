@@ -20,8 +20,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from mobilenetv3_common.picture_format import Rules, TooLarge
-from mobilenetv3_paddle.deploy.serving import workers
-from mobilenetv3_paddle.deploy.serving.server import ENDS
+from mobilenetv3_common.run_control import STOPS
+from mobilenetv3_paddle.deploy.serving import server as workers
 from tests.attacks import bmp_of_runs, tiff
 from tests.conftest import ROOT
 from tests.test_serve import CAT, ask, detail
@@ -269,16 +269,16 @@ def test_workers_are_replaced_without_streams_and_without_a_temporary_folder(exp
 
 ONE_ANSWERS = """
 import os, sys, time
-number, _, parent = map(int, os.environ["MOBILENETV3_WORKER"].split(",")[:3])
+_, number, _, *boards = map(int, os.environ["MOBILENETV3_WORKER"].split(","))
 seen = sys.argv[1]
 if number == 1:
-    os.write(parent, b"1")
+    os.write(boards[number], b"1")
     open(seen, "w").close()
     time.sleep(60)
 while not os.path.exists(seen):
     time.sleep(.001)
 if os.path.exists(seen + ".again"):  # the one that takes its place
-    os.write(parent, b"1")
+    os.write(boards[number], b"1")
     time.sleep(60)
 open(seen + ".again", "w").close()
 """
@@ -286,7 +286,7 @@ open(seen + ".again", "w").close()
 
 def test_a_worker_that_ends_just_after_another_answered_is_replaced(tmp_path):
     """The supervisor looked at the workers one by one: the end of the first was seen, and the answer of the second was not yet."""
-    handlers = {number: signal.getsignal(number) for number in ENDS}
+    handlers = {number: signal.getsignal(number) for number in STOPS}
     begun = []
 
     def on_start():
@@ -306,6 +306,71 @@ def test_a_worker_that_ends_just_after_another_answered_is_replaced(tmp_path):
             signal.signal(number, handler)
 
 
+WRITES = """
+import os, sys, time
+_, number, _, *boards = map(int, os.environ["MOBILENETV3_WORKER"].split(","))
+with open(sys.argv[1], "a") as file:
+    file.write(f"{number} {os.getpid()}\\n")
+while True:
+    os.pwrite(boards[number], b"1", 0)
+    time.sleep((0.02, 0.3)[number])
+"""
+
+
+def test_a_worker_that_stands_still_is_replaced_and_a_slow_one_is_not(tmp_path, monkeypatch):
+    """Stopped by SIGSTOP, or in a call that does not come back: it kept its connections, and nobody missed it."""
+    monkeypatch.setattr(workers, "SILENT", 1.0)
+    handlers = {number: signal.getsignal(number) for number in STOPS}
+    seen = tmp_path / "seen"
+
+    def begun():
+        return [tuple(map(int, line.split())) for line in seen.read_text().splitlines()]
+
+    def stop_one():
+        os.kill(next(pid for number, pid in begun() if number == 0), signal.SIGSTOP)
+        deadline = time.monotonic() + 30
+        while [number for number, _ in begun()].count(0) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        with socket.socket() as sock:
+            command = [sys.executable, "-S", "-c", WRITES, str(seen)]
+            workers.supervise(command, 2, sock, 1.0, lambda: threading.Thread(target=stop_one).start())
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert [number for number, _ in begun()].count(0) == 2 and [number for number, _ in begun()].count(1) == 1
+    assert not [pid for _, pid in begun() if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_worker_whose_parent_ended_before_it_began_does_not_stay():
+    code = "from mobilenetv3_paddle.deploy.serving.server import Place; print(Place.mine())"
+    for parent, said in ((1, ""), (os.getpid(), "Place(")):
+        with socket.socket() as sock:
+            place = {workers.PLACE: f"{parent},0,{sock.fileno()}"}
+            run = subprocess.run(
+                [sys.executable, "-c", code], cwd=ROOT, env=os.environ | place, pass_fds=[sock.fileno()], capture_output=True,
+                text=True, timeout=60, check=False,
+            )  # fmt: skip
+        assert run.returncode == 0 and run.stdout[:6] == said, run.stderr
+
+
+def test_two_services_that_begin_on_one_port_at_once_are_a_line():
+    """Both are bound to it as long as neither listens; the later one ended with a traceback."""
+
+    async def nothing(scope, receive, send):
+        raise AssertionError("nobody asks")
+
+    one = workers.listening("127.0.0.1", 0)
+    other = workers.listening("127.0.0.1", one.getsockname()[1])
+    with one, other:
+        one.listen()
+        done = [lambda: None] * 3
+        with pytest.raises(workers.UserError, match=r"cannot listen on port \d+: Address already in use"):
+            workers.Server(nothing, other, 9, 1, 1, *done).run(sockets=[other])
+
+
 def test_a_board_gives_the_last_text_whole_or_nothing():
     board = workers._board()
     assert workers.read(board) == b""
@@ -321,7 +386,7 @@ def test_a_board_gives_the_last_text_whole_or_nothing():
 def test_no_counter_goes_down_whichever_worker_shows_it():
     """The worker that answered showed its values of now, and the next one those that it had written a second before."""
     boards = tuple(workers._board() for _ in range(2))
-    places = [workers.Place(number, None, 0, boards) for number in range(2)]
+    places = [workers.Place(number, None, boards) for number in range(2)]
     registries = [CollectorRegistry() for _ in places]
     counters = [Counter("answers", "all", registry=registry) for registry in registries]
     previous: dict[str, float] = {}

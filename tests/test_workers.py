@@ -116,7 +116,7 @@ def test_a_worker_whose_engine_hangs_is_replaced_and_workers_end_with_a_killed_p
 @pytest.mark.slow
 def test_workers_that_cannot_start_are_a_line(exported):
     code = (
-        "import sys; from mnv3 import serve; import mobilenetv3_paddle.deploy.serving.workers as w; "
+        "import sys; from mnv3 import serve; import mobilenetv3_paddle.deploy.serving.server as w; "
         "start = w._start; w._start = lambda command, *rest: start([sys.executable, '-c', 'raise SystemExit(3)'], *rest); "
         f"sys.exit(serve.main(['--model-dir', {str(exported)!r}, '--port', '0', '--workers', '2']))"
     )

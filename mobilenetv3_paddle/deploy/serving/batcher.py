@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from mobilenetv3_common.errors import UserError
+
 MOST_FAILURES = 3  # runs of the engine that fail one after the other before the service calls itself unready
 
 
@@ -18,8 +20,8 @@ class TooLate(Exception):
     """A picture waited longer than it may."""
 
 
-class EngineDown(RuntimeError):
-    """The engine failed, or does not come back from a run."""
+class EngineDown(UserError):
+    """The engine or a decoder failed, or gives what is no answer, or does not come back."""
 
 
 @dataclass(eq=False, repr=False)

@@ -9,7 +9,6 @@ It ends when its input ends, or with the process that started it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import resource
@@ -24,6 +23,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge
 from mobilenetv3_common.preprocess import center_crop, in_planes, resize
+from mobilenetv3_common.run_control import at_stop, end_with_parent
 from mobilenetv3_paddle.deploy.serving import tensors
 
 PICTURE, JSON = range(2)  # what is to be decoded
@@ -40,10 +40,8 @@ NICENESS = 10  # the engine and the event loop, which finish pictures, go before
 def main(settings: str) -> int:
     """Serve until the input ends; the settings are ``Made`` as JSON."""
     os.nice(NICENESS)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the service ends its decoders itself, after the last answer
-        signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    at_stop(signal.SIG_IGN)  # the service ends its decoders itself, after the last answer
+    end_with_parent(signal.SIGKILL)
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     with contextlib.suppress(OSError, AttributeError):  # no such system, or too many large pipes
         fcntl.fcntl(outgoing, fcntl.F_SETPIPE_SZ, PIPE)
@@ -78,10 +76,9 @@ def result(kind: int, data: bytes, made: Made) -> tuple[int, bytes | memoryview]
 def _quiet() -> None:
     """Let Python alone print: libtiff reports each damaged row of a picture, which a kilobyte can have millions of."""
     sys.stderr = os.fdopen(os.dup(2), "w")
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    os.close(null)
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 1)
+        os.dup2(null.fileno(), 2)
 
 
 def _answer(outgoing: BinaryIO, status: int, content: bytes | memoryview) -> None:

@@ -142,7 +142,7 @@ class Decoders(Line):
                 else:
                     job.settle(Asked.unpacked(content) if status == TENSORS else ERRORS.get(status, UserError)(content.decode()))
             except Exception as error:
-                job.settle(UserError(f"a decoder's answer cannot be read: {type(error).__name__}"))
+                job.settle(EngineDown(f"a decoder's answer cannot be read: {type(error).__name__}"))
                 raise EOFError from error
         except (EOFError, OSError):
             if not job.result.done() and time.monotonic() < job.deadline:  # at the deadline ``answer`` itself gives it up

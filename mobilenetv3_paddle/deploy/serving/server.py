@@ -1,5 +1,5 @@
-"""What uvicorn has no limits for (connections, silent ones, heads without end, bodies in crumbs), and an end that comes in time
-whatever hangs."""
+"""What uvicorn has no limits for (connections, silent ones, heads without end, bodies in crumbs), an end that comes in time
+whatever hangs, and several processes behind one socket: a parent that starts them, replaces those that end, and ends them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ import asyncio
 import contextlib
 import faulthandler
 import os
-import resource
 import signal
 import socket
-from collections.abc import Callable
-from types import FrameType
+import subprocess
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
 import h11
 import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.streams import leave
+from mobilenetv3_common.run_control import at_stop, end_with_parent, raise_file_limit
+from mobilenetv3_common.streams import leave, tell
 
-ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # each asks for the end, however often, in whatever order
 KERNEL_BACKLOG = 4096  # connections that wait to be taken
 BACKLOG = 4  # connections that asyncio takes in one go: out of descriptors, it writes a message for each
 SPARE_DESCRIPTORS = 3 * BACKLOG + 12  # connections that are being taken or closed, the event loop, files
@@ -30,6 +38,12 @@ HEAD = 16 * 1024  # bytes of a request line and headers
 MOST_CHUNK = 2**31  # bytes that one chunk of a body may announce
 FREE_CHUNKS, BYTES_A_CHUNK = 1000, 256  # of more chunks than that each must carry so much on average
 TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # states of a connection: linux/tcp_states.h
+PLACE = "MOBILENETV3_WORKER"  # of a worker: its parent, its number, and the descriptors of the socket and of all boards
+HUNG = 5  # seconds that the engine of a worker may hang before the worker ends, and another takes its place
+START = 90.0  # seconds that a worker may take until it first writes its metrics
+SILENT = 30.0  # seconds that may pass until it writes them again, beside those that it has to end
+PAUSE = 1.0  # seconds before a worker that ended is replaced
+TICK = 0.1  # seconds between two looks at the workers
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -50,16 +64,10 @@ def listening(host: str, port: int) -> socket.socket:
 def connection_limit(wanted: int, decoders: int) -> int:
     """How many connections this process can hold, at most ``wanted``, beside its decoders; the limit of descriptors is raised
     as far as it goes. ``UserError`` where there are hardly any."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = 4 * wanted if hard == resource.RLIM_INFINITY else min(hard, 4 * wanted)
-    if most > soft:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-            soft = most
-    used = len(os.listdir("/dev/fd"))
-    room = soft - used - SPARE_DESCRIPTORS - DECODER_DESCRIPTORS * decoders
+    limit, used = raise_file_limit(4 * wanted, enough=0), len(os.listdir("/dev/fd"))
+    room = limit - used - SPARE_DESCRIPTORS - DECODER_DESCRIPTORS * decoders
     if room < 2:
-        raise UserError(f"a limit of {soft} open files is too small for a service: raise it (ulimit -n {used + 200})")
+        raise UserError(f"a limit of {limit} open files is too small for a service: raise it (ulimit -n {used + 200})")
     return min(wanted, room)
 
 
@@ -72,11 +80,9 @@ class Framing(h11.Connection):
     head = b""  # of an answer whose body has not begun
 
     def send(self, event: Any) -> bytes | None:  # type: ignore[override]
-        data = super().send(event)
+        data, self.head = self.head + (super().send(event) or b""), b""
         if isinstance(event, h11.Response):
-            self.head, data = data or b"", b""
-        elif self.head:
-            data, self.head = self.head + (data or b""), b""
+            data, self.head = b"", data
         return data
 
     def next_event(self) -> Any:
@@ -146,29 +152,34 @@ def guarded(limit: int, head: float, whole: float) -> type[H11Protocol]:
 class Server(uvicorn.Server):
     """uvicorn on a bound socket, with limits on connections (``connection_limit`` says how many have room) and on seconds of a
     request, of a silent connection, and of requests under way once the end is asked for; a second later the process ends by force.
-    It tells when the service answers, and when the end is asked for."""
+    It tells when the service answers, twice a second from then on, and when the end is asked for. ``proxies`` name the client."""
 
     def __init__(
         self, app: Any, sock: socket.socket, connections: int, timeout: float, shutdown: float,
-        on_start: Callable[[], None], on_stop: Callable[[], None],
+        on_start: Callable[[], None], on_look: Callable[[], None], on_stop: Callable[[], None], proxies: Sequence[str] = (),
     ) -> None:  # fmt: skip
         protocol = guarded(connections, timeout, 3 * timeout)
         config = uvicorn.Config(
             app, http=protocol, ws="none", log_level="critical", access_log=False, timeout_graceful_shutdown=shutdown,  # type: ignore[arg-type]
             timeout_keep_alive=max(1, int(timeout)), backlog=BACKLOG, server_header=False, loop="asyncio",
-            proxy_headers=False,  # uvicorn believes any local client's X-Forwarded-For; the gate believes those it was told to
+            forwarded_allow_ips=list(proxies),  # of itself uvicorn believes any local client, and whom the environment names
         )  # fmt: skip
         super().__init__(config)
         self._null = open(os.devnull, "w")  # noqa: SIM115  at the end there may be no descriptor left
-        self._sock, self._shutdown, self._on_start, self._on_stop = sock, shutdown, on_start, on_stop
+        self._sock, self._shutdown = sock, shutdown
+        self._on_start, self._on_look, self._on_stop = on_start, on_look, on_stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # two sockets that do not listen yet may be bound to one port
+            raise UserError(f"cannot listen on port {self._sock.getsockname()[1]}: {error.strerror}") from error
         self._sock.listen(KERNEL_BACKLOG)  # asyncio keeps to its own, smaller number in one go
         self._on_start()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 5 == 0:  # of ten a second
+            self._on_look()
             for connection in list(self.server_state.connections):
                 connection.look()  # type: ignore[union-attr]
         return await super().on_tick(counter)
@@ -182,15 +193,146 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def at_the_end(handle: Callable[[int, FrameType | None], Any] | signal.Handlers) -> None:
-    """What to call when this process is told to end; a hangup that is ignored (nohup) stays ignored."""
-    for number in ENDS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handle)
-
-
 def serve(server: Server, sock: socket.socket) -> NoReturn:
-    """Serve until a signal of ``ENDS``; then this process ends with status 0."""
-    at_the_end(server.handle_exit)
+    """Serve until a signal of ``STOPS``, each of which asks for the end; then this process ends with status 0."""
+    at_stop(server.handle_exit)
     server.run(sockets=[sock])
     leave()
+
+
+@dataclass
+class Place:
+    """A worker's place among the others: its number, the socket that all listen on, and their boards: descriptors of memory where
+    each writes its metrics for the others, and so tells its parent that it answers."""
+
+    number: int
+    sock: socket.socket
+    boards: tuple[int, ...]
+    hung: int = 0  # looks at an engine that hangs
+
+    @classmethod
+    def mine(cls) -> Place | None:
+        """The place of this process; None where it is no worker. It ends with its parent."""
+        if (given := os.environ.pop(PLACE, None)) is None:
+            return None
+        parent, number, sock, *boards = map(int, given.split(","))
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != parent:  # it has ended already
+            leave()
+        return cls(number, socket.socket(fileno=sock), tuple(boards))
+
+    def look(self, hung: bool, metrics: CollectorRegistry) -> None:
+        """Called twice a second, once this worker answers: write the metrics, and end this process where its engine hangs."""
+        self._write(metrics)
+        self.hung = self.hung + 1 if hung else 0
+        if self.hung > 2 * HUNG:
+            os._exit(1)
+
+    def together(self, metrics: CollectorRegistry) -> bytes:
+        """The metrics of all workers, this one's as of now, each with its number as ``worker``. What is shown has been written, so
+        that no counter goes down in the next answer, whoever gives it."""
+        self._write(metrics)
+        texts = [read(board) for board in self.boards]
+        return generate_latest(SimpleNamespace(collect=lambda: _numbered(texts)))  # type: ignore[arg-type]
+
+    def _write(self, metrics: CollectorRegistry) -> None:
+        with contextlib.suppress(OSError):
+            write(self.boards[self.number], generate_latest(metrics))
+
+
+def write(board: int, text: bytes) -> None:
+    """Put a text on a board, compressed: that ends with a checksum, which tells whether it was read whole."""
+    os.pwrite(board, zlib.compress(text, 1), 0)
+
+
+def read(board: int) -> bytes:
+    """The text that was last put on a board; none before the first, or where it is being written again and again."""
+    for _ in range(10):
+        with contextlib.suppress(zlib.error):
+            return zlib.decompress(os.pread(board, 2**20, 0))  # what a longer text has left behind it does not count
+        time.sleep(0.001)
+    return b""
+
+
+def _numbered(texts: list[bytes]) -> Iterable[Metric]:
+    """What the workers wrote, in the order of their numbers."""
+    found: dict[str, Metric] = {}
+    for number, text in enumerate(texts):
+        for family in text_string_to_metric_families(text.decode()):
+            one = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                one.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
+    return found.values()
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen
+    board: int
+    answers: bool = False
+    written: int = 0  # when its metrics were last seen to be written, and for how many looks they have not been since
+    silent: int = 0
+
+    def look(self, silent: float) -> None:
+        """Note whether it answers; kill one that does not come to it, or is silent for so many seconds. What is counted are looks:
+        where all processes were stopped for an hour, no worker has been silent."""
+        found = os.fstat(self.board)
+        self.answers, self.silent = bool(found.st_size), 0 if found.st_mtime_ns != self.written else self.silent + 1
+        self.written = found.st_mtime_ns
+        if self.silent * TICK > (silent if self.answers else START):
+            self.process.kill()
+
+
+def supervise(command: list[str], count: int, sock: socket.socket, shutdown: float, on_start: Callable[[], None]) -> None:
+    """Run a command so many times on a bound socket until the end is asked for, which gives requests ``shutdown`` seconds, and
+    replace each worker that ends; ``UserError`` where one ends before any has answered. ``on_start`` is told when all answer."""
+    stop, begun, answered, boards = threading.Event(), False, False, [_board() for _ in range(count)]
+    at_stop(lambda *_: stop.set())
+    workers: list[_Worker] = []
+    try:
+        workers += [_start(command, number, sock, boards) for number in range(count)]
+        while not stop.wait(TICK):
+            ended = [number for number, worker in enumerate(workers) if worker.process.poll() is not None]
+            for worker in workers:  # after that: one that answered before another ended is known to answer
+                worker.look(SILENT + shutdown)
+            answered = answered or any(worker.answers for worker in workers)
+            for number in ended:
+                if not answered:
+                    status = workers[number].process.returncode
+                    why = "its own message is above" if status >= 0 else f"signal {-status} killed it"
+                    raise UserError(f"a worker ended before it answered: {why}")
+                tell(f"warning: worker {number} ended: another starts")
+                if not stop.wait(PAUSE):
+                    with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
+                        workers[number] = _start(command, number, sock, boards)
+            if not begun and all(worker.answers for worker in workers):
+                begun = True
+                on_start()
+    finally:
+        _end([worker.process for worker in workers], shutdown)
+
+
+def _board() -> int:
+    """Memory for a worker's metrics, which needs no folder."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("metrics")
+    with tempfile.TemporaryFile() as file:  # macOS
+        return os.dup(file.fileno())
+
+
+def _start(command: list[str], number: int, sock: socket.socket, boards: list[int]) -> _Worker:
+    os.ftruncate(boards[number], 0)
+    kept = (sock.fileno(), *boards)
+    place = {PLACE: ",".join(map(str, (os.getpid(), number, *kept)))}
+    return _Worker(subprocess.Popen(command, pass_fds=kept, env=os.environ | place), boards[number])
+
+
+def _end(processes: list[subprocess.Popen], shutdown: float) -> None:
+    for process in processes:
+        process.terminate()
+    last = time.monotonic() + shutdown + 2  # a worker ends itself by force after a second more than it has
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, last - time.monotonic()))
+        process.kill()
+        process.wait()

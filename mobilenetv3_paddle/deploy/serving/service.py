@@ -1,30 +1,40 @@
-"""What answers: uploads, decoders and the engine, behind limits and before a deadline."""
+"""What answers: a request's body, decoders and the engine, within limits of size and before a deadline."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import logging
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from mobilenetv3_common import __version__
-from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.preprocess import normalize_planes
 from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax, top_k
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import Batcher, EngineDown
 from mobilenetv3_paddle.deploy.serving.decoders import Decoders
-from mobilenetv3_paddle.deploy.serving.metrics import Metrics
-from mobilenetv3_paddle.deploy.serving.upload import Uploads
 
+FORM_LINES = 10_000  # bytes of a form beside its file
+_BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # of a request, in /metrics
 NOT_FINITE = "the model's output is not finite: its weights are damaged or its training diverged"
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it would write a line for each form that cannot be read
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,32 @@ class Limits:
     queue: int = 256  # requests under way, from their first byte to their answer; one more is refused
     timeout: float = 10.0  # seconds from a request's head to its answer; upload, waiting, decoding and engine are all within it
     batch: int = 32  # pictures in a run of the engine, and in a request with tensors
+
+
+class Metrics:
+    """Counters of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        ProcessCollector(registry=r)
+        self.requests = Counter("mobilenetv3_requests", "Answers by status code", ["status"], registry=r)
+        self.seconds = Histogram("mobilenetv3_request_seconds", "From a request's head to its answer", buckets=SECONDS, registry=r)
+        self.batch = Histogram("mobilenetv3_batch_size", "Pictures in a run", buckets=(1, 2, 4, 8, 16, 32, 64), registry=r)
+        self.engine = Counter("mobilenetv3_engine_seconds", "Time in the engine", registry=r)
+        self.killed = Counter("mobilenetv3_decoders_killed", "Decoders that died or took too long", registry=r)
+        self.decoding = Gauge("mobilenetv3_waiting_to_decode", "Pictures that wait for a decoder", registry=r)
+        self.waiting = Gauge("mobilenetv3_waiting", "Pictures that wait for the engine", registry=r)
+        self.active = Gauge("mobilenetv3_active_requests", "Requests with pictures or tensors under way", registry=r)
+
+    def on_batch(self, size: int, seconds: float) -> None:
+        """Note a run of the engine."""
+        self.batch.observe(size)
+        self.engine.inc(seconds)
+
+    def on_answer(self, status: int, seconds: float) -> None:
+        """Note an answer to a request with a picture or tensors."""
+        self.requests.labels(str(status)).inc()
+        self.seconds.observe(seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +102,7 @@ class Service:
         made = predictor.preset, predictor.image_backend, rules, self.signature
         self.decoders = Decoders(decoders, *made, metrics.killed.inc)
         self.batcher = Batcher(self.answers, limits.batch, limits.timeout, metrics.on_batch)
-        self.uploads = Uploads(max(limits.upload, limits.uploads, self.signature.most_bytes))
+        self.held, self.most_held = 0, max(limits.upload, limits.uploads, self.signature.most_bytes)
         metrics.waiting.set_function(lambda: len(self.batcher))
         metrics.decoding.set_function(lambda: len(self.decoders))
 
@@ -86,7 +122,7 @@ class Service:
         """What is wanted of each picture, or why it cannot be told; in the engine's thread."""
         logits = self.run([wanted.picture for wanted in batch])
         finite = np.isfinite(logits).all(axis=1).tolist()
-        answers: list[Any] = [UserError(NOT_FINITE) if one.topk else row for one, row in zip(batch, logits, strict=True)]
+        answers: list[Any] = [EngineDown(NOT_FINITE) if one.topk else row for one, row in zip(batch, logits, strict=True)]
         for topk in {one.topk for one in batch} - {0}:
             places = [place for place, one in enumerate(batch) if one.topk == topk and finite[place]]
             found = top_k(softmax(logits[places]), self.predictor.classes, topk) if places else []
@@ -136,7 +172,7 @@ class Service:
         if self.batcher.hung:
             raise EngineDown("the engine does not answer: try again later")
         deadline = time.monotonic() + self.limits.timeout
-        async with self.uploads.receive(request, self.limits.timeout, most, what) as data:
+        async with self.body(request, most, what) as data:
             with anyio.CancelScope() as scope:
                 leaving = asyncio.ensure_future(request.receive())  # it comes back where the client goes
                 leaving.add_done_callback(lambda _: scope.cancel())
@@ -146,6 +182,50 @@ class Service:
                     leaving.cancel()
         raise ClientDisconnect()
 
+    @contextlib.asynccontextmanager
+    async def body(self, request: Request, most: int, what: str) -> AsyncGenerator[bytes, None]:
+        """The whole body, or the first file of a form, of at most ``most`` bytes, which count as held until the block ends;
+        ``what`` is "picture" or "request". It may be empty (400), slow (408), too large (413), or too much may be held (503)."""
+        taken, seconds = 0, self.limits.timeout
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            nonlocal taken
+            async for chunk in request.stream():
+                taken += len(chunk)
+                self.held += len(chunk)
+                if taken > most:
+                    raise too_large
+                if self.held > self.most_held:
+                    raise HTTPException(503, "too many uploads: try again later", {"Retry-After": "1", "Connection": "close"})
+                yield chunk
+
+        declared = request.headers.get("content-length", "0")
+        too_large = HTTPException(413, f"the {what} is larger than {most:,} bytes", {"Connection": "close"})
+        form = what == "picture" and request.headers.get("content-type", "").lower().startswith("multipart/form-data")
+        most += FORM_LINES if form else 0
+        try:
+            if int(declared) > most:
+                raise too_large
+            with anyio.fail_after(seconds):
+                data = await _form_file(request, chunks(), most) if form else b"".join([chunk async for chunk in chunks()])
+            if not data:
+                bytes_or_form = "the request holds no picture: POST its bytes, or a form with a file"
+                raise HTTPException(400, bytes_or_form if what == "picture" else "the request is empty")
+            yield data
+        except TimeoutError as error:
+            raise HTTPException(408, f"the {what} did not arrive within {seconds:.3g} s", {"Connection": "close"}) from error
+        except MultiPartException as error:
+            raise HTTPException(400, f"the form cannot be read: {error.message}") from error
+        except HTTPException as error:
+            if error is too_large:
+                # Read on and keep nothing: a connection that is closed while its client still sends is reset, answer and all.
+                with anyio.move_on_after(seconds):
+                    while (await request.receive()).get("more_body"):
+                        pass
+            raise
+        finally:
+            self.held -= taken
+
     async def logits(self, images: np.ndarray, deadline: float) -> np.ndarray:
         """float32 (N, 3, crop, crop) to logits (N, classes); the pictures share runs of the engine with those of others."""
         waiting = [asyncio.ensure_future(self.batcher(Wanted(image), deadline)) for image in images]
@@ -154,3 +234,16 @@ class Service:
         finally:
             for one in waiting:
                 one.cancel()
+
+
+async def _form_file(request: Request, body: AsyncGenerator[bytes, None], most: int) -> bytes:
+    _, options = parse_options_header(request.headers["content-type"])
+    boundary = options.get(b"boundary", b"")
+    if not _BOUNDARY.fullmatch(boundary):
+        raise MultiPartException("it needs a boundary of at most 70 letters and digits")
+    # The parser takes a charset from its headers; some charsets take quadratic time, so the client's is not passed on.
+    plain = Headers(raw=[(b"content-type", b'multipart/form-data; boundary="%s"' % boundary)])
+    parser = MultiPartParser(plain, body, max_files=1, max_fields=10, max_part_size=FORM_LINES)
+    parser.spool_max_size = most  # in memory: its size is bounded
+    files = [value for value in (await parser.parse()).values() if isinstance(value, UploadFile)]
+    return await files[0].read() if files else b""

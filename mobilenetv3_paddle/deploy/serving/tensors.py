@@ -125,12 +125,11 @@ def parse(header: bytes, raw: bytes | memoryview, signature: Signature) -> Asked
         request = _REQUEST.decode(header.decode())  # as bytes it might be UTF-16, which JSON here is not
     except RecursionError as error:
         raise Refused("the request is nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise Refused("the request is no JSON: it is not UTF-8") from error
     except msgspec.ValidationError as error:
         raise Refused(f"{_line(error)}; the model takes one input ({signature.words}) and gives {OUTPUT}") from error
-    except msgspec.DecodeError as error:
-        raise Refused(f"the request is no JSON: {_line(error)}") from error
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else _line(error)
+        raise Refused(f"the request is no JSON: {why}") from error
     wanted = request.outputs[0].parameters if request.outputs else _Parameters()
     binary = request.parameters.binary_data_output if wanted.binary_data is UNSET else wanted.binary_data
     best, classes = wanted.classification, signature.classes
