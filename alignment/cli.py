@@ -256,17 +256,31 @@ def audit(argv: Sequence[str]) -> int:
     for name in wanted:
         if getattr(args, name) is None:
             raise UserError(f"--{name.replace('_', '-')} is missing: give --port and --reference, or a dump of each")
+    files = [name for name in live if str(getattr(args, name)).endswith(".onnx")] if wanted is live else []
+    if files:
+        from alignment.frameworks import framework
+
+        framework("onnx")  # says so where it is not installed
+        from alignment.audit.exported import HEEDED
+        from alignment.audit.exported import audit as exported
+
+        _refuse_others(args, parser, HEEDED, "an .onnx file, which has inference alone and its own weights")
+        return exported(args, argv, files)
     if wanted is live:
         from alignment.audit.command import audit as audited
 
         return audited(args, argv)
-    heeded = (*dumps, "training", "report", "json")
-    for name, value in vars(args).items():
-        if name not in heeded and value != parser.get_default(name):
-            raise UserError(f"--{name.replace('_', '-')} does not go with dumps")
+    _refuse_others(args, parser, (*dumps, "training", "report", "json"), "dumps")
     from alignment.dumps.command import audit as compared
 
     return compared(args, argv)
+
+
+def _refuse_others(args: argparse.Namespace, parser: argparse.ArgumentParser, heeded: Sequence[str], what: str) -> None:
+    """See that no flag is given that is not heeded; ``UserError`` where one is."""
+    for name, value in vars(args).items():
+        if name not in heeded and value != parser.get_default(name):
+            raise UserError(f"--{name.replace('_', '-')} does not go with {what}")
 
 
 @exit_on_user_error

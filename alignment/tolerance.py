@@ -228,3 +228,8 @@ HALF_ROUNDED = {"bfloat16": 3e-4, "float16": 3e-5}
 
 # Rounding of a weight in float64, which every update of it has, relative to the weight.
 WEIGHT_ROUNDING = 1e-14
+
+# A tensor of an exported graph has the value of a module's output where the two are as near as this, relative L2, with right values
+# going in: weights that the exporter folded in float32 leave 1e-6, and no two modules' outputs are so near by chance. What is
+# between such tensors is judged by itself.
+EXPORTED_SAME = 1e-5

@@ -108,5 +108,5 @@ def test_a_model_tells_its_framework(known):
     assert found.name == "tinynet"
     state = found.state(tinynet.Linear(2, 3))
     assert {name: array.shape for name, array in state.items()} == {"weight": (3, 2), "bias": (3,)}
-    with pytest.raises(UserError, match="is not a module of mindspore, paddle, tinynet, torch"):
+    with pytest.raises(UserError, match="is not a module of mindspore, onnx, paddle, tinynet, torch"):
         alignment.frameworks.framework_of(np.zeros(3))

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import shlex
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from alignment.aligned import Aligned
-from alignment.audit import markdown
 from alignment.audit.command import STEPS
 from alignment.audit.inputs import chosen_inputs
+from alignment.audit.judged import reported
 from alignment.audit.pair import ModelMaker, arguments
-from alignment.comparisons.explain import locate
-from alignment.coverage import Coverage
 from alignment.dumps import judge, make
 from alignment.dumps.store import Reader, read
 from alignment.flags import shown
 from alignment.frameworks import framework_of
 from alignment.models.names import NameMap, read_map
-from alignment.report import results, table
 from alignment.report.environment import machine, versions
-from alignment.report.results import print_json
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.files import ensure_writable_dir
 from mobilenetv3_common.json_output import writable
 
 
@@ -106,47 +96,26 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     port = read("--port-dump", args.port_dump, "port")
     reference = read("--reference-dump", args.reference_dump, "reference")
     dumps = judge.opened(port, reference)
-    context = dumps.context
     ensure_writable_dir(args.report)
     writable(args.json_file, "--json-file")
-    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        print(f"port {_named(port)}, reference {_named(reference)}, from dumps")
-        print(f"input: {reference.content['input']['words']}; {context.material.weights.name} weights")
-        steps = judge.compared(dumps, bool(args.training))
-        for one in steps:
-            print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
-        localization = locate(context, steps, with_table=False)
-        covered = Coverage(list(dict.fromkeys(topic for one in steps for topic in one.covers)))
-        results.write_results(
-            args.report, context, steps, localization, covered, STEPS, flags, ["python", "-m", "alignment", "audit", *flags]
-        )
-        print(f"\n{table.table(steps)}\n")
-        said = table.explanation(steps, localization) or [table.verdict(context, steps, STEPS), *covered.lines()]
-        print("\n".join([*said, *table.notes(context)]))
-        _write(args.report, dumps, Aligned(steps, localization, covered), flags)
-        print(f"{shown(args.report / 'report.md')}: to paste into a pull request")
-    print_json(args)
-    return 1 if any(one.failed for one in steps) else 0
+    said = [
+        f"port {_named(port)}, reference {_named(reference)}, from dumps",
+        f"input: {reference.content['input']['words']}; {dumps.context.material.weights.name} weights",
+    ]
+    return reported(args, flags, dumps.context, said, lambda: judge.compared(dumps, bool(args.training)), _about(dumps), STEPS)
 
 
 def _named(reader: Reader) -> str:
     return f"{reader.content['model']} ({reader.content['title']})"
 
 
-def _write(folder: Path, dumps: judge.Dumps, aligned: Aligned, flags: Sequence[str]) -> None:
-    """The Markdown block, and the environments of both dumps in alignment.json."""
+def _about(dumps: judge.Dumps) -> dict[str, str]:
+    """The environments of both dumps."""
     sides = {"port": dumps.port.content, "reference": dumps.reference.content}
-    about = {
+    return {
         **{f"{role} made by": ", ".join(f"{k} {v}" for k, v in one["environment"].items()) for role, one in sides.items()},
         **{f"{role} on": one["device"] for role, one in sides.items()},
         "weights": f"{dumps.context.material.weights.name}, SHA-256 {sides['reference']['weights']['sha256']}",
         "input": f"{sides['reference']['input']['words']}; SHA-256 of two samples {sides['reference']['input']['sha256']}",
         "seed": str(dumps.context.seed),
     }
-    command = shlex.join(["python", "-m", "alignment", "audit", *flags])
-    with atomic_open(folder / "report.md", "w") as file:
-        file.write(markdown.block(dumps.context, aligned, STEPS, command, about))
-    summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
-    with atomic_open(folder / "alignment.json", "w") as file:
-        json.dump(summary | {"audit": {"command": command, **about}}, file, indent=1)
-        file.write("\n")

@@ -17,7 +17,7 @@ from alignment.frameworks.base import Framework
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
-EXTRAS = {"torch": "ref"}  # frameworks whose extra in pyproject.toml has another name than they
+EXTRAS = {"torch": "ref", "onnx": "deploy"}  # frameworks whose extra in pyproject.toml has another name than they
 # Their shared libraries cannot be loaded after those of another framework: what the loader says then.
 LOADED_FIRST = {"mindspore": "dnnl_threadpool_interop"}
 

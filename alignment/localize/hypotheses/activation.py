@@ -12,7 +12,7 @@ from alignment.kinds import Kind
 from alignment.localize.blame import Subject
 from alignment.localize.hypotheses.arrays import close, common_factor
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
-from alignment.localize.hypotheses.passes import by_input, of_pass
+from alignment.localize.hypotheses.passes import PROBE, by_input, of_pass
 
 ACTIVATIONS = {
     "relu", "relu6", "hardswish", "hardsigmoid", "sigmoid", "silu", "gelu", "tanh", "leaky_relu", "elu", "selu", "celu", "mish",
@@ -57,6 +57,20 @@ def hard_gate_in_place(s: Subject) -> Hypotheses:
             shown = f"clip({slope:.4g} x + {offset:.4g}, 0, 1)"
             words = f"it computes {'x * ' if gated else ''}{shown}, expected {s.expected_class}"
             yield Hypothesis(Kind.ACTIVATION, words, functools.partial(_hard_gate, slope, offset, gated))
+
+
+@ACTIVATION
+def clipped(s: Subject) -> Hypotheses:
+    """The input between two bounds, as far as the widest input that was tried reaches."""
+    wide = s.probe(PROBE) or s
+    if wide.input is None or wide.output is None or wide.input.shape != wide.output.shape:
+        return
+    low, high = float(wide.output.min()), float(wide.output.max())
+    bounds = [f"{edge:.6g}" if abs(edge - end) > tolerance.CLOSE else "no bound"
+              for edge, end in ((low, wide.input.min()), (high, wide.input.max()))]  # fmt: skip
+    if bounds != ["no bound", "no bound"]:
+        words = f"values between {bounds[0]} below and {bounds[1]} above, expected {s.expected_class}"
+        yield Hypothesis(Kind.ACTIVATION, words, lambda x: np.clip(x, low, high))
 
 
 def _factor_of_negatives(s: Subject, function: Callable[[np.ndarray], np.ndarray]) -> float | None:
