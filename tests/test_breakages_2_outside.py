@@ -439,3 +439,18 @@ def test_without_an_independent_part_nothing_of_it_is_covered(context):
     assert failed(data.with_opencv, alone) == [] and failed(data.mixing, alone) == []
     ours, theirs = (EveryOperation(one, []) for one in (alone, sound))
     assert isinstance(ours.picture, Image.Image) and ours.magnitudes.keys() == theirs.magnitudes.keys()
+
+
+class ErasedByTheLoop(mobilenetv3_paddle.data.ImageDataset):
+    """What is erased is taken for something that the loop does after its normalisation; it does not."""
+
+    @property
+    def ends_in_normalisation(self):
+        return isinstance(self.preset, presets.EvalPreset) or not self.preset.mixes
+
+
+def test_erasing_that_is_lost_as_soon_as_workers_are_used_is_found(context, monkeypatch):
+    dataset = mobilenetv3_paddle.data.dataset.ImageDataset
+    monkeypatch.setattr(dataset, "ends_in_normalisation", ErasedByTheLoop.ends_in_normalisation)
+    rows = failed(data.training_pictures, context())
+    assert rows and all("erasing" in row for row in rows)

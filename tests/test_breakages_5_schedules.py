@@ -56,7 +56,20 @@ def cosine_of_the_whole_run(optimizer, config):
     return schedule
 
 
+def wrong_once_late(optimizer, config):
+    """One rate of a schedule with restarts is doubled, in its fourth cosine."""
+    schedule = build_schedule(optimizer, config)
+    if config.name == "restarts" and not config.warmup and config.restart > 2:
+        right = schedule.get_lr
+        schedule.get_lr = lambda: right() * (2 if schedule.last_epoch == 100 else 1)
+    return schedule
+
+
 SCHEDULES = {
+    "restarts wrong once, late": (
+        lambda: PROJECT.with_port("train", build_schedule=wrong_once_late),
+        "schedule.restarts.update", "build_schedule(restarts)", Kind.UNKNOWN,
+    ),
     "warm-up from zero": (
         lambda: warmed_otherwise(lambda share: 0.0),
         "schedule.constant.update.warmup2", "build_schedule(warm-up)", Kind.WARMUP_START,

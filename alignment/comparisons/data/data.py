@@ -36,6 +36,10 @@ from mobilenetv3_common.presets import TTA, EvalPreset, TrainPreset
 from mobilenetv3_common.sampling import SampleKey, sample_params
 
 EPOCHS = 3
+WORKED = (
+    "autoaugment",
+    "erasing",
+)  # made by workers too: a loader may leave to its loop what comes after the normalisation, or not
 VIEWED, VIEW_SIZE = 4, 64  # pictures of which every view is compared, and their pixels
 AUGMENTED = {
     "basic": TrainPreset(),
@@ -80,7 +84,8 @@ def training_pictures(context: Context, result: StepResult) -> None:
     """The port's training pictures, for drawn parameters, against the independent ones."""
     index, others = few_pictures(context.material.index("train")), _independent(context)
     if others:
-        loadings = {f"train.{name}": Loading(index, preset, epoch=1) for name, preset in AUGMENTED.items()}
+        worked = {name: int(name == "erasing") for name in AUGMENTED}
+        loadings = {f"train.{name}": Loading(index, preset, 1, worked[name]) for name, preset in AUGMENTED.items()}
         _batches(context, result, Batches(loadings, others, named=True))
         result.cover("training pictures", outside=True)
 
@@ -168,7 +173,7 @@ def _views(context: Context, result: StepResult) -> None:
 def _training(context: Context, result: StepResult, policy: str, preset: TrainPreset) -> None:
     index = first_pictures(context.material.index("train"))
     names = [f"train.{policy}.epoch{epoch}" for epoch in range(EPOCHS)]
-    workers = [2 if policy == "autoaugment" and epoch == 0 else 0 for epoch in range(EPOCHS)]
+    workers = [2 if policy in WORKED and epoch == 0 else 0 for epoch in range(EPOCHS)]
     compared = _batches(
         context, result, Batches({name: Loading(index, preset, epoch, workers[epoch]) for epoch, name in enumerate(names)})
     )

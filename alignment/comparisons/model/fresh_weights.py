@@ -20,7 +20,7 @@ from mobilenetv3_common.weights import State
 
 FreshDraws = Callable[[Iterable[int]], Iterator[State]]
 SEEDS = (4, 12)  # at least, at most
-SAMPLE = 8192  # values of a tensor that are looked at, over all seeds together
+SAMPLE = 32768  # values of a tensor that are looked at, over all seeds together
 ENOUGH = 4096  # of them from the smallest tensor, where the greatest number of seeds gives them
 WEIGHTS = 50_000_000  # drawn on each side at most, beyond the least number of seeds
 

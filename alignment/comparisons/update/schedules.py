@@ -31,6 +31,7 @@ WHOLE = TrainConfig(
     epochs=9, lr=0.25, scale_lr_from=32, lr_step_epochs=2, lr_gamma=0.5, lr_min=2.0**-6,
     lr_milestones="4,5,8", lr_power=1.75, lr_restart_epochs=2, lr_restart_factor=2, lr_rise=0.375, lr_start_div=20.0,
 )  # fmt: skip
+LATE = 31  # epochs of a schedule with restarts: each is twice as long as the one before, and the last begins late
 WARMUPS = ((0, 0.01), (2, 0.01), (3, 0.25))  # epochs, share of the learning rate at which they begin
 
 
@@ -45,7 +46,8 @@ def whole_schedules(recipe: TrainConfig | None = None) -> Iterator[tuple[str, Tr
     for epochs, decay in WARMUPS:
         for name in [name for name in SCHEDULES if not (epochs and name == "onecycle")]:
             for unit in ("update", "epoch"):
-                config = replace(WHOLE, lr_schedule=name, lr_unit=unit, warmup_epochs=epochs, warmup_decay=decay)
+                last = LATE if name == "restarts" else WHOLE.epochs
+                config = replace(WHOLE, epochs=last, lr_schedule=name, lr_unit=unit, warmup_epochs=epochs, warmup_decay=decay)
                 yield f"schedule.{name}.{unit}" + (f".warmup{epochs}" if epochs else ""), config
     if recipe is not None:
         yield "schedule.recipe", recipe
