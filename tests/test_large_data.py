@@ -13,7 +13,8 @@ from projects.mobilenetv3.project import PROJECT
 from tests.large_data import make_data
 from tools.align import main
 
-SIZES = (33, 500, 5000)
+SIZES = [(33, False), (500, True), (5000, True)]
+OTHERS = [(33, True), (500, False), (5000, False)]
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,7 @@ def bench():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("listed", [False, True], ids=["folders", "list files"])
-@pytest.mark.parametrize("count", SIZES)
+@pytest.mark.parametrize(("count", "listed"), [*SIZES, *(pytest.param(*other, marks=pytest.mark.weekly) for other in OTHERS)])
 def test_the_steps_pass_on_any_number_of_pictures(count, listed, bench, tmp_path):
     """Steps 1 to 4 on all of them, 5 and 6 on one: step 5 takes its photographs as step 1 does, and 6 makes its own data."""
     sized = dataclasses.replace(bench.context(PROJECT), data_path=make_data(tmp_path / "data", count, listed))

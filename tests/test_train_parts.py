@@ -241,11 +241,12 @@ def test_the_range_test_says_what_it_did_not_see():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("recipe", "high", "sweep"),
     [
-        pytest.param({"optimizer": "adamw", "weight_decay": 0.01}, 1.0, (1e-3, 3e-3, 1e-2), marks=pytest.mark.weekly),
-        pytest.param({"optimizer": "sgd"}, 10.0, (3e-2, 1e-1, 3e-1), marks=pytest.mark.weekly),
+        ({"optimizer": "adamw", "weight_decay": 0.01}, 1.0, (1e-3, 3e-3, 1e-2)),
+        ({"optimizer": "sgd"}, 10.0, (3e-2, 1e-1, 3e-1)),
         ({"optimizer": "rmsprop", "eps": 0.0316, "weight_decay": 1e-5}, 1.0, (1e-3, 3e-3, 1e-2)),
     ],
     ids=["adamw", "sgd", "rmsprop"],
