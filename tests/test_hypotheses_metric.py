@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from alignment.comparisons.metric.counting import Counting, feeds
+from alignment.comparisons.metric.counting import Counting
 from alignment.comparisons.metric.mistakes import KS, MERGED, PADDED, RIGHT, UPDATED
-from alignment.comparisons.metric.right_answers import RightAnswers, made_up_cases, oracle
+from alignment.comparisons.metric.right_answers import RightAnswers, oracle
 from alignment.kinds import Kind
 
 RULES = [
@@ -64,7 +64,7 @@ def shares_of(feed):
     return {f"top{k}": float(right / feed.truth[-1]) for k, right in zip(KS, feed.truth, strict=False)}
 
 
-RIGHT_ANSWERS = RightAnswers(made_up_cases(*picked_logits()))
+RIGHT_ANSWERS = RightAnswers(*picked_logits())
 
 
 def explained(rule):
@@ -102,7 +102,7 @@ def test_no_mistake_of_the_metric_is_claimed_of_another_one(rule):
     assert (finding is None) if rule == "sound" else finding.kind is Kind.UNKNOWN, finding
 
 
-COUNTING = Counting(feeds(*picked_logits()), "batch_size16")
+COUNTING = Counting(*picked_logits())
 PLACES = {UPDATED.name: ("update", False), PADDED.name: ("update", True), MERGED.name: ("merge", False)}
 
 

@@ -17,7 +17,7 @@ from mobilenetv3_common.published import cache_dir
 from tests.conftest import ROOT
 
 WORKED = ROOT / "tests" / "worked"
-AT_MOST = {"fault": 1, "form": 3, "hypothesis": 1, "model": 5, "optimizer": 5}
+AT_MOST = {"comparison": 1, "fault": 1, "form": 3, "hypothesis": 1, "model": 5, "optimizer": 5}
 # The new optimizer's run of step 5 alone, three updates.
 STEP_5 = """
 from dataclasses import replace
@@ -29,6 +29,25 @@ runs = [replace(run, iterations=3) for run in backward.RUNS if run.name.startswi
 result = backward.run(Context(PROJECT), tuple(runs))
 assert len(result.quantities) > 100
 print("passed" if result.passed else "FAILED")
+"""
+# A metric that clears its counts when it is asked for the shares.
+CLEARED = """
+from alignment.comparisons import run_step
+from alignment.comparisons.context import Context
+from alignment.comparisons.explain import locate
+from mobilenetv3_paddle.metric import TopKAccuracy
+from projects.mobilenetv3.project import PROJECT
+
+class Clears(TopKAccuracy):
+    def compute(self):
+        shares, self.correct = super().compute(), [0 for _ in self.correct]
+        return shares
+
+for project in (PROJECT, PROJECT.with_port("metric", TopKAccuracy=Clears)):
+    context = Context(project)
+    result = run_step(3, context)
+    first = locate(context, [result]).first
+    print([row.name for row in result.quantities if not row.passed], first and first.line())
 """
 REVERSED = """
 import torch
@@ -133,6 +152,13 @@ def test_a_new_fault_is_injected_and_found(patched):
     done = patched("fault")("tools/align.py", "--steps", "1", "--inject", "eps_of_the_last_batch_norm")
     assert done.returncode == 1, done.stderr
     assert "first divergence: forward: features.12.1: wrong eps: 1e-05, expected 0.001" in done.stdout
+
+
+def test_a_new_comparison_is_run_and_explained(patched):
+    done = patched("comparison")("-c", CLEARED)
+    sound, wrong = done.stdout.splitlines()
+    assert sound == "[] None", done.stdout + done.stderr
+    assert wrong.startswith("['asked_again'] metric: TopKAccuracy.compute: asked a second time it gives other shares"), wrong
 
 
 def test_a_new_hypothesis_names_its_mistake(patched):

@@ -6,9 +6,11 @@ are judged, and both are kept with the step's result. ``explain`` of a failed st
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from alignment.comparisons.result import Explainable, StepResult
 from alignment.finding import Finding
 from alignment.strangers import strangers
 
+Make = TypeVar("Make", bound=Callable[..., "Comparison"])
 Value = np.ndarray | Mapping[str, float] | str  # an array, named numbers, or what a side does in words: "raises"
 Measurement = Mapping[str, Value]  # of one side, by name; it can be stored
 M = TypeVar("M", bound=Measurement)
@@ -42,6 +45,26 @@ class Comparison(Protocol):
 
     def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
         """Place and cause of what is wrong in the measurements; None where nothing is wrong, or another comparison's subject is."""
+
+
+_LISTED: dict[str, list[tuple[int, Callable[..., Comparison]]]] = {}  # of each folder, with their places
+
+
+def listed(place: int) -> Callable[[Make], Make]:
+    """Lists what makes a comparison among those of its file's folder, which the folder's step runs in the order of their places."""
+
+    def added(make: Make) -> Make:
+        _LISTED.setdefault(make.__module__.rpartition(".")[0], []).append((place, make))
+        return make
+
+    return added
+
+
+def listed_in(folder: str, *given: Any) -> list[Comparison]:
+    """The comparisons that the files of a step's folder list, made of what the step gives to each."""
+    for file in pkgutil.iter_modules(importlib.import_module(folder).__path__):
+        importlib.import_module(f"{folder}.{file.name}")
+    return [make(*given) for _, make in sorted(_LISTED[folder], key=lambda one: one[0])]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
-from alignment.comparisons.comparison import Measurement, Value
+from alignment.comparisons.comparison import Measurement, Value, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, in_precision, value_and_gradient
 from alignment.comparisons.loss.mistakes import other_distillations, other_gradients, other_losses, other_weightings
@@ -49,6 +49,7 @@ class ModelLoss:
         return None
 
 
+@listed(1)
 class Losses:
     """Every case on both sides.
 

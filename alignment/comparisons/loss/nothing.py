@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.comparisons.comparison import Measurement
+from alignment.comparisons.comparison import Measurement, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, value_and_gradient
 from alignment.comparisons.loss.losses import LOCATION
@@ -18,8 +18,11 @@ from alignment.strangers import strangers
 IGNORED = LossCase("all_ignored", np.array([[0.5, -1.0, 2.0], [0.0, 1.0, -0.5]]), np.array([-100, -100]))
 
 
+@listed(2)
 class NothingCounts:
-    """What each side gives of it in words: ``"nan"``, a number, or that it raises."""
+    """What each side gives of it in words: ``"nan"``, a number, or that it raises. The step's own cases are not looked at."""
+
+    def __init__(self, *cases: object) -> None: ...
 
     def measure(self, context: Context, role: str) -> dict[str, str]:
         value = np.zeros(0)

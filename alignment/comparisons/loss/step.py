@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from alignment.comparisons.comparison import compare
+from alignment.comparisons.comparison import compare, listed_in
 from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, cases, distilled_cases, distils, takes_weights, weighted_cases
 from alignment.comparisons.loss.losses import Losses, ModelLoss
-from alignment.comparisons.loss.nothing import NothingCounts
 from alignment.comparisons.result import StepResult
 
 
@@ -20,8 +19,7 @@ def run(context: Context) -> StepResult:
     result = StepResult(4, "loss")
     model = compare(context, result, ModelLoss())
     made = _cases(context, np.asarray(model.reference["reference32.logits"]), np.asarray(model.reference["labels"]))
-    losses = compare(context, result, Losses(made))
-    compare(context, result, NothingCounts())
+    losses, *_ = [compare(context, result, comparison) for comparison in listed_in(__package__, made)]
     for option, taken in (("class weights", takes_weights(context)), ("distillation", distils(context))):
         if taken:
             result.cover(option)

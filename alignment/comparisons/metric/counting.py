@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.comparisons.comparison import Measurement
+from alignment.comparisons.comparison import Measurement, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.metric.mistakes import KS, MERGED, PADDED, UPDATED
 from alignment.comparisons.metric.right_answers import oracle, part
@@ -69,16 +69,16 @@ def feeds(logits: np.ndarray, labels: np.ndarray) -> dict[str, Feed]:
     return made
 
 
+@listed(2)
 class Counting:
     """The counts of both sides after each way of feeding, and the shares after all samples at once.
 
     Args:
-        ways: how both sides are fed; the one of ``whole`` in one batch.
-        whole: its name.
+        logits, labels: (N, classes) and (N,).
     """
 
-    def __init__(self, ways: Mapping[str, Feed], whole: str) -> None:
-        self.ways, self.whole = ways, whole
+    def __init__(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        self.ways, self.whole = feeds(logits, labels), f"batch_size{len(labels)}"
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray | Mapping[str, float]]:
         metric, tensor = part(context.sides[role]), context.sides[role].framework.tensor

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.comparisons.comparison import Measurement, Value
+from alignment.comparisons.comparison import Measurement, Value, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.metric.mistakes import KS
 from alignment.comparisons.metric.right_answers import oracle, part
@@ -21,6 +21,7 @@ RAISED, NO_SHARE = -1.0, -2.0  # in the place of a share where there was an erro
 PLACES = {"one_picture": "compute", "no_picture": "compute", "by_default": "__init__"}
 
 
+@listed(3)
 class Ends:
     """Shares of one picture, of none, and of all with the default values of k: both sides give the same, or both raise an error.
 

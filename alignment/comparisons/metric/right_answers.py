@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from alignment.compare import Quantity, judge_equal
-from alignment.comparisons.comparison import Measurement
+from alignment.comparisons.comparison import Measurement, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.metric.mistakes import KS, RIGHT
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.localize.hypotheses.hypothesis import Observed, confirmed
 from alignment.project import MetricPart, Side
-
-Cases = Mapping[str, tuple[np.ndarray, np.ndarray]]  # name -> logits (N, classes) and labels (N,)
 
 
 def part(side: Side) -> MetricPart:
@@ -54,16 +52,17 @@ def made_up_cases(logits: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.
     }
 
 
+@listed(1)
 class RightAnswers:
-    """The right answers of both sides, each case by itself.
+    """The right answers of both sides, each made-up case by itself.
 
     Args:
-        cases: the logits and labels that both sides are given.
+        logits, labels: (N, classes) and (N,).
     """
 
-    def __init__(self, cases: Cases) -> None:
-        self.cases = cases
-        self.truth = {case: oracle(*given) for case, given in cases.items()}
+    def __init__(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        self.cases = made_up_cases(logits, labels)
+        self.truth = {case: oracle(*given) for case, given in self.cases.items()}
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
         side = context.sides[role]

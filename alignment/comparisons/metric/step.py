@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from alignment.comparisons.comparison import compare
+from alignment.comparisons.comparison import compare, listed_in
 from alignment.comparisons.context import Context
-from alignment.comparisons.metric.counting import Counting, feeds
 from alignment.comparisons.metric.end_to_end import EndToEnd
-from alignment.comparisons.metric.ends import Ends
 from alignment.comparisons.metric.mistakes import KS
-from alignment.comparisons.metric.right_answers import RightAnswers, made_up_cases
 from alignment.comparisons.result import StepResult
 
 
@@ -26,7 +23,6 @@ def run(context: Context) -> StepResult:
         shows = 0 < float(theirs) < 1 or not context.material.weights.calibrated
         result.require(f"top{k}", round(float(theirs), 4), shows, "strictly between 0 and 1")
     result.require("pictures", len(labels), len(labels) >= 4, "4 or more")
-    compare(context, result, RightAnswers(made_up_cases(logits, labels)))
-    compare(context, result, Counting(feeds(logits, labels), f"batch_size{len(labels)}"))
-    compare(context, result, Ends(logits, labels))
+    for comparison in listed_in(__package__, logits, labels):
+        compare(context, result, comparison)
     return result
