@@ -10,7 +10,7 @@ from alignment.comparisons.topics import AUGMENTATIONS
 from alignment.kinds import Kind
 from alignment.witness import Witness
 from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES
-from projects.witnesses import batches, parameters, pictures, settings
+from projects.witnesses import batches, listing, parameters, pictures, settings
 from projects.witnesses.loop import cases
 
 HAND, SCRIPT = "a table by hand", "a plain script"
@@ -35,6 +35,7 @@ ENDS = (
 )
 DECAYS = ("norm weight decay", "bias weight decay", "L1 decay", "layer-wise decay")
 
+MODEL = (Witness("weights", (), "layouts by hand", listing.conversion, 1, Kind.WEIGHT_TRANSPOSED),)
 DATA = (
     Witness("run.training_plan", ("kept last batch", "repeated augmentation", "order of batches", "batches over ranks"),
             "torch's DataLoader over its DistributedSampler", batches.training_plan, 2, Kind.BATCH_DROPPED),
@@ -49,6 +50,10 @@ DATA = (
     Witness("image.crop_and_resize", ("OpenCV backend",), "OpenCV's own resize", pictures.crops, 2, Kind.INTERPOLATION),
     Witness("preprocess", ("evaluation pictures", "several views"), "torchvision's functions", pictures.views, 2),
     Witness("PictureCache", (), "what was put in", pictures.cached, 2),
+    Witness("dataset_index", ("training pictures", "evaluation pictures"), HAND, listing.folders, 2, Kind.LABEL),
+    Witness("cifar", (), "pixels and labels that were written", listing.cifar, 2),
+    Witness("shards", (), "pictures and labels that were written", listing.shards, 2),
+    Witness("published", (), "torchvision's weights", listing.of_torchvision, 2, Kind.PRESET),
     Witness("held_out.index_held_out", (), HAND, batches.held, 2),
 )  # fmt: skip
 LOSS = (
@@ -76,6 +81,10 @@ RUNS = (
             Kind.AVERAGE_DECAY),
     Witness("training", ENDS, SCRIPT, cases.runs, 6),
     Witness("run.restore", ("resumed run",), "the run that was not interrupted", cases.resumed, 6, Kind.STATE_NOT_RESTORED),
+    Witness("evaluation_record", (), HAND, listing.records, 6, Kind.EVALUATION),
+    Witness("CheckpointFolder", (), HAND, listing.kept, 6, Kind.STATE_NOT_SAVED),
+    Witness("as_trained", (), "the checkpoint's own settings", listing.trained_so, 6, Kind.RECIPE),
+    Witness("rank_statistics", (), "means by hand", listing.statistics, 6, Kind.STATISTICS_OF_ONE_RANK),
     Witness("lr_range", (), "curves whose places are known", parameters.range_test, 6),
 )  # fmt: skip
-WITNESSES = (*DATA, *LOSS, *UPDATES, *RUNS)
+WITNESSES = (*MODEL, *DATA, *LOSS, *UPDATES, *RUNS)

@@ -207,7 +207,13 @@ def held() -> Iterator[Told]:
             Path(folder, name).mkdir()
             for number in range(count):
                 Path(folder, name, f"{number:02}.png").touch()
-        for share, expected in ((0.25, [5, 1, 1, 0]), (0.5, [10, 2, 1, 0]), (0.01, [1, 1, 1, 0]), (0.99, [19, 4, 1, 0])):
+        for share, expected in (
+            (0.25, [5, 1, 1, 0]),
+            (0.5, [10, 2, 1, 0]),
+            (0.01, [1, 1, 1, 0]),
+            (0.99, [19, 4, 1, 0]),
+            (0.18, [4, 1, 1, 0]),
+        ):
             train, val = held_out.index_held_out(folder, share, 4)
             case = f"a share of {share} of 20, 5, 2 and 1 pictures"
             yield Told(case, np.bincount(np.asarray(val.labels), minlength=4).tolist(), expected)

@@ -181,7 +181,7 @@ class Backend:
         averages: each step of a moving average.
         criterion: with what the loss was made.
         configs: of the networks that were built, in order.
-        poisoned: the number of the update that gives weights that are no numbers, once; 0 for none.
+        poisoned: numbers of the updates, counted from 1 through all attempts, that give weights that are no numbers.
     """
 
     ranks: Any = field(default_factory=lambda: ranks_of_one())
@@ -189,7 +189,7 @@ class Backend:
     averages: list[dict[str, Any]] = field(default_factory=list)
     criterion: dict[str, Any] = field(default_factory=dict)
     configs: list[Any] = field(default_factory=list)
-    poisoned: int = 0
+    poisoned: tuple[int, ...] = ()
     NAME: str = "numpy"
 
     Precision = Precision
@@ -292,7 +292,7 @@ class Backend:
             model.state, optimizer.velocity, network.clipped(gradients, clip_norm), rate, optimizer.momentum, optimizer.decays
         )
         model.gradients = {}
-        if len(self.updates) == self.poisoned:
+        if len(self.updates) in self.poisoned:
             model.state["fc.bias"] = model.state["fc.bias"] * np.nan
         self.updates[-1] |= {"clip": clip_norm, "rate": rate, **{name: array.copy() for name, array in model.state.items()}}
 

@@ -26,11 +26,12 @@ from alignment.witness import Told
 from mobilenetv3_common import training
 from mobilenetv3_common.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mobilenetv3_common.errors import Diverged
+from mobilenetv3_common.evaluation import evaluate
 from mobilenetv3_common.evaluation_record import read_record
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import SCALARS, read_json_lines
 from projects.witnesses.loop import network
-from projects.witnesses.loop.backend import Backend
+from projects.witnesses.loop.backend import Array, Backend
 from projects.witnesses.loop.network import SIZE
 from projects.witnesses.loop.script import DEFAULTS, History, Pictures, Script
 
@@ -200,6 +201,8 @@ def runs() -> Iterator[Told]:
     yield from told(RUNS)
     yield from _recorded()
     yield from _built()
+    yield from _damaged()
+    yield from _cached()
     yield from _diverging()
 
 
@@ -211,12 +214,47 @@ def _built() -> Iterator[Told]:
         yield Told("settings of the network", built, [BUILT], "run.build_run: build_model", Kind.RECIPE)
 
 
+def _damaged() -> Iterator[Told]:
+    """A picture that stands in for a damaged one does not count in an evaluation."""
+    pictures = material()
+    images = np.stack([network.transformed(pixels, (0, 0, *pixels.shape[:2]), False, None) for pixels in pictures.val])
+    labels, numbers = np.array(pictures.val_labels), np.arange(len(images))
+    left_out = [2, 7]
+    numbers[left_out] = ~numbers[left_out]
+    backend: Any = Backend()
+    model = backend.build_model(TrainConfig(seed=4), pictures.classes)
+    parts = [slice(start, start + 4) for start in range(0, len(images), 4)]
+    loader = [[array[part].view(Array) for array in (images, labels, numbers)] for part in parts]
+    made = evaluate(backend, model, loader, pictures.classes, backend.ranks, None)  # type: ignore[arg-type]
+    counted = np.setdiff1d(np.arange(len(images)), left_out)
+    logits = network.forward(dict(model.state), images[counted], False, False, None).logits
+    top1 = float((logits.argmax(1) == labels[counted]).mean())
+    expected = {"samples": len(counted), "skipped": 2, "top1": top1, "loss": network.cross_entropy(logits, labels[counted])[0]}
+    found = {name: getattr(made, name) for name in expected}
+    yield Told("an evaluation in which two pictures are damaged", found, expected, "evaluation.evaluate", Kind.PADDING_COUNTED)
+
+
+def _cached() -> Iterator[Told]:
+    """Decoded pictures are kept for one decoding of one data set: another one does not take them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, keys = Path(name), list[str]()
+        data = written(folder / "data")
+        changes: list[dict[str, Any]] = [{}, {"image_backend": "cv2"}, {"reduced_decoding": True}]
+        for number, given in enumerate(changes):
+            with mock.patch.object(training, "PictureCache", lambda folder, content, *rest: keys.append(content)):
+                trained(folder, data, f"run {number}", epochs=1, picture_cache=str(folder / "cache"), **given)
+        yield Told("keys of three decodings", len(set(keys)), 3, "training.micro_batches: picture cache")
+        with_cache: dict[str, Any] = {"picture_cache": str(folder / "cache"), "epochs": 2}
+        backend, output = trained(folder, data, "cached", **with_cache)
+        yield from compared("with a cache", Script(material()).run(), backend, output)
+
+
 def _diverging() -> Iterator[Told]:
     """A run whose weights are no numbers ends before they are saved, or goes back to its last checkpoint with half the rate."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = written(folder / "data")
-        backend, said = Backend(poisoned=7), ""
+        backend, said = Backend(poisoned=(7,)), ""
         try:
             trained(folder, data, "ends", backend, epochs=3, save_every=2)
         except Diverged as error:
@@ -224,10 +262,14 @@ def _diverging() -> Iterator[Told]:
         yield Told("a run that diverges", ["diverged" in said, len(backend.updates)], [True, 8], "training.update: divergence")
         saved = [int(path.stem.removeprefix("update_")) for path in sorted((folder / "ends").glob("update_*"))]
         yield Told("its checkpoints", saved, [4, 5, 6], "training.update: divergence", Kind.STATE_NOT_SAVED)
-        backend, _ = trained(folder, data, "goes on", Backend(poisoned=7), epochs=3, save_every=2, roll_back=1, ema_decay=0.5)
+        backend, _ = trained(folder, data, "goes on", Backend(poisoned=(7,)), epochs=3, save_every=2, roll_back=1, ema_decay=0.5)
         expected = Script(material(), lowered=(6, 0.5), epochs=3, ema_decay=0.5).run()
         again = backend.updates[8:]
         yield Told("updates after it went back", len(again), len(expected.updates) - 6, "rolling_back", Kind.COUNT)
+        twice, _ = trained(folder, data, "twice", Backend(poisoned=(7, 12)), epochs=3, save_every=2, roll_back=2)
+        yield Told(
+            "the rate after it went back twice", twice.updates[-1]["rate"], DEFAULTS["lr"] / 4, "rolling_back", Kind.LR_SCALED
+        )
         for number, (made, right) in enumerate(zip(again, expected.updates[6:], strict=False)):
             for part, (_, kind) in PLACES.items():
                 yield Told(f"update {number + 1} after it went back: {part}", made.get(part), right[part], "rolling_back", kind)
