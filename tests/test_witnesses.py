@@ -92,7 +92,8 @@ EDITS = {
 }  # fmt: skip
 # Of what is listed, converted, kept and told beside training.
 EDITS |= {
-    "CIFAR's columns for rows": Edit("cifar.py", ".transpose(1, 2, 0).tobytes()", ".transpose(2, 1, 0).tobytes()", "cifar", "pictures"),
+    "CIFAR's columns for rows": Edit("cifar.py", ".transpose(1, 2, 0).tobytes()", ".transpose(2, 1, 0).tobytes()", "cifar",
+    "pictures"),
     "CIFAR's label one byte late": Edit(
         "cifar.py", '"labels": rows[:, 0].tolist()', '"labels": rows[:, 1].tolist()', "cifar", "",
     ),
@@ -115,7 +116,8 @@ EDITS |= {
     "an evaluation at another size": Edit(
         "as_trained.py", '"width_mult", "resize_size",', '"width_mult",', "as_trained", "resize_size",
     ),
-    "another size of the second weights": Edit("published.py", "V2_RESIZE = 232", "V2_RESIZE = 236", "published", "236, expected 232"),
+    "another size of the second weights": Edit("published.py", "V2_RESIZE = 232", "V2_RESIZE = 236", "published",
+    "236, expected 232"),
 }  # fmt: skip
 LOOP, RUN = "training.py", "run.py"
 # The same of the whole loop.
@@ -239,7 +241,8 @@ LOOP_EDITS = {
         "rolling_back", "rate",
     ),
     "damaged pictures are counted": Edit(
-        "evaluation.py", "        samples += int(counted.sum())", "        samples += len(counted)", "evaluation.evaluate", "damaged",
+        "evaluation.py", "        samples += int(counted.sum())", "        samples += len(counted)", "evaluation.evaluate",
+        "damaged",
     ),
     "going back a second time lowers nothing": Edit(
         "rolling_back.py", "run.rate_factor * config.roll_back_factor / again.rate_factor",
