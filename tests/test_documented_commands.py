@@ -186,6 +186,13 @@ EXPECTED: dict[str, Run] = {
         (r"^51 faults: 51 detected, 51 named by line, 51 called what they are, 0 false lines$", r"^16 rewrites: 0 alarms$"),
         weekly="tests/test_calls.py runs some of them, and all in make test-slow",
     ),
+    r"python -m bench real --list": Run((r"^gemma-gelu .*https://github\.com/huggingface/transformers/pull/29402$",)),
+    r"python -m bench real --check": Run(
+        (r"^\d+ of \d+ pairs are as they say$",), weekly="tests/test_real_bugs.py checks some pairs, and all in make test-slow"
+    ),
+    r"python -m bench real( --open| --held-out)?": Run(
+        (r"results: result/real\.md",), status=1, weekly="tests/test_real_bugs.py audits one of them in make test-slow"
+    ),
     r"python -m bench ablate convolution pooling": Run(
         (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
         weekly="tests/test_ablate.py runs one family",

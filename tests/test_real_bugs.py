@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +11,7 @@ from bench.cli import bench
 from bench.real import scored
 from bench.real.audited import Audit
 from bench.real.cases import PAIRS, load_cases, versions
+from tests.conftest import ROOT
 
 CASES = load_cases()
 FEW = ("gemma-gelu", "xcit-batch-statistics", "megatron-sequence-norm", "retinanet-prior")  # each differs in another way
@@ -71,7 +74,15 @@ def test_a_wrong_pair_is_noticed(monkeypatch):
 
 
 def finding(location="mlp", hint="wrong eps 1e-5", source="pair.py:7", kind="norm_eps", **more):
-    return {"stage": "forward", "location": location, "also": [], "hint": hint, "source": source, "kind": kind} | more
+    return {
+        "stage": "forward",
+        "location": location,
+        "also": [],
+        "hint": hint,
+        "source": source,
+        "kind": kind,
+        "measured": "",
+    } | more
 
 
 def scores(findings, place=("mlp",), words=("eps",), status=1, fixed=0):
@@ -88,7 +99,7 @@ def test_what_counts_as_located_and_named():
     assert (o.located, o.line, o.named) == (2, None, 2)
     assert scores([elsewhere] * 5 + [finding()]).located is None, "nobody reads the sixth"
     assert scores([finding()], status=0).located is None, "what is not detected is not located"
-    assert scores([finding()], fixed=1).silent is False
+    assert scores([finding()], fixed=1).silent is False and scores([finding()], fixed=1).alarm == "PASS"
     assert scores([finding()], status=2).detected is False
 
 
@@ -113,11 +124,6 @@ def test_misses_stand_first():
 @pytest.mark.slow
 def test_a_case_is_run_and_kept(tmp_path, capsys):
     """In a process that forks; a second run takes what is known."""
-    import subprocess
-    import sys
-
-    from tests.conftest import ROOT
-
     command = [sys.executable, "-m", "bench", "real", "--only", "gemma-gelu", "--result-dir", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -140,3 +146,16 @@ def test_bad_input_is_said(argv, words, capsys):
 def test_the_list_is_printed(capsys):
     assert bench(["real", "--list", "--only", "gemma-gelu"]) == 0
     assert "https://github.com/huggingface/transformers/pull/29402" in capsys.readouterr().out
+
+
+def test_every_case_stands_on_the_page():
+    page = (ROOT / "docs" / "real_bugs.md").read_text()
+    for case in CASES:
+        assert page.count(f"[{case.id}]({case.link}) | {case.date} |") == 1, case.id
+
+
+@pytest.mark.slow
+def test_every_pair_is_what_it_says(capsys):
+    """The fixed version equals the reference, the broken one does not."""
+    assert bench(["real", "--check"]) == 0
+    assert f"{len(CASES)} of {len(CASES)} pairs are as they say" in capsys.readouterr().out

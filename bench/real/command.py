@@ -67,7 +67,7 @@ def line(o: scored.Outcome) -> str:
     """An outcome as a line."""
     if not o.detected:
         return f"{o.id}: NOT DETECTED: {o.verdicts[0]}"
-    alarm = "" if o.silent else f" ALARM on the fixed version: {o.verdicts[1]}"
+    alarm = "" if o.silent else f" ALARM on the fixed version: {o.alarm}"
     return f"{o.id}: located {o.located or 'no'}, named {o.named or 'no'}: {o.first}{alarm} ({o.seconds:.0f} s)"
 
 

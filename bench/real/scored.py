@@ -28,6 +28,7 @@ class Outcome:
         plain: whether the plain comparison sees the broken version.
         verdicts: of the broken and the fixed version.
         first: the first finding as a line.
+        alarm: the first finding on the fixed version as a line.
         seconds: of both audits.
     """
 
@@ -41,6 +42,7 @@ class Outcome:
     plain: bool
     verdicts: tuple[str, str]
     first: str
+    alarm: str
     seconds: float
 
 
@@ -62,13 +64,14 @@ def outcome(case: Case, wrong: Sequence[int], broken: Audit, fixed: Audit, plain
         plain,
         (broken.verdict, fixed.verdict),
         said(findings[0]) if findings else "",
+        "" if fixed.status == 0 else said(fixed.mistakes[0]) if fixed.mistakes else fixed.verdict,
         round(broken.seconds + fixed.seconds, 2),
     )
 
 
 def said(finding: dict[str, Any]) -> str:
     """A finding as a line, without the name of the file."""
-    text = f"{finding['stage']}: {finding['location']}: {finding['hint'] or 'no known mistake'}"
+    text = f"{finding['stage']}: {finding['location']}: {finding['hint'] or 'no known mistake, ' + finding['measured']}"
     return text.replace(FILE + ":", "line ") + (f"; kind {finding['kind']}" if finding["kind"] else "")
 
 
@@ -115,6 +118,7 @@ def totals(found: Sequence[Outcome]) -> list[tuple[str, str]]:
         (f"named by the first {FIRST}", share(count(lambda o: o.named), n)),
         ("located and named by the first finding", share(count(lambda o: o.located == 1 and o.named == 1), n)),
         ("silent on the fixed version", share(count(lambda o: o.silent), n)),
+        ("told apart: detected, and silent on the fixed version", share(count(lambda o: o.detected and o.silent), n)),
         ("plain comparison of outputs (allclose, 1e-5)", share(count(lambda o: o.plain), n)),
     ]
 
