@@ -9,7 +9,6 @@ The other settings are those of tools/train.py; a run's config.yaml gives them a
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -23,8 +22,8 @@ from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.evaluation import index_for_weights
 from mobilenetv3_common.evaluation_record import Record, shown_figures, write_record
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
-from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.json_output import Outputs, add_output_flags, outputs_of, writable
+from mobilenetv3_common.packages import training_package
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.run_page import Page, write_page
 from mobilenetv3_common.train_config import TrainConfig
@@ -78,8 +77,7 @@ def evaluate(
         ensure_writable_dir(report)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
-    with importing():
-        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    package = training_package(config.framework)
     with outputs.for_people(), package.started(config.device) as ranks:
         result, classes = package.evaluate_config(config, ranks)
         if not ranks.first:

@@ -7,7 +7,6 @@ The settings are those of tools/train.py; nothing of the run is kept but the fig
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from dataclasses import replace
@@ -16,9 +15,9 @@ import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import atomic_open
-from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 from mobilenetv3_common.lr_range import RangeTest, growing_rates, mean_of
+from mobilenetv3_common.packages import training_package
 from mobilenetv3_common.train_config import TrainConfig
 
 
@@ -46,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     writable(plot, "--plot")
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
-    with importing():
-        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    package = training_package(config.framework)
     with outputs.for_people(), package.started(config.device) as ranks:
         configs = [replace(config, seed=config.seed + number) for number in range(seeds)]
         test = mean_of([package.find_learning_rates(one, ranks, rates) for one in configs])

@@ -21,8 +21,8 @@ from mnv3.eval import FLAGS as EVALUATION_FLAGS
 from mnv3.eval import evaluate
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.interrupts import importing
 from mobilenetv3_common.observer import Observer
+from mobilenetv3_common.packages import training_package
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.train_config import TrainConfig
 
@@ -49,8 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     config = with_published(config, flags)
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
-    with importing():
-        package = importlib.import_module(f"mobilenetv3_{config.framework}.train")
+    package = training_package(config.framework)
     return package.train(config, observer=_watching() if watch else None)
 
 
@@ -60,8 +59,17 @@ def evaluate_only(recipe: str | None, flags: dict[str, Any]) -> int:
 
 
 def _watching() -> Observer:
-    """Watches the run; imported by name and only where asked for, since training does without the doctor."""
-    return importlib.import_module("alignment_doctor.watch.training").Watching()
+    """Watches the run; imported by name and only where asked for, since training does without the doctor.
+
+    Raises:
+        UserError: the doctor is not part of this repository.
+    """
+    try:
+        return importlib.import_module("alignment_doctor.watch.training").Watching()
+    except ModuleNotFoundError as error:
+        if error.name != "alignment_doctor":
+            raise
+        raise UserError("--watch: this repository has no doctor (alignment_doctor): leave the flag out") from error
 
 
 if __name__ == "__main__":

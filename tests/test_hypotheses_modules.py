@@ -256,6 +256,24 @@ for name, kind, words, made in (
     ),
 ):
     case(GENERAL, name, kind, words, subject(function("own", made, "Own"), OWN, X))
+
+
+def of_first_class(x):
+    """A loss of logits whose classes are the second axis."""
+    return -np.moveaxis(formulas.log_softmax(np.moveaxis(x, 1, -1)), -1, 1)[:, 0].mean()
+
+
+case(
+    GENERAL,
+    "classes_along_another_axis",
+    Kind.SOFTMAX_AXIS,
+    "the classes are taken along axis 3, expected axis 1",
+    subject(
+        function("own", lambda x: of_first_class(np.moveaxis(x, 3, 1)), "Loss"),
+        function("own", of_first_class, "Loss"),
+        RNG.standard_normal((3, 5, 4, 5)),
+    ),
+)
 case(
     GENERAL,
     "overflows",

@@ -124,6 +124,7 @@ DEFAULTS: dict[str, Attributes] = {
     "leaky_relu": {"slope": 0.01},
     "triu": {"diagonal": 0},
     "tril": {"diagonal": 0},
+    "cross_entropy": {"axis": 1},  # PyTorch's has no other; Paddle's signature says its own default
 }
 NEGATED = frozenset({"exclusive"})  # parameters that say the opposite of their canonical name
 EFFECTS = frozenset({"reshape", "transpose", "split", "pad"})  # described by what they do: see ``effect``

@@ -166,7 +166,9 @@ def judge_case(
     for name in names:
         result.quantities.append(rows[name])
         if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
-            result.record(f"{case.name}.{name}", lanes[name].port32, lanes[name].reference32, further=case.training)
+            # The guide's example records the logits of one input; blocks, and noise far from pictures, have other scales.
+            further = case.training or name != "logits" or (context.material.has_pictures and "photos" not in case.name)
+            result.record(f"{case.name}.{name}", lanes[name].port32, lanes[name].reference32, further=further)
     if case.name in ("eval.fake.b2", "eval.given"):
         for number, array in enumerate(leaves(case.inputs, np.ndarray), start=1):
             result.record(f"{case.name}.fake_data{number if number > 1 else ''}", array, array)

@@ -295,9 +295,8 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         certain = one.name not in LAYOUT
         for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
             words = f"{_title(one)} {', '.join(_difference(one, other, key) for key in keys)}"
-            kind = (
-                Kind.SOFTMAX_AXIS if (one.name, keys) in (("softmax", ["axis"]), ("log_softmax", ["axis"])) else Kind.CALL_ARGUMENT
-            )
+            of_classes = one.name in ("softmax", "log_softmax", "cross_entropy") and keys == ["axis"]
+            kind = Kind.SOFTMAX_AXIS if of_classes else Kind.CALL_ARGUMENT
             if one.name in EFFECTS:
                 attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
                 change = functools.partial(_computed, one.name, attributes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from alignment import tolerance
@@ -20,8 +22,14 @@ CHANGED = Family("changed_array", _observed)  # asked about two finite arrays of
 
 @CHANGED
 def scaled(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
-    if (ratio := common_factor(out, expected)) is not None:
+    ratio = common_factor(out, expected)
+    if ratio is not None and (np.size(expected) > 1 or _simple(ratio)):  # any number is some multiple of any other
         yield Hypothesis(Kind.SCALED, f"every value times {ratio:.6g}", always(ratio * np.asarray(expected, np.float64)))
+
+
+def _simple(ratio: float) -> bool:
+    """Whether a number is a fraction as mistakes make them: 3, 1/4, 15/16."""
+    return abs(float(Fraction(ratio).limit_denominator(64)) - ratio) <= tolerance.CLOSE * abs(ratio)
 
 
 @CHANGED
@@ -35,6 +43,8 @@ def permuted(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
 
 @CHANGED
 def few_elements(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    if np.size(expected) < 2:
+        return
     different = ~np.isclose(out, expected, rtol=tolerance.SAME, atol=tolerance.EXACT_RTOL * float(np.abs(expected).max(initial=0)))
     where = [tuple(map(int, place)) for place in zip(*np.nonzero(different), strict=True)]
     columns = {place[-1] for place in where} if out.ndim > 1 else set()

@@ -114,6 +114,21 @@ def function_applied(s: Subject) -> Hypotheses:
 
 
 @GENERAL
+def classes_along_another_axis(s: Subject) -> Hypotheses:
+    """A loss of logits of three axes or more that takes another axis for the classes: the reference's loss of turned logits."""
+    both, axes = _both(s), 0 if s.input is None else s.input.ndim
+    if s.blame.what != "output" or both is None or not 3 <= axes <= 5 or both[1].ndim >= axes:
+        return
+    expected = getattr(s.pair.reference.modules[s.path], "axis", 1)  # Paddle's losses have it, torch's take the second
+    for axis in range(1, axes) if isinstance(expected, int) else ():
+        turned = lambda a, axis=axis: np.moveaxis(a, axis, expected) if a.dtype.kind == "f" and a.ndim == axes else a  # noqa: E731
+        made = s.pair.reference.answer(s.path, s.call.changed(turned)).outputs if axis != expected % axes else []
+        if made and made[0].shape == both[1].shape:
+            words = f"the classes are taken along axis {axis}, expected axis {expected % axes}"
+            yield Hypothesis(Kind.SOFTMAX_AXIS, words, always(made[0]))
+
+
+@GENERAL
 def right_output_changed(s: Subject) -> Hypotheses:
     if s.blame.what == "output" and (both := _both(s)):
         yield from CHANGED.confirmed(*both)
