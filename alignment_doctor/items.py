@@ -93,7 +93,7 @@ ITEMS = (
         ("001 module 3", "a synchronised BatchNorm that computes something else",
          "this needs a reference: `tools/align.py --ranks 2` compares it with one process that has twice the batch"),
         ("001 module 4", "ranks that wait for the slowest one",
-         "`profile` measures one process; the trace of each rank shows how long it waits"),
+         "`profile` under the launcher prints the time of each rank before they meet, and which one the others wait for"),
         ("001 module 5", "accumulation over ranks that synchronises wrongly", ""),
         ("001 module 6", "sums that depend on their order",
          "this is not a mistake: `compare` and the alignment measure the effect of rounding and allow for it"),

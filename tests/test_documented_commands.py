@@ -81,6 +81,8 @@ EXPECTED: dict[str, Run] = {
     ),
     r"python -m alignment bench tests/pairs/mindspore_project\.py .*": Run((r"mindspore is not installed",), status=2),
     r"python tools/resnet50\.py (infer|train|profile) .*": Run((r"mindspore is not installed",), status=2),
+    r"python tools/clean\.py --output-dir final": Run((r"final: .*mobilenetv3_paddle",)),
+    r"python tools/resnet50\.py plan .*": Run((r"\| learning rate schedule \| constant 0\.001",)),
     r"python tools/resnet50\.py convert .*": Run((r"error: .*resnet50\.pth",), status=2),
     r"make setup": Run(instead=(MADE,)),
     r"make recording": Run(

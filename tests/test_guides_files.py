@@ -213,3 +213,15 @@ def test_the_launchers_logs_are_ignored_by_git():
     names = ["log/workerlog.0", "log/default.abc.log", "result_demo/reprod_log_1.npy", "docs/log.md", "alignment/record.py"]
     found = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True).stdout.split()
     assert found == names[:3]
+
+
+@pytest.mark.slow
+def test_the_forward_record_of_a_default_run_passes_reprod_logs_own_threshold(tmp_path):
+    """As the guide's example, which has the logits of what it is given; the noise of float32 has a record of its own."""
+    assert run(["--steps", "1", "--result-dir", str(tmp_path)], ROOT / "projects/mobilenetv3/project.py") == 0
+    helper = reprod_log.ReprodDiffHelper()
+    helper.compare_info(*(helper.load_info(str(tmp_path / f"forward_{side}.npy")) for side in ("paddle", "ref")))
+    found = {name: float(one["mean"]) for name, one in helper.diff_dict.items()}
+    assert len(found) >= 4 and sum("logits" in name for name in found) == 3 and max(found.values()) <= 1e-6, found
+    more = load_record(tmp_path / "forward_more_ref.npy")
+    assert {"eval.fake.b2.logits", "eval.fake.b2.features.0"} <= set(more)

@@ -171,12 +171,41 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_is_written(weights, tmp
     assert "holds weights of ref already" in capsys.readouterr().err
 
 
+def test_the_checklist_is_filled_from_the_recipe(capsys):
+    """The six rows of MindSpore's form, with what the guide writes into them."""
+    assert main(["plan", "--config", str(ROOT / "projects/resnet50/cifar10.yaml")]) == 0
+    rows = dict(line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:])
+    assert list(rows) == [
+        "data augmentation", "learning rate schedule", "optimizer", "training", "network structure", "training process",
+    ]  # fmt: skip
+    assert rows["learning rate schedule"] == "constant 0.001" and "adam" in rows["optimizer"] and "1e-05" in rows["optimizer"]
+    assert "batch size 32, 90 epochs" in rows["training"] and "Bottleneck" in rows["network structure"]
+    assert "horizontal flip" in rows["data augmentation"] and rows["training process"] == "none"
+    flags = ["--lr-schedule", "step", "--lr-step-epochs", "3", "--warmup-epochs", "2", "--label-smoothing", "0.1", "--mixup-alpha"]
+    assert main(["plan", "--model=resnet18", *flags, "0.2", "--optimizer=sgd", "--ema-decay=0.9", "--accumulate=4"]) == 0
+    told = capsys.readouterr().out
+    for words in ("every 3 epochs, 2 epochs of warm-up", "label smoothing 0.1, moving average 0.9", "mixup with 0.2", "BasicBlock"):
+        assert words in told
+    assert "sgd, momentum 0.9" in told and "4 batches an update" in told
+
+
+def test_convert_lists_names_and_shapes_of_both_sides(weights, tmp_path, capsys):
+    file, state = weights
+    target = str(tmp_path / "a.pdparams")
+    assert main(["convert", str(file), target, "--model", "resnet18_cifar", "--list"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    shown = [line for line in told if " <-> " in line]
+    assert len(shown) == len([name for name in state if not name.endswith("num_batches_tracked")])
+    assert any("bn1.running_mean <-> bn1._mean" in line or "bn1._mean <-> bn1.running_mean" in line for line in shown)
+    assert any(line.endswith("(64, 3, 3, 3)") for line in shown) and "tensors of the reference (Paddle)" in told[-1]
+
+
 def test_the_recipe_of_the_guide_is_what_it_says():
     from mobilenetv3_common.config_file import make_config
 
     config = make_config(ResNetConfig, ROOT / "projects/resnet50/cifar10.yaml", {})
     assert (config.framework, config.model, config.optimizer, config.lr_schedule) == (
-        "mindspore",
+        "paddle",
         "resnet50_cifar",
         "adam",
         "constant",
@@ -216,14 +245,14 @@ def test_weights_go_through_all_three_frameworks_and_come_back(weights, tmp_path
 @pytest.mark.weekly
 def test_a_run_in_mindspore_goes_on_where_it_stopped(cifar, tmp_path, capsys):
     """Two epochs at once, and one that is resumed: equal weights to the last bit; infer gives the run's own figures."""
-    train = ["train", *RUN, "--data-path", cifar, "--epochs", "2"]
+    train = ["train", *RUN, "--framework", "mindspore", "--data-path", cifar, "--epochs", "2"]
     assert main([*train, "--output-dir", str(tmp_path / "whole")]) == 0
     assert main([*train[:-1], "1", "--output-dir", str(tmp_path / "parts")]) == 0
     assert main([*train, "--output-dir", str(tmp_path / "parts"), "--resume", "auto"]) == 0
     same(*(read_state(tmp_path / run / "latest.safetensors") for run in ("parts", "whole")))
     told = tmp_path / "told.json"
     weights = ["--pretrained", str(tmp_path / "whole" / "latest.safetensors"), "--json", str(told)]
-    assert main(["infer", *SMALL, "--data-path", cifar, *weights]) == 0
+    assert main(["infer", *SMALL, "--framework", "mindspore", "--data-path", cifar, *weights]) == 0
     assert json.loads(told.read_text())["loss"] == pytest.approx(figures(tmp_path / "whole")["loss"], rel=1e-6)
 
 
@@ -235,6 +264,8 @@ def test_a_profile_in_mindspore_names_operators_with_times_shapes_and_shares(cif
     command = [
         "profile",
         *RUN,
+        "--framework",
+        "mindspore",
         "--data-path",
         cifar,
         "--updates",
@@ -254,7 +285,7 @@ def test_a_profile_in_mindspore_names_operators_with_times_shapes_and_shares(cif
     assert {"Conv2D", "Conv2DBackpropFilter", "BatchNorm", "MatMul"} <= set(operators)
     assert operators["Conv2D"]["shapes"].startswith("4x") and sum(one["share"] for one in facts["operators"]) == pytest.approx(1)
     assert table.read_text().startswith("operator,shapes,calls,seconds,share") and json.loads(trace.read_text())["traceEvents"]
-    again = ["profile", *RUN, "--data-path", cifar, "--updates", "2", "--before", str(told)]
+    again = ["profile", *RUN, "--framework", "mindspore", "--data-path", cifar, "--updates", "2", "--before", str(told)]
     assert main(again) in (0, 1)
 
 
@@ -335,7 +366,7 @@ def test_ranks_that_cannot_be_joined_are_one_line(monkeypatch):
 @pytest.mark.weekly
 def test_two_ranks_of_mindspore_are_one_process(cifar, tmp_path):
     """With frozen BatchNorm two batches of two are one of four; with statistics of each rank's own they are not."""
-    flags = [*RUN, "--data-path", cifar, "--epochs", "2"]
+    flags = [*RUN, "--framework", "mindspore", "--data-path", cifar, "--epochs", "2"]
     batches = {"one": "4", "two": "2", "apart": "2"}
 
     def command(run, *more):

@@ -39,7 +39,7 @@ def test_the_help_shows_every_flag_below_its_sections_heading():
 
 def test_a_subclass_may_replace_a_setting_and_adds_to_a_section():
     assert title_of(ResNetConfig, "amp_level") == title_of(ResNetConfig, "loss_scale") == "precision and device"
-    assert ResNetConfig().framework == "mindspore" and title_of(ResNetConfig, "framework") == "model"
+    assert ResNetConfig().framework == "paddle" and title_of(ResNetConfig, "framework") == "model"
     with pytest.raises(UserError, match="--width-mult is MobileNetV3's"):
         ResNetConfig(width_mult=0.5)
     with pytest.raises(UserError, match="--resize-size must be at least --crop-size"):  # what the sections refuse holds too

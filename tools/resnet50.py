@@ -1,11 +1,12 @@
-"""ResNet-50 and -18 in MindSpore, Paddle and torch: convert weights, evaluate, train, and see where the time goes.
+"""ResNet-50 and -18 in MindSpore, Paddle and torch: plan, convert weights, evaluate, train, and see where the time goes.
 
+    python tools/resnet50.py plan --config projects/resnet50/cifar10.yaml
     python tools/resnet50.py convert resnet50.pth resnet50.ckpt --model resnet50
     python tools/resnet50.py infer --pretrained resnet50.ckpt --data-path cifar10
     python tools/resnet50.py train --config projects/resnet50/cifar10.yaml --data-path cifar10
     python tools/resnet50.py profile --config projects/resnet50/cifar10.yaml --data-path cifar10
 
-MindSpore trains by default; --framework paddle and --framework ref (torch) do the same with the same settings. Exit status: 0 done,
+Paddle trains by default; --framework mindspore and --framework ref (torch) do the same with the same settings. Exit status: 0 done,
 1 a problem in a profile, 2 the input cannot be used or the run diverged, 143 or 130 stopped after a checkpoint.
 """
 
@@ -23,6 +24,7 @@ from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import exit_on_user_error, shown
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 from projects.resnet50.config import MODELS, NOT_HERE, PACKAGES, ResNetConfig
+from projects.resnet50.plan import plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # before tools/, where a file is called as the doctor's package is
 SETTINGS = tuple(name for name in ResNetConfig.__dataclass_fields__ if name not in (*NOT_HERE, "teacher_model"))
@@ -42,9 +44,13 @@ def parser() -> Parser:
     convert.add_argument("output", help="weights of the other framework; its own kind of file, or .safetensors")
     convert.add_argument("--model", choices=tuple(MODELS), default="resnet50_cifar", help="architecture of the weights")
     convert.add_argument(
-        "--to", choices=tuple(PACKAGES), help="framework of the output (default: mindspore, or ref for MindSpore's)"
+        "--to",
+        choices=tuple(PACKAGES),
+        help="framework of the output (default: that of its suffix; else mindspore, or ref for MindSpore's)",
     )
+    convert.add_argument("--list", action="store_true", help="print every tensor of both sides with its name and shape, too")
     told = {
+        "plan": ("the checklist of tricks with which a migration begins, filled from a recipe", SETTINGS),
         "infer": ("evaluate weights on the validation pictures", OF_INFER),
         "train": ("train", SETTINGS),
         "profile": ("where the time and the memory of a run go: phases, operators, transforms", SETTINGS),
@@ -66,13 +72,17 @@ def parser() -> Parser:
 @exit_on_user_error
 def main(argv: Sequence[str] | None = None) -> int:
     flags = vars(parser().parse_args(argv))
-    if flags.pop("command") == "convert":
+    command = flags.pop("command")
+    if command == "convert":
         from projects.resnet50.commands import convert_file
 
-        print(convert_file(flags["input"], flags["output"], flags["model"], flags["to"]))
+        print(convert_file(flags["input"], flags["output"], flags["model"], flags["to"], listed=flags["list"]))
         return 0
     own = {name: flags.pop(name) for name in [*flags] if name not in ResNetConfig.__dataclass_fields__}
     config = make_config(ResNetConfig, own.pop("config"), flags)
+    if command == "plan":
+        print(plan(config))
+        return 0
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)  # before a framework is imported
     from projects.resnet50 import commands

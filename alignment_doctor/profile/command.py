@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment_doctor.findings import examine
-from alignment_doctor.profile import checks
+from alignment_doctor.profile import checks, ranks
 from alignment_doctor.profile.advice import advice
 from alignment_doctor.profile.subject import PHASES, TRACED, Profile, measure
 from alignment_doctor.report import Examination, Section
@@ -85,8 +85,8 @@ def profiled(
         if (path := getattr(flags, name)) and not Path(path).parent.is_dir():
             raise UserError(f"--{name} {path}: there is no folder {Path(path).parent}; make it first")
     backend = backend or importlib.import_module(f"mobilenetv3_{config.framework}.train.backend")
-    with backend.started(config.device) as ranks:
-        profile = measure(backend, config, ranks, flags.updates, Path(flags.trace) if flags.trace else None, builder)
+    with backend.started(config.device) as started:
+        profile = measure(backend, config, started, flags.updates, Path(flags.trace) if flags.trace else None, builder)
     if flags.csv:
         _write_csv(profile, Path(flags.csv))
     return Examination(
@@ -103,6 +103,7 @@ def facts(profile: Profile) -> dict[str, Any]:
         "phases": {name: profile.typical(name) for name in PHASES},
         "memory_mib": profile.memory,
         "loader_queue": {"ready": profile.ready, "room": profile.room},
+        "seconds_of_each_rank": profile.ranks,
         "seconds_a_picture": profile.picture,
         "transforms": profile.transforms,
         "operators": [{**vars(one), "share": one.seconds / total} for one in profile.operators],
@@ -131,6 +132,8 @@ def _notes(profile: Profile, before: dict[str, float] | None) -> list[str]:
     notes.append(f"operators by time: {', '.join(longest)}")
     steps = sorted(profile.transforms.items(), key=lambda item: -item[1])[:ON_SCREEN]
     notes.append(f"a picture takes {profile.picture * 1e3:.1f} ms: " + ", ".join(f"{name} {t * 1e3:.1f} ms" for name, t in steps))
+    if together := ranks.line(profile.ranks, profile.whole):
+        notes.append(together)
     if before is not None:
         then = sum(before.values())
         notes.append(f"before: {then * 1e3:.1f} ms an update; now {profile.whole / then:.2f} of it")

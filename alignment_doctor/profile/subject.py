@@ -16,6 +16,7 @@ import numpy as np
 
 from alignment_doctor.frameworks import probe_of
 from alignment_doctor.frameworks.base import Fullness
+from alignment_doctor.profile.ranks import of_every_rank
 from alignment_doctor.profile.trace import Operator, operators
 from alignment_doctor.watch.watch import resident_mib
 from mobilenetv3_common.observer import Observer
@@ -48,6 +49,7 @@ class Profile:
         processors: of this machine.
         ready: batches that the loader's workers had ready when each measured update asked for its own; empty without workers.
         room: for how many they have room.
+        ranks: seconds of waiting for data and of the forward pass, of every rank.
         lowered: that the batch was fitted to the pictures, in words; empty where it was not.
     """
 
@@ -60,6 +62,7 @@ class Profile:
     processors: int = 1
     ready: list[int] = field(default_factory=list)
     room: int = 0
+    ranks: list[float] = field(default_factory=list)
     lowered: str = ""
 
     def typical(self, phase: str) -> float:
@@ -118,7 +121,7 @@ def measure(
     Args:
         backend: what computes.
         config: of the run; it begins anew, whatever ``resume`` says.
-        ranks: this process alone.
+        ranks: this process, alone or among others, all of which measure.
         updates: to be measured, at least 2.
         trace: where the Chrome trace is written; nowhere where None.
         builder: makes the network for a number of classes; that of ``config.model`` where None.
@@ -141,6 +144,7 @@ def measure(
                 _one(run, batches, clock, fullness, profile if number >= WARM else None)
         gathered = [[next(batches) for _ in range(config.accumulate)] for _ in range(TRACED)]
     clock.remove()
+    profile.ranks = of_every_rank(ranks, profile.typical("data wait") + profile.typical("forward"))
     run.observer = Observer()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder) / "trace.json"

@@ -21,6 +21,7 @@ from mobilenetv3_common.training_backend import Builder, TrainingBackend
 from mobilenetv3_common.weights import MINDSPORE_STATISTICS, PADDLE_STATISTICS, read_state
 from projects.resnet50.config import ENGINES, MODELS, PACKAGES, ResNetConfig
 
+SUFFIXES = {".ckpt": "mindspore", ".pdparams": "paddle", ".pth": "ref", ".pt": "ref"}
 INPUT = "2x3x32x32"  # on which two networks are paired: MindSpore takes minutes for pictures of 224 pixels on a CPU
 
 
@@ -53,20 +54,21 @@ def infer(config: ResNetConfig) -> tuple[Evaluation, tuple[str, ...]]:
         return evaluation.evaluate_config(backend, config, ranks, builder)
 
 
-def convert_file(source: str, target: str, model: str, to: str | None = None) -> str:
+def convert_file(source: str, target: str, model: str, to: str | None = None, listed: bool = False) -> str:
     """Write a file of weights of one framework as one of another, strictly; returns what was done.
 
     Args:
         source, target: files. What ``source`` is of is seen from its names.
         model: one of ``MODELS``; its number of classes is the file's.
-        to: the framework of ``target``; None: MindSpore, or torch where ``source`` is MindSpore's.
+        to: the framework of ``target``; None: the one of its suffix, or MindSpore, or torch where ``source`` is MindSpore's.
+        listed: print every tensor of both sides, with its name and shape, before the file is written.
 
     Raises:
         UserError: a file cannot be read or written, a tensor is missing, too many or of another shape.
     """
     state = read_state(source)
     owner = owner_of(state)
-    to = to or ("ref" if owner == "mindspore" else "mindspore")
+    to = to or SUFFIXES.get(Path(target).suffix) or ("ref" if owner == "mindspore" else "mindspore")
     if to == owner:
         raise UserError(f"{source} holds weights of {owner} already: use --to with another framework")
     if "fc.weight" not in state or "fc.bias" not in state:
@@ -77,7 +79,10 @@ def convert_file(source: str, target: str, model: str, to: str | None = None) ->
     have, want = (ModelMaker(f"--to {name}", place, given) for name, place in places.items())
     if to == "mindspore":
         engine_of("mindspore")  # before anything of Paddle
-    return convert(sides_of(have, want, given=INPUT), source, target, "reference")
+    sides = sides_of(have, want, given=INPUT)
+    if listed:
+        print("\n".join(sides.rows()))
+    return convert(sides, source, target, "reference")
 
 
 def owner_of(state: Mapping[str, np.ndarray]) -> str:

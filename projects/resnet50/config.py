@@ -25,7 +25,7 @@ NOT_HERE = ("width_mult", "dropout", "teacher", "reset_classifier")  # of Mobile
 class ResNetModel(ModelSettings):
     """Which of three frameworks trains which ResNet."""
 
-    framework: str = option("mindspore", "which of the three trains; ref is torch", tuple(PACKAGES))
+    framework: str = option("paddle", "which of the three trains; ref is torch", tuple(PACKAGES))
     model: str = option("resnet50_cifar", "architecture", tuple(MODELS))
 
 

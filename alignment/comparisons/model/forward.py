@@ -165,15 +165,25 @@ def judge_case(
         names = [name for name in names if name not in other]
     for name in names:
         result.quantities.append(rows[name])
-        if name == "logits" or case.name in ("eval.fake.b2", "eval.given"):
-            # The guide's example records the logits of one input; blocks, and noise far from pictures, have other scales.
-            further = case.training or name != "logits" or (context.material.has_pictures and "photos" not in case.name)
-            result.record(f"{case.name}.{name}", lanes[name].port32, lanes[name].reference32, further=further)
-    if case.name in ("eval.fake.b2", "eval.given"):
-        for number, array in enumerate(leaves(case.inputs, np.ndarray), start=1):
-            result.record(f"{case.name}.fake_data{number if number > 1 else ''}", array, array)
+    _record(context, result, case, {name: lanes[name] for name in names})
     if not case.training and len(case) > 1 and (case.name.startswith("eval.photos") or not context.material.has_pictures):
         _spread(context, result, runs["reference32"]["logits"])
+
+
+def _record(context: Context, result: StepResult, case: PassCase, values: Mapping[str, Lanes]) -> None:
+    """Keep logits, and of one case everything, what was given with it.
+
+    The guide's example has the logits of what it is given. Training mode, outputs of blocks, and the logits of noise that is no
+    picture, whose scales are others, go to the further record.
+    """
+    whole = case.name in ("eval.fake.b2", "eval.given")
+    noise = context.material.has_pictures and context.fake is None and "photos" not in case.name
+    for name, lanes in values.items():
+        if name == "logits" or whole:
+            further = case.training or name != "logits" or noise
+            result.record(f"{case.name}.{name}", lanes.port32, lanes.reference32, further=further)
+    for number, array in enumerate(leaves(case.inputs, np.ndarray) if whole else (), start=1):
+        result.record(f"{case.name}.fake_data{number if number > 1 else ''}", array, array)
 
 
 def _spread(context: Context, result: StepResult, logits: np.ndarray) -> None:
