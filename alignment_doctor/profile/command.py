@@ -132,8 +132,8 @@ def _notes(profile: Profile, before: dict[str, float] | None) -> list[str]:
     notes.append(f"operators by time: {', '.join(longest)}")
     steps = sorted(profile.transforms.items(), key=lambda item: -item[1])[:ON_SCREEN]
     notes.append(f"a picture takes {profile.picture * 1e3:.1f} ms: " + ", ".join(f"{name} {t * 1e3:.1f} ms" for name, t in steps))
-    if together := ranks.line(profile.ranks, profile.whole):
-        notes.append(together)
+    if evenly := ranks.line(profile.ranks, profile.whole):
+        notes.append(evenly)
     if before is not None:
         then = sum(before.values())
         notes.append(f"before: {then * 1e3:.1f} ms an update; now {profile.whole / then:.2f} of it")
