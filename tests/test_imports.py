@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bench import flow
 from tests.conftest import ROOT, run_command
 
 PRODUCT = ("mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref")
@@ -126,6 +127,15 @@ def test_a_circle_of_folders_would_be_found():
     graph = import_graph()
     low, high = ROOT / "alignment/models/links.py", ROOT / "alignment/localize/source.py"
     assert circle(rooms({**graph, low: {*graph[low], high}}, ROOT / "alignment")) != []
+
+
+def test_the_picture_of_the_engine_is_that_of_its_imports():
+    assert f"```mermaid\n{flow.picture()}\n```" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert set(flow.rooms(ROOT / "alignment")) >= {"frameworks", "models", "localize", "comparisons", "dumps", "audit", "report"}
+
+
+def test_the_picture_leaves_out_what_a_longer_way_says():
+    assert flow.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
