@@ -38,8 +38,8 @@ class _Batches(_DataLoaderIterMultiProcess):
     def _exit_thread_expectedly(self) -> None:
         """End the reading thread at once: it looks only every five seconds, unless something comes, which it then cannot read."""
         super()._exit_thread_expectedly()
-        if not self._data_queue._reader.poll():
-            self._data_queue._writer.send_bytes(b"")
+        if (queue := self._data_queue) is not None and not queue._reader.poll():
+            queue._writer.send_bytes(b"")
 
 
 def _forget(iterator: Any) -> None:
