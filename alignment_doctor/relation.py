@@ -38,7 +38,8 @@ class Relation:
         classes: class number -> name, of those looked at.
         together: distance of all pictures, each told from all others.
         within: the same of each split alone.
-        across: of validation, told from training.
+        across: of validation, told from training; the smaller of two distances: from permuted labels of either.
+        exchanged: pairs of classes that validation's labels have the other way round: all that tells them apart says so.
         right: share of pictures whose label is told from all others, by the features that do it best.
         chance: what permuted labels reach there.
         taken_for: validation's class -> the class of training that its pictures look like.
@@ -51,6 +52,7 @@ class Relation:
     together: float = 0.0
     within: Mapping[str, float] = field(default_factory=dict)
     across: float = 0.0
+    exchanged: tuple[tuple[int, int], ...] = ()
     right: float = 0.0
     chance: float = 0.0
     taken_for: Mapping[int, int] = field(default_factory=dict)
@@ -121,29 +123,27 @@ def _measured(
     one_hot = np.eye(told.max() + 1, dtype=np.float32)[told]
     parts = {name: splits == name for name in made.pictures}
     within, together, across = dict.fromkeys(parts, -np.inf), (-np.inf, 0.0, 0.0), -np.inf
-    taken: dict[int, int] = {}
+    pairs, taken, best = [], {}, -np.inf
     for features in _features(pixels, rng):
         kernel = _kernel(features)
         together = max(together, _left_out(kernel, one_hot, rng))
-        for name, part in parts.items():
-            within[name] = max(within[name], _left_out(kernel[np.ix_(part, part)], one_hot[part], rng)[0])
+        alone = {name: _left_out(kernel[np.ix_(part, part)], one_hot[part], rng)[0] for name, part in parts.items()}
+        within = {name: max(within[name], distance) for name, distance in alone.items()}
         if len(parts) > 1:
             train, val = parts["train"], parts["val"]
-            weights = np.linalg.solve(_with_ridge(kernel[np.ix_(train, train)]), _centred(one_hot[train]))
-            scores = kernel[np.ix_(val, train)] @ weights
-            sums = [float((scores * one_hot[val][rng.permutation(len(scores))]).sum()) for _ in range(PERMUTED)]
-            seen = [c for c in range(one_hot.shape[1]) if one_hot[val][:, c].any()]
-            taken = {c: int(scores[one_hot[val][:, c] > 0].mean(0).argmax()) for c in seen}
-            across = max(across, _from_chance(float((scores * one_hot[val]).sum()), sums))
-    taken = {
-        int(numbers[c]): int(numbers[other]) for c, other in taken.items()
-    }  # by the last features, which places do not matter to
+            told_by = np.linalg.solve(_with_ridge(kernel[np.ix_(train, train)]), kernel[np.ix_(train, val)]).T
+            across = max(across, _told_across(told_by, one_hot[train], one_hot[val], rng))
+            pairs.append(_pairs(told_by, one_hot[train], one_hot[val]))
+            if alone["val"] > best:  # by the features that tell the most
+                best, taken = alone["val"], _taken_for(told_by @ _centred(one_hot[train]), one_hot[val], numbers)
     apart, right, chance = together
+    turned = np.argwhere((np.min(pairs, 0) <= -SURE) & (np.max(pairs, 0) < NOT)) if pairs else ()
     return replace(
         made,
         together=apart,
         within=within,
         across=across if len(parts) > 1 else 0.0,
+        exchanged=tuple((int(numbers[a]), int(numbers[b])) for a, b in turned),
         right=right,
         chance=chance,
         taken_for=taken,
@@ -225,6 +225,49 @@ def _left_out(kernel: np.ndarray, one_hot: np.ndarray, rng: np.random.Generator)
     return _from_chance(float(sums[0]), sums[1:].tolist()), float(right[0]), float(right[1:].mean())
 
 
+def _told_across(told_by: np.ndarray, train: np.ndarray, val: np.ndarray, rng: np.random.Generator) -> float:
+    """How far validation's labels, told from training's, are from chance: from permuted labels of validation, and of training. One
+    alone would not do: what a shuffled training set happens to say of a class, it says of all pictures of that class.
+
+    Args:
+        told_by: what each picture of training counts for each of validation, float32 (V, T).
+        train, val: labels, one-hot float32 (T, classes) and (V, classes).
+    """
+    train, counts = _centred(train), val.T @ told_by  # (classes, T)
+    scores = told_by @ train
+    own = float((scores * val).sum())
+    of_val = [float((scores * val[rng.permutation(len(val))]).sum()) for _ in range(PERMUTED)]
+    of_train = [float((counts * train[rng.permutation(len(train))].T).sum()) for _ in range(PERMUTED)]
+    return min(_from_chance(own, of_val), _from_chance(own, of_train))
+
+
+def _pairs(told_by: np.ndarray, train: np.ndarray, val: np.ndarray) -> np.ndarray:
+    """The same for each pair of classes alone, told from each other, (classes, classes), upper triangle: negative where validation
+    has them the other way round. Mean and deviation over all permutations are known in closed form."""
+    found = np.zeros((train.shape[1],) * 2)
+    for a, b in zip(*np.triu_indices(len(found), 1), strict=True):
+        here, there = val[:, a] + val[:, b] > 0, train[:, a] + train[:, b] > 0
+        if min(here.sum(), there.sum()) >= 2 * EACH:
+            signs, learnt = (val[:, a] - val[:, b])[here], (train[:, a] - train[:, b])[there]
+            by = told_by[np.ix_(here, there)]
+            distances = _distance(signs, by @ learnt), _distance(learnt, signs @ by)
+            found[a, b] = min(distances, key=abs)
+    return found
+
+
+def _distance(signs: np.ndarray, values: np.ndarray) -> float:
+    """Of the sum of products from that of permuted signs, in standard deviations."""
+    signs, values = signs - signs.mean(), values - values.mean()
+    deviation = float(np.sqrt((signs**2).sum() * (values**2).sum() / max(1, len(signs) - 1)))
+    return float(signs @ values) / max(deviation, 1e-12)
+
+
+def _taken_for(scores: np.ndarray, val: np.ndarray, numbers: np.ndarray) -> dict[int, int]:
+    """Class number of validation -> that of training which its pictures look like."""
+    seen = [c for c in range(val.shape[1]) if val[:, c].any()]
+    return {int(numbers[c]): int(numbers[scores[val[:, c] > 0].mean(0).argmax()]) for c in seen}
+
+
 def _from_chance(own: float, permuted: list[float]) -> float:
     return (own - float(np.mean(permuted))) / max(float(np.std(permuted)), 1e-12)
 
@@ -239,7 +282,7 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
         train, val = made.within["train"], made.within["val"]
         fewer = (made.pictures["val"] / made.pictures["train"]) ** 0.5
         if made.across >= limit:
-            return None
+            return ("some classes of validation are others of training", _exchanged(made)) if made.exchanged else None
         if train >= SURE and val >= SURE:
             return "validation's pictures are told from each other, and not from training's", _exchanged(made)
         if val >= SURE and train < limit:
@@ -260,8 +303,11 @@ def measured_words(made: Relation) -> str:
 
 
 def _exchanged(made: Relation) -> list[str]:
-    others = {a: b for a, b in made.taken_for.items() if a != b}
-    if len(set(made.taken_for.values())) < len(made.taken_for) or not others:
+    concerned = {number for pair in made.exchanged for number in pair} or set(made.taken_for)
+    others = {a: b for a, b in made.taken_for.items() if a != b and a in concerned}
+    if made.exchanged and not others:
+        return [f"validation: classes {a} and {b} ({made.classes[a]}, {made.classes[b]})" for a, b in made.exchanged]
+    if (not made.exchanged and len(set(made.taken_for.values())) < len(made.taken_for)) or not others:
         return ["validation: pictures of another kind than training's, or labels of another list"]
     return [
         f"validation: class {a} ({made.classes.get(a, a)}) looks like class {b} ({made.classes.get(b, b)}) of training"

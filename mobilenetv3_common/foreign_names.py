@@ -141,6 +141,8 @@ def _timm(state: State, eps: float | None, trained_as: str | None) -> Translated
     tensorflow = (trained_as or "").startswith("tf_")
     if tensorflow:
         found.notes.append(f"{trained_as} pads asymmetrically where the stride is 2, which this network does not: outputs differ")
+    elif trained_as is None and eps is None:
+        found.notes.append("the file names no model: one of timm's tf_ models pads asymmetrically and needs --bn-eps 0.001")
     _other_eps(found, eps if eps is not None else EPS if tensorflow else 1e-5)
     return found
 

@@ -200,6 +200,15 @@ def test_timm_weights_give_the_logits_of_timms_epsilon(tmp_path, arch, eps, caps
     assert relative_l2(logits(tmp_path / "c.pdparams")[0], expected) < 1e-5
 
 
+def test_weights_of_timm_that_do_not_name_their_model_are_said_to_be_taken_for_its_own(tmp_path, capsys):
+    """A tf_ model's weights alone look the same, and were taken with the other epsilon without a word: 3 of 16 classes changed."""
+    state = as_timm(telling(REF_MODELS[SMALL](CLASSES)).state_dict())
+    for content, named in ((state, False), ({"arch": "mobilenetv3_small_100", "state_dict": state}, True)):
+        torch.save(content, tmp_path / "w.pth")
+        logits(tmp_path / "w.pth")
+        assert ("one of timm's tf_ models" in capsys.readouterr().err) != named
+
+
 def read_for_eps(file, eps):
     from mobilenetv3_common.pretrained import prepared
 

@@ -20,4 +20,8 @@ def labels(subject: DataSubject) -> Outcome:
     if made.reason:
         return not_applicable(made.reason)
     wrong = unrelated(made)
-    return nothing(measured_words(made)) if wrong is None else found(*wrong)
+    if wrong is not None:
+        return found(*wrong)
+    sizes = {split: len(index) for split, index in subject.indices.items()}
+    more = sizes.get("val", 0) > sizes.get("train", 0) > 0
+    return nothing(measured_words(made) + "; validation has more pictures than training: were they exchanged?" * more)
