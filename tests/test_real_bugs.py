@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bench.cli import bench
-from bench.real import scored
+from bench.real import command, scored
 from bench.real.audited import Audit
 from bench.real.cases import PAIRS, load_cases, versions
 from tests.conftest import ROOT
@@ -124,13 +124,29 @@ def test_misses_stand_first():
 @pytest.mark.slow
 def test_a_case_is_run_and_kept(tmp_path, capsys):
     """In a process that forks; a second run takes what is known."""
-    command = [sys.executable, "-m", "bench", "real", "--only", "gemma-gelu", "--result-dir", str(tmp_path)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    words = [sys.executable, "-m", "bench", "real", "--only", "gemma-gelu", "--result-dir", str(tmp_path)]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     entry = json.loads((tmp_path / "real.jsonl").read_text())
     assert entry["detected"] and entry["silent"] and entry["located"] == 1 and "gemma-gelu" in (tmp_path / "real.md").read_text()
-    again = subprocess.run([*command, "--resume"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    again = subprocess.run([*words, "--resume"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert again.returncode == 0 and len((tmp_path / "real.jsonl").read_text().splitlines()) == 1
+
+
+def test_what_an_earlier_run_knows_is_of_the_same_pair(tmp_path):
+    """Lines of a changed pair, of another version, or cut off are left out."""
+    case, other = CASES[:2]
+    o = vars(scores([finding()]))
+    lines = [
+        json.dumps(o | {"id": case.id, "pair": case.digest}),
+        json.dumps(o | {"id": other.id, "pair": "of another day"}),
+        json.dumps({"id": other.id, "pair": other.digest, "detected": True}),
+        json.dumps([1]),
+        json.dumps(o | {"id": other.id, "pair": other.digest})[:40],
+    ]
+    (tmp_path / "real.jsonl").write_text("\n".join(lines))
+    assert list(command.read(tmp_path / "real.jsonl", CASES)) == [case.id]
+    assert command.read(tmp_path / "none.jsonl", CASES) == {}
 
 
 @pytest.mark.parametrize(("argv", "words"), [

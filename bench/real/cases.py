@@ -49,6 +49,11 @@ class Case:
         """The source of the pair, with the marks of the fix."""
         return (PAIRS / f"{self.id.replace('-', '_')}.py").read_text(encoding="utf-8")
 
+    @property
+    def digest(self) -> str:
+        """Of all that an outcome depends on, besides the engine."""
+        return hashlib.sha256(f"{self}\n{self.marked}".encode()).hexdigest()[:16]
+
 
 def load_cases(only: list[str] | None = None, held_out: bool | None = None) -> list[Case]:
     """The cases of the list, or some of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -35,17 +36,16 @@ def real(argv: Sequence[str]) -> int:
         return _checked(cases)
     ensure_writable_dir(args.result_dir)
     log = args.result_dir / "real.jsonl"
-    known = read(log) if args.resume else {}
+    found = read(log, cases) if args.resume else {}
     if not args.resume:
         log.write_text("", encoding="utf-8")
-    found = {case.id: known[case.id] for case in cases if case.id in known}
     missing = [case for case in cases if case.id not in found]
     if missing:
         audited.warm()
     for number, case in enumerate(missing, len(found) + 1):
         found[case.id] = one(case)
         with log.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(asdict(found[case.id])) + "\n")
+            out.write(json.dumps(asdict(found[case.id]) | {"pair": case.digest}) + "\n")
         print(f"{number:3}/{len(cases)} {line(found[case.id])}", flush=True)
     outcomes = [found[case.id] for case in cases]
     text = f"{scored.summary(outcomes)}\n\n{scored.table(cases, outcomes)}\n"
@@ -71,15 +71,15 @@ def line(o: scored.Outcome) -> str:
     return f"{o.id}: located {o.located or 'no'}, named {o.named or 'no'}: {o.first}{alarm} ({o.seconds:.0f} s)"
 
 
-def read(log: Path) -> dict[str, scored.Outcome]:
-    """The outcomes of an earlier run; a line that was cut off is left out."""
+def read(log: Path, cases: Sequence[Case]) -> dict[str, scored.Outcome]:
+    """The outcomes of an earlier run of these cases; lines that were cut off, or are of another pair or version, are left out."""
+    digests = {case.id: case.digest for case in cases}
     found = {}
     for text in log.read_text(encoding="utf-8").splitlines() if log.exists() else []:
-        try:
+        with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError, AttributeError):
             entry = json.loads(text)
-        except json.JSONDecodeError:
-            continue
-        found[entry["id"]] = scored.Outcome(**entry | {"verdicts": tuple(entry["verdicts"])})
+            if entry.pop("pair") == digests[entry["id"]]:
+                found[entry["id"]] = scored.Outcome(**entry | {"verdicts": tuple(entry["verdicts"])})
     return found
 
 
