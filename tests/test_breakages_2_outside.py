@@ -179,6 +179,12 @@ DRAWN = {
         "trivial_augment_wide: Posterize",
         "other_operation",
     ),
+    "a magnitude too often": (
+        "auto_augment_imagenet",
+        operations_of(IMAGENET, lambda name, magnitude: (name, 6.0) if name == "Posterize" else (name, magnitude)),
+        "auto_augment_imagenet: Posterize",
+        "magnitude",
+    ),
     "mixup of another parameter": ("mix_params", with_alpha(0.4), "mix_params: share", "range"),
     "cutmix axes exchanged": ("mix_params", other_box((1, 0, 3, 2)), "mix_params: box", "axes_swapped"),
     "cutmix at the corner": ("mix_params", lambda *args: cut_box(MIX(*args)), "mix_params: box", "distribution"),

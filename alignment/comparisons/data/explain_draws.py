@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -305,6 +305,29 @@ def operation_hint(
                 Kind.SIGN,
                 f"{name} always goes one way: its magnitude is never {'positive' if min(ours) < 0 else 'negative'}",
             )
+    return _share_hint([op for outcome in data_draws.as_known(outcomes, law).elements() for op in outcome], law)
+
+
+def _share_hint(done: Sequence[tuple[str, float]], law: Mapping[Operations, float]) -> tuple[str, Hint]:
+    """The operation whose magnitudes have other shares, where each operation is as frequent as it must be."""
+    expected: Counter[tuple[str, float]] = Counter()
+    for outcome, probability in law.items():
+        for operation in outcome:
+            expected[operation] += probability  # type: ignore[assignment]  # a Counter of shares
+    made, names = Counter(done), sorted({name for name, _ in expected})
+
+    def of(counted: Mapping[tuple[str, float], float], name: str) -> dict[float, float]:
+        return {magnitude: share for (own, magnitude), share in counted.items() if own == name}
+
+    whole = {name: sum(of(expected, name).values()) for name in names}
+    laws = {name: share / sum(whole.values()) for name, share in whole.items()}
+    if as_stated("", Counter(name for name, _ in done), len(done), laws).passed:
+        for name in names:
+            ours, theirs = of(made, name), of(expected, name)
+            given = {magnitude: share / whole[name] for magnitude, share in theirs.items()}
+            row = as_stated("", {m: int(count) for m, count in ours.items()}, int(sum(ours.values())), given)
+            if not row.passed:
+                return name, (Kind.MAGNITUDE, f"the magnitudes of {name}, which is as frequent as it must be: {row.reason}")
     return "", (Kind.PROBABILITY, "single operations have other probabilities")
 
 
