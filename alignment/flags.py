@@ -261,6 +261,24 @@ def _add_sides(p: Parser) -> None:
     p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
 
 
+def _add_patches(p: Parser) -> None:
+    """What is done about the mistakes."""
+    p.add_argument("--write-patch", type=Path, metavar="FILE.diff", help="write the corrections that are known as one unified diff")
+    p.add_argument(
+        "--try-patch",
+        action="store_true",
+        help="search for corrections that are not known at once, apply all to a copy of the port's source, and audit the copy with "
+        "other weights",
+    )
+    p.add_argument(
+        "--patch-budget",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="--try-patch: how long corrections are searched for (default: 300)",
+    )
+
+
 def _add_what_counts(p: Parser) -> None:
     """What an audit compares besides evaluation mode, and what fails it."""
     modes = p.add_mutually_exclusive_group()
@@ -300,10 +318,5 @@ def _add_what_counts(p: Parser) -> None:
         action="store_true",
         help="differences that the frameworks have by themselves fail, too (biased variance, fresh weights)",
     )
-    p.add_argument("--write-patch", type=Path, metavar="FILE.diff", help="write the corrections that are known as one unified diff")
-    p.add_argument(
-        "--try-patch",
-        action="store_true",
-        help="apply the corrections to a copy of the port's source, and audit the copy with other weights",
-    )
+    _add_patches(p)
     p.add_argument("--covered", action="store_true", help="list all that was compared, which otherwise is written to covered.txt")

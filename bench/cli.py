@@ -40,6 +40,10 @@ def bench(argv: Sequence[str]) -> int:
         from bench.real.command import real
 
         return real(argv[1:])
+    if argv[:1] == ["patches"]:
+        from bench.patches import patches
+
+        return patches(argv[1:])
     parser = bench_parser()
     args = parser.parse_args(argv)
     if args.ranks is not None:

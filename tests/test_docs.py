@@ -16,7 +16,7 @@ import pytest
 
 import alignment_doctor.cli
 from alignment import cli
-from bench.flags import ablate_parser, bench_parser, real_parser
+from bench.flags import ablate_parser, bench_parser, patches_parser, real_parser
 from mobilenetv3_common import __version__
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
@@ -70,6 +70,8 @@ def test_every_commands_flags_exist(command):
         assert words[3] in ("audit", "dump") or (ROOT / args.project).is_file()
     elif words[:4] == ["python", "-m", "bench", "ablate"]:
         ablate_parser().parse_args(words[4:])
+    elif words[:4] == ["python", "-m", "bench", "patches"]:
+        patches_parser().parse_args(words[4:])
     elif words[:4] == ["python", "-m", "bench", "real"]:
         real_parser().parse_args(words[4:])
     elif words[:3] == ["python", "-m", "http.server"]:

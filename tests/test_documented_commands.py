@@ -199,6 +199,12 @@ EXPECTED: dict[str, Run] = {
         (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
         weekly="tests/test_ablate.py runs one family",
     ),
+    r"python -m bench patches functional --sample 10 --seed 1": Run(
+        (r"^functional +10 ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py makes one mistake of each list"
+    ),
+    r"python -m bench patches": Run(
+        (r"^all +\d+ ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py makes one mistake of each list"
+    ),
     r"python -m bench ablate": Run(
         (r"^\d+ hypotheses: \d+ noticed, 0 survived, 0 untested, 0 error$", r"results: result/ablate\.jsonl"),
         weekly="tests/test_ablate.py runs one family",

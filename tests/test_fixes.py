@@ -16,11 +16,18 @@ KNOWN = {
     "padding": ("3, padding=1)", "3, padding=0)", "self.conv = nn.Conv2D(3, 6, 3, padding=1)"),
     "by place": ("nn.Conv2D(3, 6, 3, padding=1)", "nn.Conv2D(3, 6, 3, 2, 1)", "self.conv = nn.Conv2D(3, 6, 3, 1, 1)"),
 }
-UNKNOWN = {
-    "a name for the value": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=EPS)"),
-    "a function around it": ("nn.BatchNorm2D(6)", "made(6)"),
-    "no setting": (".mean([2, 3])", ".max([2, 3])"),
+# What is searched for: no setting is a plain value in the line that makes the layer.
+SEARCHED = {
+    "a name for the value": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=EPS)", "self.norm = nn.BatchNorm2D(6)"),
+    "a function around it": ("nn.BatchNorm2D(6)", "made(6)", "self.norm = nn.BatchNorm2D(6)"),
+    "another function": (".mean([2, 3])", ".max([2, 3])", ".mean([2, 3])"),
 }
+LINE = "return self.head(nn.functional.relu(self.norm(self.conv(x))).mean([2, 3]))"
+OTHERWISE = """x = nn.functional.relu(self.norm(self.conv(x)))
+        x = paddle.cumsum(x, 2) * x
+        least = x.min([2, 3])
+        return self.head(x.std([2, 3]) * least + least)"""
+UNKNOWN = {"another computation in several lines": (LINE, OTHERWISE)}
 MORE = "\nEPS = 1e-3\n\ndef made(width):\n    return nn.BatchNorm2D(width, epsilon=1e-3)\n"
 
 
@@ -57,6 +64,16 @@ def test_a_setting_is_corrected_in_its_line_and_the_diff_applies(audit, case, tm
     assert done.returncode == 0 and line in (tmp_path / "ours.py").read_text(), done.stderr
 
 
+@pytest.mark.slow  # make test-slow
+@pytest.mark.parametrize("case", SEARCHED)
+def test_a_correction_is_searched_for_and_verified(audit, case):
+    before, after, right = SEARCHED[case]
+    status, said, cards = audit("--eval-only", "--try-patch", edits=[(before, after)])
+    assert status == 1 and any(one.startswith("+") and right in one for one in cards[0]), cards
+    assert "patch verified: the corrected copy passes an audit with other weights" in said
+
+
+@pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
     status, said, cards = audit("--eval-only", "--try-patch", edits=[UNKNOWN[case]])
@@ -64,6 +81,7 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
     assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
     assert [one for one in cards[0] if one.startswith("> ")], cards
     assert "fix.diff: corrections of 0 of 1 mistake" in said and "no correction is known, so none was tried" in said
+    assert "patch: Net.forward: no correction found" in said
 
 
 def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
@@ -74,7 +92,9 @@ def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
 
 @pytest.mark.slow  # make test-slow
 def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
-    status, said, cards = audit("--eval-only", "--try-patch", edits=[KNOWN["eps"][:2], UNKNOWN["no setting"]])
+    status, said, cards = audit(
+        "--eval-only", "--try-patch", edits=[KNOWN["eps"][:2], UNKNOWN["another computation in several lines"]]
+    )
     assert status == 1 and len(cards) == 2, said
     assert (
         "corrections of 1 of 2 mistakes" in said and "patch not verified: the corrected copy still fails: FAIL: 1 mistake" in said

@@ -8,7 +8,7 @@ import functools
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from alignment.aligned import Aligned, Request, align
 from alignment.audit import fixes, markdown, tried
 from alignment.audit.inputs import numbered
 from alignment.audit.pair import AuditPair, ModelMaker, arguments, digest, name_map, pair_of
+from alignment.audit.trial import Trials
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
 from alignment.flags import shown
 from alignment.models.names import NameMap, read_map
+from alignment.repair import search
+from alignment.repair.edits import Fix, diff
 from alignment.report.environment import commit, machine
 from alignment.report.results import print_json
 from alignment.report.sections import LEFT_OUT
@@ -48,8 +51,23 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     return audited(args, flags, port, reference).status
 
 
-def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, reference: ModelMaker) -> Aligned:
-    """Align what two callables make, and write the report.
+Correct = Callable[[argparse.Namespace, Context, Sequence[Finding], list[Fix]], list[Fix]]
+
+
+def _searched(args: argparse.Namespace, context: Context, mistakes: Sequence[Finding], known: list[Fix]) -> list[Fix]:
+    """The corrections that are known; with ``--try-patch`` others are searched for."""
+    if not args.try_patch:
+        return known
+    said = lambda text: print(f"patch: {text}", flush=True)  # noqa: E731
+    places = [(one.location, str(one.kind)) for one in mistakes]
+    likely = [search.likely(context, one) for one in mistakes]
+    return search.corrections(known, places, likely, Trials(tried.job_of(args, context)), args.patch_budget, said)
+
+
+def audited(
+    args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, reference: ModelMaker, correct: Correct = _searched
+) -> Aligned:
+    """Align what two callables make, and write the report; ``correct`` adds to the corrections that are known.
 
     Raises:
         UserError: as ``audit``.
@@ -88,8 +106,8 @@ def audited(args: argparse.Namespace, flags: Sequence[str], port: ModelMaker, re
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
         )
         print(f"input: {_input(pair)}")
-        made: list[fixes.Fix] = []
-        aligned = align(context, _request(args, flags, functools.partial(_cards, made)))
+        made: list[Fix] = []
+        aligned = align(context, _request(args, flags, functools.partial(_cards, made, args, correct)))
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
@@ -103,19 +121,21 @@ def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Requ
     return replace(wanted, strict=args.strict, covered=args.covered, cards=cards)
 
 
-def _cards(made: list[fixes.Fix], context: Context, mistakes: Sequence[Finding]) -> list[list[str]]:
+def _cards(
+    made: list[Fix], args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
+) -> list[list[str]]:
     """The card of each mistake; the corrections are kept in ``made``."""
-    made += fixes.fixes_of(context, mistakes)
+    made += correct(args, context, mistakes, fixes.fixes_of(context, mistakes))
     return [fixes.card(fix, one.source) for fix, one in zip(made, mistakes, strict=True)]
 
 
-def _offer(args: argparse.Namespace, made: Sequence[fixes.Fix]) -> None:
+def _offer(args: argparse.Namespace, made: Sequence[Fix]) -> None:
     """Write the corrections, and try them, where that is asked for."""
     known = [fix for fix in made if fix]
     count = f"{len(known)} of {counted(len(made), 'mistake')}"
     if args.write_patch is not None:
         with atomic_open(args.write_patch, "w") as file:
-            file.write(fixes.diff(known))
+            file.write(diff(known))
         print(f"{shown(args.write_patch)}: corrections of {count}; apply them with git apply or patch -p1")
     if args.try_patch:
         print(tried.words(args, known) if known else "patch: no correction is known, so none was tried")

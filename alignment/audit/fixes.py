@@ -7,12 +7,10 @@ finding; where several calls could be meant, or an argument is no plain value, t
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +21,11 @@ from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Layer, Module
 from alignment.localize.source import source_place
 from alignment.raised import shown
+from alignment.repair.edits import Fix, SourceEdit, diff
 from alignment.tolerance import BASE_FLOOR_32
 
 AROUND = 2  # lines of the source before and after the one to change
 POOLS = frozenset({"max_pool", "avg_pool"})
-
-
-@dataclass(frozen=True)
-class SourceEdit:
-    """A piece of a file that becomes another one.
-
-    Attributes:
-        file: the port's source.
-        start, end: of the piece, in bytes.
-        text: what stands there afterwards.
-        line: number of the line, from 1.
-    """
-
-    file: Path
-    start: int
-    end: int
-    text: str
-    line: int
-
-
-Fix = tuple[SourceEdit, ...]  # of one mistake; empty where no correction is known
 
 
 def fixes_of(context: Context, mistakes: Sequence[Finding]) -> list[Fix]:
@@ -170,27 +148,6 @@ def _same(a: Any, b: Any) -> bool:
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------------
-
-
-def applied(fixes: Sequence[Fix]) -> dict[Path, bytes]:
-    """The files that corrections change, as they become."""
-    edits = {(edit.file, edit.start): edit for fix in fixes for edit in fix}
-    found: dict[Path, bytes] = {}
-    for edit in sorted(edits.values(), key=lambda one: (str(one.file), -one.start)):
-        content = found.get(edit.file) or edit.file.read_bytes()
-        found[edit.file] = content[: edit.start] + edit.text.encode() + content[edit.end :]
-    return found
-
-
-def diff(fixes: Sequence[Fix], context: int = 3) -> str:
-    """One unified diff of corrections, which ``git apply`` and ``patch -p1`` take in the working folder; ``""`` for none."""
-    lines: list[str] = []
-    for file, content in applied(fixes).items():
-        name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(str(file).lstrip("/"))
-        before, after = (text.decode().splitlines(keepends=True) for text in (file.read_bytes(), content))
-        for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=context):
-            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(lines)
 
 
 def card(fix: Fix, source: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from alignment.audit.fixes import Fix, applied
+from alignment.audit.pair import arguments
+from alignment.audit.trial import Job
+from alignment.comparisons.context import Context
+from alignment.repair.copies import copied
+from alignment.repair.edits import Fix, applied
 
 LIMIT = 1800  # seconds
 HANDED_ON = ("port_args", "reference_args", "input", "names", "precision", "device")  # flags that the second audit has, too
@@ -31,38 +34,20 @@ def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
     if any(file.is_relative_to(folder) for file in changed for folder in installed):
         return "patch not tried: the port's source belongs to an installed package"
     with tempfile.TemporaryDirectory(prefix="alignment_patch_") as made:
-        moved = {file: _copied(file, Path(made)) for file in changed}
-        for file, content in changed.items():
-            moved[file].write_bytes(content)
-        name, _, maker = args.port.rpartition(":")
-        if name.endswith(".py"):
-            file = Path(name).resolve()
-            copy = moved.get(file) or _copied(file, Path(made))
-            name = str(copy)
-        return _audited(args, f"{name}:{maker}", Path(made))
+        port, _ = copied(args.port, changed, Path(made))
+        return _audited(args, port, Path(made))
 
 
-def _root(file: Path) -> Path:
-    """The folder of a file's outermost package, or of the file by itself."""
-    folder = file.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
-    return folder
-
-
-def _copied(file: Path, target: Path) -> Path:
-    """The copy of a file, with the package in which it lies, or with the Python files beside it."""
-    root = _root(file)
-    inside = file.relative_to(root)
-    if len(inside.parts) > 1:
-        package = inside.parts[0]
-        if not (target / package).exists():
-            shutil.copytree(root / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        for other in root.glob("*.py"):
-            if not (target / other.name).exists():
-                shutil.copy2(other, target / other.name)
-    return target / inside
+def job_of(args: argparse.Namespace, context: Context) -> Job:
+    """How candidates of corrections are tried: on the audit's own input, in its smaller shape."""
+    reference = args.reference
+    name, _, maker = reference.rpartition(":")
+    if name.endswith(".py"):
+        reference = f"{Path(name).resolve()}:{maker}"
+    given = arguments("--port-args", args.port_args), arguments("--reference-args", args.reference_args)
+    training = args.training is not False and not context.unshared_randomness
+    sides = (args.port, dict(given[0])), (reference, dict(given[1]))
+    return Job(*sides, tuple(context.fake_inputs(2, small=True)), training)
 
 
 def _audited(args: argparse.Namespace, port: str, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from alignment.kinds import Kind as K
 
 SHAPES = {"signal": (4, 3, 15), "picture": (4, 3, 13, 11), "volume": (3, 3, 9, 8, 7), "tokens": (4, 7, 6), "numbers": (4, 20)}
 NUMBERS = 10
-STEMS: dict[str, tuple[Callable, Callable]] = {
-    "signal": (lambda: P.Conv1D(3, 8, 3), lambda: T.Conv1d(3, 8, 3)),
-    "picture": (lambda: P.Conv2D(3, 8, 3), lambda: T.Conv2d(3, 8, 3)),
-    "volume": (lambda: P.Conv3D(3, 8, 3), lambda: T.Conv3d(3, 8, 3)),
-    "tokens": (lambda: P.Linear(6, 8), lambda: T.Linear(6, 8)),
-    "numbers": (P.Identity, T.Identity),
+STEMS: dict[str, tuple[partial, partial]] = {
+    "signal": (partial(P.Conv1D, 3, 8, 3), partial(T.Conv1d, 3, 8, 3)),
+    "picture": (partial(P.Conv2D, 3, 8, 3), partial(T.Conv2d, 3, 8, 3)),
+    "volume": (partial(P.Conv3D, 3, 8, 3), partial(T.Conv3d, 3, 8, 3)),
+    "tokens": (partial(P.Linear, 6, 8), partial(T.Linear, 6, 8)),
+    "numbers": (partial(P.Identity), partial(T.Identity)),
 }
 
 
@@ -87,6 +88,11 @@ BRANCHES = PortBranches, ReferenceBranches
 PAIRS: dict[str, LayerPair] = {}
 
 
+def built(network: Callable, stem: Callable, layer: Callable) -> Any:
+    """A network of what two makers make."""
+    return network(stem(), layer())
+
+
 def pair(name: str, on: str, port: Callable, reference: Callable, training: bool = True, **faults: tuple[Callable, K]) -> None:
     """Add a pair; each fault is another layer for the port, and what it may be called."""
 
@@ -94,29 +100,23 @@ def pair(name: str, on: str, port: Callable, reference: Callable, training: bool
         shape = SHAPES[on]
         return rng.integers(0, NUMBERS, shape) if on == "numbers" else rng.standard_normal(shape).astype(np.float32)
 
-    def made(layer: Callable) -> Callable:
-        return lambda: Port(STEMS[on][0](), layer())
-
     PAIRS[name] = LayerPair(
-        made(port),
-        lambda: Reference(STEMS[on][1](), reference()),
+        partial(built, Port, STEMS[on][0], port),
+        partial(built, Reference, STEMS[on][1], reference),
         inputs,
-        {fault: (made(layer), (kind,)) for fault, (layer, kind) in faults.items()},
+        {fault: (partial(built, Port, STEMS[on][0], layer), (kind,)) for fault, (layer, kind) in faults.items()},
         training,
     )
 
 
-def layer(module: Any, name: str, *args: Any, **settings: Any) -> Callable:
-    """A maker of one layer."""
-    return lambda: getattr(module, name)(*args, **settings)
-
-
 def ours(name: str, *args: Any, **settings: Any) -> Callable:
-    return layer(P, name, *args, **settings)
+    """A maker of one layer of Paddle."""
+    return partial(getattr(P, name), *args, **settings)
 
 
 def theirs(name: str, *args: Any, **settings: Any) -> Callable:
-    return layer(T, name, *args, **settings)
+    """A maker of one layer of torch."""
+    return partial(getattr(T, name), *args, **settings)
 
 
 pair("LayerNorm", "tokens", ours("LayerNorm", 8, 1e-5), theirs("LayerNorm", 8, 1e-5),
@@ -328,7 +328,7 @@ def their_added_future(n: int, dtype: Any) -> Any:
 
 def of(kind: Callable, *args: Any, **given: Any) -> Callable:
     """A maker of a module."""
-    return lambda: kind(*args, **given)
+    return partial(kind, *args, **given)
 
 
 pair("MultiHeadAttention", "tokens", of(Attending), of(AttendingReference), heads=(of(Attending, 4), K.HEADS),

@@ -1,0 +1,146 @@
+"""Candidates are tried, each in a process of its own that imports the changed copy of the port's source: does it compute the same?
+
+What is run here is small: the outputs in exact mode with the reference's weights, or, where those agree in the broken port already,
+one search. What passes is only then worth a whole audit (``alignment.audit.tried``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.distance import distance, norm, relative
+from alignment.frameworks import framework_of
+from alignment.frameworks.base import Module
+from alignment.models.tracing import training_mode
+from alignment.repair.copies import copied
+from alignment.repair.edits import Fix, applied
+from alignment.repair.search import QUICK, SEARCHED, Where
+from alignment.strangers import strangers
+
+LIMIT = 60.0  # seconds for one candidate
+
+
+@dataclass(frozen=True)
+class Job:
+    """Two models and what they are run on.
+
+    Attributes:
+        port, reference: ``MODULE:CALLABLE`` or ``FILE.py:CALLABLE``, with their arguments.
+        inputs: of both.
+        training: whether training mode is compared, too.
+        left: mistakes that may stay.
+        how: ``QUICK`` or ``SEARCHED``.
+        folders: for the front of the path.
+    """
+
+    port: tuple[str, dict[str, Any]]
+    reference: tuple[str, dict[str, Any]]
+    inputs: tuple[np.ndarray, ...]
+    training: bool
+    left: frozenset[Where] = frozenset()
+    how: str = QUICK
+    folders: tuple[str, ...] = ()
+
+
+def right(job: Job) -> bool:
+    """Whether the port computes what the reference does; runs in a process of its own."""
+    from alignment.audit.pair import ModelMaker
+
+    sys.path[:0] = job.folders
+    for training in (False, True) if job.training else (False,):
+        with strangers("port") as raised:
+            port = ModelMaker("--port", *job.port).function()
+            reference = ModelMaker("--reference", *job.reference).function()
+            if not _right(job, port, reference, training):
+                return False
+        if raised.error is not None:
+            return False
+    return True
+
+
+def _right(job: Job, port: Module, reference: Module, training: bool) -> bool:
+    from alignment.localize import localize
+
+    if job.how == SEARCHED:
+        found = localize(port, reference, job.inputs, training=training, weights=False).first
+        return found is None or (found.location, str(found.kind)) in job.left
+    return same_outputs(port, reference, job.inputs, training)
+
+
+def same_outputs(port: Module, reference: Module, inputs: tuple[np.ndarray, ...], training: bool) -> bool:
+    """Whether two models give the same in exact mode, with the reference's weights."""
+    from alignment import localize as engine
+
+    sides = framework_of(port), framework_of(reference)
+    found = engine.matched(port, reference, {}, sides, lambda: inputs)
+    found.name(port, 0)
+    found.name(reference, 1)
+    order = lambda: engine.order_of_use(sides[1], reference, inputs)  # noqa: E731
+    if engine.structure_finding(port, reference, found.matching, sides, order):
+        return False
+    pair = engine._exact_pair((port, reference), found.matching, sides, inputs, training, True)
+    with training_mode(pair.networks, training):
+        ours, theirs = (one.framework.call(one.model, pair.args).outputs for one in (pair.port, pair.reference))
+    same = len(ours) == len(theirs) and all(a.shape == b.shape for a, b in zip(ours, theirs, strict=True))
+    return same and all(relative(distance(a, b), norm(b)) <= tolerance.EXACT_RTOL for a, b in zip(ours, theirs, strict=True))
+
+
+class Trials:
+    """Tries corrections, each in a process of its own that is forked from one that has imported the frameworks.
+
+    Args:
+        job: of the port as it is.
+        method: of ``multiprocessing``; ``"fork"`` where this process has computed nothing.
+    """
+
+    def __init__(self, job: Job, method: str = "forkserver") -> None:
+        self.job = job
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            names = [name for name in ("mindspore", "paddle", "torch") if name in sys.modules]
+            self._context.set_forkserver_preload([*names, __name__, "alignment.localize", "alignment.audit.pair"])
+
+    def __call__(self, fixes: Sequence[Fix], how: str, left: frozenset[Where] = frozenset()) -> bool:
+        """Whether the port is right with some corrections."""
+        with tempfile.TemporaryDirectory(prefix="alignment_patch_") as made:
+            port, folders = copied(self.job.port[0], applied(fixes), Path(made))
+            folders = (*folders, *self.job.folders)
+            job = replace(self.job, port=(port, self.job.port[1]), folders=folders, how=how, left=left)
+            return bool(answered(self._context, right, (job,), LIMIT))
+
+
+def answered(context: Any, function: Callable, args: tuple, limit: float) -> Any:
+    """What a function gives in a process of its own; None where it raises, ends without an answer or takes too long."""
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(function, args, sender), daemon=True)
+    process.start()
+    sender.close()
+    found = None
+    with contextlib.suppress(EOFError):  # it ended without an answer
+        if receiver.poll(limit):
+            found = receiver.recv()
+    process.kill()
+    process.join()
+    return found
+
+
+def _answer(function: Callable, args: tuple, sender: Any) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    if not os.environ.get("ALIGNMENT_SHOW_TRIALS"):
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+    try:
+        sender.send(function(*args))
+    finally:
+        os._exit(0)  # what a framework does at the end of a process takes longer than the trial

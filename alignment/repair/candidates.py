@@ -1,0 +1,347 @@
+"""Small changes of a function, the likely ones first: each undoes the mistake that it is named after.
+
+A maker is given a function and yields edits of it. What the finding says (its numbers, its line) and what the reference's function
+holds (its numbers, its names) decides which of them come first. No candidate is a correction before it was tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from alignment.repair.edits import Fix, SourceEdit
+from alignment.repair.mirror import Definition, Mirror, key
+from alignment.repair.source import PortFile
+
+NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
+# Functions that are taken for each other.
+FAMILIES = tuple(
+    family.split()
+    for family in (
+        "max min mean sum median prod amax amin",
+        "relu relu6 hardswish silu swish gelu elu leaky_relu tanh sigmoid hardsigmoid softplus",
+        "ReLU ReLU6 Hardswish Silu Swish GELU ELU LeakyReLU Tanh Sigmoid Hardsigmoid",
+        "floor round ceil", "all any", "tril triu", "softmax log_softmax", "adaptive_avg_pool2d adaptive_max_pool2d",
+        "avg_pool2d max_pool2d", "exp expm1", "log log1p log2 log10", "AdaptiveAvgPool2D AdaptiveMaxPool2D", "hflip vflip",
+        "argmax argmin", "Adam AdamW", "clip_grad_norm_ clip_grad_value_", "zeros_like ones_like", "sqrt rsqrt", "split chunk",
+        "Brightness Color Contrast Sharpness", "equalize autocontrast",
+    )
+)  # fmt: skip
+OPERATORS: dict[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult, ast.FloorDiv),
+    ast.FloorDiv: (ast.Div,), ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.And: (ast.Or,), ast.Or: (ast.And,),
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function in which the mistake may be.
+
+    Attributes:
+        source: the port's file.
+        function: in it; or another node, e.g. an entry of a table.
+        line: that is to blame; 0 where it is not known.
+        words: of the finding.
+        theirs: what the reference has in its place, which may be of several functions.
+        languages: names of the frameworks, the port's first.
+    """
+
+    source: PortFile
+    function: ast.AST
+    line: int = 0
+    words: str = ""
+    theirs: tuple[Definition, ...] = ()
+    languages: tuple[str, str] = ("", "")
+    numbers: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        said = [float(one) for one in NUMBER.findall(self.words)]
+        constants = [n.value for f in self.theirs for n in ast.walk(f) if isinstance(n, ast.Constant)]
+        held = [float(value) for value in constants if isinstance(value, int | float) and not isinstance(value, bool)]
+        object.__setattr__(self, "numbers", tuple(dict.fromkeys([*said, *held])))
+
+    @property
+    def lines(self) -> frozenset[int]:
+        """Those of the smallest statement that covers the blamed one; none where it is not known."""
+        covering = [n for n in ast.walk(self.function) if isinstance(n, ast.stmt) and _covers(n, self.line)]
+        small = [n for n in covering if not isinstance(n, Definition)]
+        return frozenset(range(small[-1].lineno, (small[-1].end_lineno or 0) + 1) if small else ())
+
+    def arguments(self) -> list[str]:
+        """What the function is given, but for ``self``."""
+        given = self.function.args if isinstance(self.function, Definition | ast.Lambda) else None
+        return [one.arg for one in given.args if one.arg != "self"] if given else []
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """Of the function's body, those of the blamed line first."""
+        body = self.function.body if isinstance(self.function, Definition) else [self.function]
+        found = [node for statement in body for node in ast.walk(statement)]
+        near = [node for node in found if self.line and _covers(node, self.line)]
+        yield from near
+        yield from (node for node in found if not (self.line and _covers(node, self.line)))
+
+
+Makes = Callable[[Region], Iterator[SourceEdit]]
+MAKERS: dict[str, Makes] = {}
+FIRST_OF_ALL = ("as_the_reference", "number")  # in all functions, before the rest
+
+
+def maker(function: Makes) -> Makes:
+    """Register what makes candidates, under the function's name."""
+    MAKERS[function.__name__] = function
+    return function
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change to be tried.
+
+    Attributes:
+        kind: name of what made it.
+        fix: the edits.
+    """
+
+    kind: str
+    fix: Fix
+
+
+def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Candidate]:
+    """What some makers make of a function, in their order and each once: of the blamed line, or of the other lines."""
+    lines, seen = region.lines, set[tuple[int, int, str]]()
+    for name in makers:
+        for edit in MAKERS[name](region):
+            mark = edit.start, edit.end, edit.text
+            if (edit.line in lines) == near and mark not in seen and _means_something(region.source, edit):
+                seen.add(mark)
+                yield Candidate(name, (edit,))
+
+
+def _means_something(source: PortFile, edit: SourceEdit) -> bool:
+    """Whether the file is Python afterwards, and another one."""
+    if source.content[edit.start : edit.end] == edit.text.encode():
+        return False
+    try:
+        ast.parse(source.content[: edit.start] + edit.text.encode() + source.content[edit.end :])
+    except SyntaxError:
+        return False
+    return True
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    return bool(line) and getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# --- what the reference reads ---------------------------------------------------------------------------------------------
+
+
+@maker
+def as_the_reference(region: Region) -> Iterator[SourceEdit]:
+    ours = region.function
+    if isinstance(ours, Definition):
+        for theirs in region.theirs:
+            yield from Mirror(region.source, ours, theirs, region.languages).changes()
+
+
+# --- what the finding says ------------------------------------------------------------------------------------------------
+
+
+@maker
+def number(region: Region) -> Iterator[SourceEdit]:
+    """A number becomes another that the finding or the reference has."""
+    for node in region.nodes():
+        if isinstance(node, ast.Constant) and _plain(node.value):
+            for value in region.numbers:
+                if value != node.value:
+                    yield region.source.replaced(node, _written(value))
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e6 else repr(value)
+
+
+# --- operators ------------------------------------------------------------------------------------------------------------
+
+
+@maker
+def operator(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.BinOp):
+            for other in OPERATORS.get(type(node.op), ()):
+                yield region.source.replaced(node, ast.unparse(ast.BinOp(node.left, other(), node.right)))
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+            for other in OPERATORS.get(type(node.ops[0]), ()):
+                yield region.source.replaced(node, ast.unparse(ast.Compare(node.left, [other()], node.comparators)))
+        elif isinstance(node, ast.BoolOp):
+            for other in OPERATORS.get(type(node.op), ()):
+                yield region.source.replaced(node, ast.unparse(ast.BoolOp(other(), node.values)))
+
+
+@maker
+def sign(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
+            yield region.source.replaced(node, region.source.text(node.operand))
+        elif isinstance(node, ast.If | ast.IfExp):
+            yield region.source.replaced(node.test, f"not ({region.source.text(node.test)})")
+
+
+@maker
+def operand_left_out(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else node.values if isinstance(node, ast.BoolOp) else []
+        parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else parts
+        if len(parts) == 2:
+            yield from (region.source.replaced(node, region.source.text(part)) for part in parts)
+
+
+# --- calls ----------------------------------------------------------------------------------------------------------------
+
+
+@maker
+def other_function(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+            end = region.source.span(node.func)[1]
+            for family in FAMILIES:
+                for other in family if name in family else ():
+                    yield SourceEdit(region.source.file, end - len(name.encode()), end, other, node.lineno)
+
+
+@maker
+def call_left_out(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.Call):
+            own = [node.func.value] if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name) else []
+            for part in [*own, *node.args[:1]]:
+                yield region.source.replaced(node, region.source.text(part))
+
+
+@maker
+def arguments_exchanged(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple | ast.List) else []
+        parts = (
+            [node.left, node.right]
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult)
+            else parts
+        )
+        if 2 <= len(parts) <= 6:
+            for a, b in itertools.combinations(range(len(parts)), 2):
+                yield _exchanged(region.source, parts[a], parts[b])
+        values = [one.value for one in node.keywords] if isinstance(node, ast.Call) else []
+        for one, other in itertools.combinations(values, 2):
+            yield _exchanged(region.source, one, other)
+
+
+def _exchanged(source: PortFile, one: ast.AST, other: ast.AST) -> SourceEdit:
+    (start, middle), (begin, end) = source.span(one), source.span(other)
+    between = source.content[middle:begin].decode()
+    return SourceEdit(source.file, start, end, source.text(other) + between + source.text(one), one.lineno)  # type: ignore[attr-defined]
+
+
+@maker
+def argument_left_out(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.Call):
+            for one in node.keywords:
+                kept = ast.Call(node.func, node.args, [k for k in node.keywords if k is not one])
+                yield region.source.replaced(node, ast.unparse(kept))
+
+
+@maker
+def constant(region: Region) -> Iterator[SourceEdit]:
+    """A truth value turned round; a number one more, one less, of the other sign, one less it; an axis another one."""
+    for node in region.nodes():
+        if not isinstance(node, ast.Constant):
+            continue
+        if isinstance(node.value, bool):
+            yield region.source.replaced(node, str(not node.value))
+        elif isinstance(node.value, int):
+            for value in (node.value - 1, node.value + 1, -node.value):
+                yield region.source.replaced(node, str(value))
+        elif isinstance(node.value, float) and 0 < node.value < 1:
+            yield region.source.replaced(node, repr(round(1 - node.value, 12)))
+
+
+# --- names, statements ----------------------------------------------------------------------------------------------------
+
+
+@maker
+def name(region: Region) -> Iterator[SourceEdit]:
+    """A name becomes another of the function's own."""
+    held = [node.id for node in ast.walk(region.function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    held += region.arguments()
+    for node in region.nodes():
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id in held
+            and _covers(node, region.line or node.lineno)
+        ):
+            for other in dict.fromkeys(held):
+                if other != node.id:
+                    yield region.source.replaced(node, other)
+
+
+@maker
+def layer_not_called(region: Region) -> Iterator[SourceEdit]:
+    """A layer that the class makes and the function does not call, put around an expression."""
+    used = {n.attr for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and _of_self(n)}
+    made = [
+        n.attr
+        for n in ast.walk(region.source.tree)
+        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and _of_self(n)
+    ]
+    for node in region.nodes():
+        if isinstance(node, ast.Call | ast.BinOp) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)):
+            for one in dict.fromkeys(made):
+                if one not in used:
+                    yield region.source.replaced(node, f"self.{one}({region.source.text(node)})")
+
+
+def _of_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+@maker
+def residual(region: Region) -> Iterator[SourceEdit]:
+    """What a function is given, added to what it gives."""
+    given = region.arguments()[:1]
+    for node in region.nodes():
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield from (region.source.replaced(node.value, f"{region.source.text(node.value)} + {one}") for one in given)
+
+
+@maker
+def statements_exchanged(region: Region) -> Iterator[SourceEdit]:
+    for node in [region.function, *region.nodes()]:
+        body = getattr(node, "body", None)
+        for one, other in itertools.pairwise(body) if isinstance(body, list) else ():
+            if key(one) != key(other):
+                yield _exchanged(region.source, one, other)
+
+
+@maker
+def statement_left_out(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and not isinstance(getattr(node, "value", None), ast.Constant):
+            yield region.source.without(node)
+
+
+@maker
+def element_left_out(region: Region) -> Iterator[SourceEdit]:
+    for node in region.nodes():
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            for one in node.args:
+                kept = ast.Call(node.func, [a for a in node.args if a is not one], node.keywords)
+                yield region.source.replaced(node, ast.unparse(kept))

@@ -1,0 +1,50 @@
+"""Corrections as edits of the port's files: what they make of a file, and one unified diff of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SourceEdit:
+    """A piece of a file that becomes another one.
+
+    Attributes:
+        file: the port's source.
+        start, end: of the piece, in bytes.
+        text: what stands there afterwards.
+        line: number of the line, from 1.
+    """
+
+    file: Path
+    start: int
+    end: int
+    text: str
+    line: int
+
+
+Fix = tuple[SourceEdit, ...]  # of one mistake; empty where no correction is known
+
+
+def applied(fixes: Sequence[Fix]) -> dict[Path, bytes]:
+    """The files that corrections change, as they become."""
+    edits = {(edit.file, edit.start): edit for fix in fixes for edit in fix}
+    found: dict[Path, bytes] = {}
+    for edit in sorted(edits.values(), key=lambda one: (str(one.file), -one.start)):
+        content = found.get(edit.file) or edit.file.read_bytes()
+        found[edit.file] = content[: edit.start] + edit.text.encode() + content[edit.end :]
+    return found
+
+
+def diff(fixes: Sequence[Fix], context: int = 3) -> str:
+    """One unified diff of corrections, which ``git apply`` and ``patch -p1`` take in the working folder; ``""`` for none."""
+    lines: list[str] = []
+    for file, content in applied(fixes).items():
+        name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(str(file).lstrip("/"))
+        before, after = (text.decode().splitlines(keepends=True) for text in (file.read_bytes(), content))
+        for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=context):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)

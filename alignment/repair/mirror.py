@@ -1,0 +1,189 @@
+"""The function that is to blame beside the reference's: where the two read otherwise, and the port's text as it would then be.
+
+The reference's function is first written in the port's framework (``vocabulary``); two expressions are the same where they are
+equal but for how a function is called (``F.relu(x)``, ``x.relu()``) and what its arguments are called. Parts of the port that are
+the same are kept as they are written. What a difference means is not judged here: every one is a candidate, to be tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import difflib
+from collections.abc import Iterator, Sequence
+
+from alignment.repair.edits import SourceEdit
+from alignment.repair.source import PortFile
+from alignment.repair.vocabulary import MODULES, translated
+
+ALIKE = 0.5  # from which two statements are taken for the same one
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def key(node: ast.AST) -> str:
+    """What an expression or a statement says, without how its functions are called."""
+    if isinstance(node, ast.Call):
+        return f"{_name(node)}({','.join([*map(key, _given(node)), *(f'{k.arg}={key(k.value)}' for k in node.keywords)])})"
+    if isinstance(node, ast.List | ast.Tuple):
+        return f"[{','.join(map(key, node.elts))}]"
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant):
+        return (
+            repr(float(node.value))
+            if isinstance(node.value, int | float) and not isinstance(node.value, bool)
+            else repr(node.value)
+        )
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return f"Assign({key(node.target)},{key(node.value)})"
+    fields = [value for name, value in ast.iter_fields(node) if name not in ("ctx", "annotation", "returns", "type_comment")]
+    return f"{type(node).__name__}({','.join(_part(value) for value in fields)})"
+
+
+def _part(value: object) -> str:
+    if isinstance(value, ast.AST):
+        return key(value)
+    return f"[{','.join(map(_part, value))}]" if isinstance(value, list) else repr(value)
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else key(call.func)
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    """A call's arguments in order: the tensor itself first, a list in its parts; ``self.layer(x)`` has no such tensor."""
+    own = call.func.value if isinstance(call.func, ast.Attribute) else None
+    of_module = own is None or (isinstance(own, ast.Name) and own.id in (*MODULES, "self"))
+    given = [*([] if of_module or own is None else [own]), *call.args]
+    return given
+
+
+class Mirror:
+    """One function of the port beside one of the reference.
+
+    Args:
+        source: the port's file.
+        ours: the port's function.
+        theirs: the reference's.
+        languages: names of the two frameworks, the port's first.
+    """
+
+    def __init__(self, source: PortFile, ours: Definition, theirs: Definition, languages: tuple[str, str]) -> None:
+        self.source, self.ours = source, ours
+        self.theirs = translated(_renamed(ours, theirs), *languages)
+        self._own = {key(node): node for node in ast.walk(ours) if isinstance(node, ast.expr)}
+
+    def changes(self) -> Iterator[SourceEdit]:
+        """Each difference as an edit: the smallest ones of a statement first."""
+        yield from self._block(self.ours.body, self.theirs.body)
+
+    def _block(self, ours: Sequence[ast.stmt], theirs: Sequence[ast.stmt]) -> Iterator[SourceEdit]:
+        ours = [one for one in ours if not _says_nothing(one)]
+        theirs = [one for one in theirs if not _says_nothing(one)]
+        at = 0  # of the port's statements
+        for tag, a, b, c, d in difflib.SequenceMatcher(None, [key(s) for s in ours], [key(s) for s in theirs], False).get_opcodes():
+            if tag == "equal":
+                continue
+            left, right = list(ours[a:b]), list(theirs[c:d])
+            at = b
+            for one in list(left):
+                best = max(right, key=lambda other: _similar(one, other), default=None)
+                if best is not None and _similar(one, best) >= ALIKE:
+                    left.remove(one)
+                    right.remove(best)
+                    yield from self._statement(one, best)
+            yield from (self.source.without(one) for one in left if len(ours) > 1)
+            for one in right:
+                if at < len(ours):
+                    yield self.source.before(ours[at], ast.unparse(self.rendered(one)))
+
+    def _statement(self, ours: ast.stmt, theirs: ast.stmt) -> Iterator[SourceEdit]:
+        for name in ("test", "target", "value", "iter", "items", "targets", "exc"):
+            a, b = getattr(ours, name, None), getattr(theirs, name, None)
+            if isinstance(a, list) and isinstance(b, list) and len(a) == len(b) == 1:
+                a, b = a[0], b[0]
+            if isinstance(a, ast.expr) and isinstance(b, ast.expr):
+                yield from sorted(self._expressions(a, b), key=lambda edit: edit.end - edit.start)
+        for name in ("body", "orelse"):
+            a, b = getattr(ours, name, None), getattr(theirs, name, None)
+            if isinstance(a, list) and isinstance(b, list):
+                yield from self._block(a, b)
+
+    def _expressions(self, ours: ast.expr, theirs: ast.expr) -> Iterator[SourceEdit]:
+        if key(ours) == key(theirs) or isinstance(ours, ast.Starred) != isinstance(theirs, ast.Starred):
+            return
+        yield self.source.replaced(ours, ast.unparse(self.rendered(theirs)))
+        if type(ours) is not type(theirs):
+            return
+        if isinstance(ours, ast.Call) and isinstance(theirs, ast.Call):
+            yield from self._calls(ours, theirs)
+            return
+        for name, mine in ast.iter_fields(ours):
+            other = getattr(theirs, name, None)
+            both = zip(mine, other, strict=False) if isinstance(mine, list) and isinstance(other, list) else [(mine, other)]
+            for a, b in both:
+                if isinstance(a, ast.expr) and isinstance(b, ast.expr):
+                    yield from self._expressions(a, b)
+
+    def _calls(self, ours: ast.Call, theirs: ast.Call) -> Iterator[SourceEdit]:
+        if _name(ours) != _name(theirs) and isinstance(ours.func, ast.Attribute | ast.Name):
+            end = self.source.span(ours.func)[1]
+            start = end - len((ours.func.attr if isinstance(ours.func, ast.Attribute) else ours.func.id).encode())
+            yield SourceEdit(self.source.file, start, end, _name(theirs), ours.lineno)
+        mine, other = _given(ours), _given(theirs)
+        for a, b in zip(mine, other, strict=False):
+            yield from self._expressions(a, b)
+        held = {one.arg: one.value for one in theirs.keywords}
+        for one in ours.keywords:
+            if one.arg in held:
+                yield from self._expressions(one.value, held[one.arg])
+
+    def rendered(self, node: ast.AST) -> ast.AST:
+        """The reference's expression with the port's own text where it says the same."""
+        own = self._own
+
+        class Kept(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> ast.AST:
+                if isinstance(node, ast.expr) and not isinstance(node, ast.Name | ast.Constant) and key(node) in own:
+                    return copy.deepcopy(own[key(node)])
+                return self.generic_visit(node)
+
+        return ast.fix_missing_locations(Kept().visit(copy.deepcopy(node)))
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _similar(a: ast.stmt, b: ast.stmt) -> float:
+    if type(a) is not type(b) and not {type(a), type(b)} <= {ast.Assign, ast.AnnAssign, ast.AugAssign}:
+        return 0.0
+    same = getattr(a, "targets", None) and getattr(b, "targets", None) and key(a.targets[0]) == key(b.targets[0])  # type: ignore[attr-defined]
+    if same or isinstance(a, ast.Return):
+        return 1.0
+    return difflib.SequenceMatcher(None, key(a), key(b), False).ratio()
+
+
+def _renamed(ours: Definition, theirs: Definition) -> Definition:
+    """The reference's function with the port's names of the arguments, and of what both assign in the same places."""
+    names = {b.arg: a.arg for a, b in zip(_arguments(ours), _arguments(theirs), strict=False)}
+    held = {node.id for node in ast.walk(ours) if isinstance(node, ast.Name)}
+    mine, other = _assigned(ours), _assigned(theirs)
+    if len(mine) == len(other):
+        names |= {b: a for a, b in zip(mine, other, strict=True) if b not in held and b not in names}
+
+    class Renamed(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.copy_location(ast.Name(names.get(node.id, node.id), node.ctx), node)
+
+    found: Definition = Renamed().visit(copy.deepcopy(theirs))
+    return found
+
+
+def _arguments(function: Definition) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _assigned(function: Definition) -> list[str]:
+    found = [node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return list(dict.fromkeys(found))

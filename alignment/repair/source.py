@@ -1,0 +1,83 @@
+"""A Python file as text and as tree: where a node stands in its bytes, and what a change of it is."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alignment.repair.edits import SourceEdit
+
+LOOSE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)  # what needs brackets beside an operator
+TIGHT = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Attribute, ast.Starred, ast.IfExp)
+
+
+@dataclass(frozen=True)
+class PortFile:
+    """One file.
+
+    Attributes:
+        file: its path.
+        content: its bytes.
+        tree: its syntax tree.
+        parents: of each node of the tree.
+    """
+
+    file: Path
+    content: bytes
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST] = field(repr=False)
+    _starts: list[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, file: Path) -> PortFile:
+        """Read a file.
+
+        Raises:
+            OSError, SyntaxError: it cannot be read, or is no Python.
+        """
+        content = file.read_bytes()
+        tree = ast.parse(content)
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        starts = [0]
+        for line in content.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        return cls(file, content, tree, parents, starts)
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Where a node begins and ends, in bytes."""
+        first, last = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]  # type: ignore[attr-defined]
+        return first + node.col_offset, last + node.end_col_offset  # type: ignore[attr-defined]
+
+    def text(self, node: ast.AST) -> str:
+        """A node as it is written."""
+        start, end = self.span(node)
+        return self.content[start:end].decode()
+
+    def line_start(self, line: int) -> int:
+        """Where a line begins, from 1."""
+        return self._starts[min(line - 1, len(self._starts) - 1)]
+
+    def replaced(self, node: ast.AST, text: str) -> SourceEdit:
+        """A node that reads otherwise; in brackets where it stands beside an operator and needs them."""
+        start, end = self.span(node)
+        if isinstance(node, ast.expr) and isinstance(self.parents.get(node), TIGHT) and _loose(text):
+            text = f"({text})"
+        return SourceEdit(self.file, start, end, text, node.lineno)  # type: ignore[attr-defined]
+
+    def without(self, statement: ast.stmt) -> SourceEdit:
+        """A statement that is left out, with its lines."""
+        start, end = self.line_start(statement.lineno), self.line_start((statement.end_lineno or statement.lineno) + 1)
+        return SourceEdit(self.file, start, end, "", statement.lineno)
+
+    def before(self, statement: ast.stmt, text: str) -> SourceEdit:
+        """A statement in front of another one."""
+        start = self.line_start(statement.lineno)
+        return SourceEdit(self.file, start, start, f"{' ' * statement.col_offset}{text}\n", statement.lineno)
+
+
+def _loose(text: str) -> bool:
+    try:
+        return isinstance(ast.parse(text, mode="eval").body, LOOSE)
+    except SyntaxError:
+        return False

@@ -1,0 +1,108 @@
+"""Candidates of corrections, without a framework: what a wrong function could have been, from its tree and from the reference's."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Region, candidates
+from alignment.repair.edits import applied, diff
+from alignment.repair.mirror import Definition, Mirror, key
+from alignment.repair.source import PortFile
+
+RIGHT = """
+import torch
+
+class Net:
+    def forward(self, x, skip):
+        y = self.act(self.conv(x.permute(0, 2, 1)))
+        y = torch.cat([y, skip], dim=1)
+        y = y.view(2, -1) * 0.5
+        return y.max(1)[0] + x
+"""
+PORT = """
+import paddle
+
+class Net:
+    def __init__(self):
+        self.conv = 1
+        self.act = 2
+
+    def forward(self, input, skip):
+        y = self.act(self.conv(input.transpose([0, 2, 1])))
+        y = paddle.concat([y, skip], axis=1)
+        y = y.reshape([2, -1]) * 0.5
+        return y.max(1) + input
+"""
+# What becomes of the port -> whether the reference's function tells, besides the port's own.
+MISTAKES = {
+    "operator": ("y.max(1) + input", "y.max(1) - input"),
+    "wrong function": ("y.max(1)", "y.mean(1)"),
+    "wrong axis": ("axis=1", "axis=-1"),
+    "argument missing": (", axis=1", ""),
+    "arguments exchanged": ("[y, skip]", "[skip, y]"),
+    "wrong constant": ("* 0.5", "* 0.25"),
+    "call missing": ("self.act(self.conv(input.transpose([0, 2, 1])))", "self.conv(input.transpose([0, 2, 1]))"),
+    "call too many": ("self.conv(input", "self.conv(self.act(input)"),
+    "residual missing": (" + input", ""),
+    "wrong order of axes": ("[0, 2, 1]", "[2, 0, 1]"),
+    "line missing": ("        y = y.reshape([2, -1]) * 0.5\n", ""),
+    "line too many": ("        y = y.reshape", "        y = self.act(y)\n        y = y.reshape"),
+    "lines in another order": (
+        "        y = paddle.concat([y, skip], axis=1)\n        y = y.reshape([2, -1]) * 0.5\n",
+        "        y = y.reshape([2, -1]) * 0.5\n        y = paddle.concat([y, skip], axis=1)\n",
+    ),
+}
+# Those that need nothing of the reference's.
+BY_ITSELF = {"operator", "wrong function", "arguments exchanged", "call missing", "residual missing", "lines in another order"}
+
+
+def forward(tree: ast.AST) -> Definition:
+    return next(node for node in ast.walk(tree) if isinstance(node, Definition) and node.name == "forward")
+
+
+def texts(folder: Path, port: str, reference: str | None) -> list[str]:
+    """Every file that a candidate makes."""
+    (folder / "port.py").write_text(port)
+    source = PortFile.of(folder / "port.py")
+    theirs = (forward(ast.parse(reference)),) if reference else ()
+    region = Region(source, forward(source.tree), theirs=theirs, languages=("paddle", "torch"))
+    makers = [*MAKERS] if reference is None else FIRST_OF_ALL
+    return [applied([one.fix])[source.file].decode() for near in (True, False) for one in candidates(region, makers, near)]
+
+
+def test_a_right_port_reads_as_the_reference_does(tmp_path):
+    (tmp_path / "port.py").write_text(PORT)
+    source = PortFile.of(tmp_path / "port.py")
+    assert not list(Mirror(source, forward(source.tree), forward(ast.parse(RIGHT)), ("paddle", "torch")).changes())
+
+
+@pytest.mark.parametrize("case", [case for case in MISTAKES if case != "lines in another order"])
+def test_a_mistake_is_undone_by_what_the_reference_reads(case, tmp_path):
+    right, wrong = MISTAKES[case]
+    assert PORT.count(right) == 1
+    made = texts(tmp_path, PORT.replace(right, wrong), RIGHT)
+    assert key(ast.parse(PORT)) in [key(ast.parse(text)) for text in made], made
+
+
+@pytest.mark.parametrize("case", sorted(BY_ITSELF))
+def test_some_mistakes_are_undone_without_the_reference(case, tmp_path):
+    right, wrong = MISTAKES[case]
+    made = texts(tmp_path, PORT.replace(right, wrong), None)
+    assert key(ast.parse(PORT)) in [key(ast.parse(text)) for text in made], made
+
+
+def test_every_candidate_is_python_and_changes_one_place(tmp_path):
+    for text in texts(tmp_path, PORT, None):
+        ast.parse(text)
+        assert text != PORT
+
+
+def test_a_diff_applies_where_the_file_has_no_newline_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "port.py").write_text("a = 1 + 2")
+    source = PortFile.of(tmp_path / "port.py")
+    node = next(one for one in ast.walk(source.tree) if isinstance(one, ast.BinOp))
+    assert "+a = 1 - 2\n\\ No newline" in diff([(source.replaced(node, "1 - 2"),)])
