@@ -43,6 +43,7 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     args = parser.parse_args(argv)
     # The frameworks are imported only now, so that --help and a wrong flag answer at once.
     from alignment.comparisons import STEPS
+    from alignment.comparisons.deploy import deployed
     from alignment.comparisons.ranks import ranks
     from alignment.faults import edits_of, faults_of, injected
     from alignment.project import load_ports, load_project
@@ -64,6 +65,8 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     else:
         ranks.check_count(args.ranks, args.device)
         every = [*sorted(STEPS), ranks.NUMBER]
+    if known.deploy is not None:
+        every.append(deployed.NUMBER)
     steps = parse_steps(args.steps, every)
     _refuse(args, parser)
     if args.bench_faults:

@@ -18,6 +18,7 @@ from typing import Any
 from alignment import called
 from alignment.called import Seen
 from alignment.comparisons.context import Context
+from alignment.comparisons.deploy import deployed as deploy
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.topics import TOPICS
 
@@ -111,11 +112,14 @@ def coverage_of(context: Context, results: Sequence[StepResult], seen: Seen) -> 
     for step, topics in _universe(context).items():
         missing[step in ran] += [topic for topic in topics if topic not in names]
     missing[True] += [topic for topic in unheard if topic not in missing[True]]
+    known = called.port_packages(project, context.spec.port)
+    if deploy.NUMBER in ran:
+        known |= {f"{name.rpartition('.')[0]}.deploy" for name in known}
     found = Coverage(
         covered,
         missing[True],
         missing[False],
-        packages=_others(called.part_names(project), called.port_packages(project, context.spec.port)),
+        packages=_others(called.part_names(project), known),
     )
     names_called = seen.called.union(*(result.called for result in results))
     for name in seen.known:

@@ -20,6 +20,7 @@ Stage = Literal[
     "train",
     "initialisation",
     "ranks",
+    "deploy",
 ]
 Hint = tuple[Kind, str]
 NO_HINT: Hint = (Kind.UNKNOWN, "")

@@ -272,6 +272,21 @@ class Independent:
 
 
 @dataclass(frozen=True)
+class Deployed:
+    """An exported network in the engines that run it.
+
+    Attributes:
+        engines: by name: pictures, float32 (N, 3, H, W), to logits (N, classes).
+        preprocess: a picture's file to its pixels, float32 (3, H, W).
+        predict: name of an engine and picture files -> the number of the likeliest class of each, by the whole chain.
+    """
+
+    engines: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    preprocess: Callable[[Path], np.ndarray]
+    predict: Callable[[str, Sequence[Path]], Sequence[int]]
+
+
+@dataclass(frozen=True)
 class Project:
     """A port and its reference.
 
@@ -285,6 +300,7 @@ class Project:
         independent: of step 2, where there is one.
         without: options of a run that the port is known not to offer, in the words of coverage, e.g. ``"gradient checkpointing"``:
             they are not compared where it refuses them. Any other refusal of the port alone is a mistake.
+        deploy: what makes an export of the port's network, for step 8: (model, network, folder, size of pictures).
         witnesses: of code that both sides share, by the steps that hear them (``alignment.witness``): a project that has any counts
             what its two sides agree on as covered only where a witness spoke for it, too.
         faults: the project's list of known mistakes, for ``--inject`` and ``bench``; imported only when asked for.
@@ -302,6 +318,7 @@ class Project:
     independent: Independent | None = None
     without: Sequence[str] = ()
     witnesses: Sequence[Witness] = ()
+    deploy: Callable[[str, Module, Path, int], Deployed] | None = None
     faults: Callable[[], Mapping[str, KnownFault]] | None = None
     edits: Callable[[], Any] | None = None
     train_plan: Mapping[str, Any] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import data
+from alignment.comparisons.deploy import deployed
 from alignment.comparisons.loss import step as loss
 from alignment.comparisons.metric import step as metric
 from alignment.comparisons.model import forward
@@ -36,7 +37,8 @@ def run_step(number: int, context: Context) -> StepResult:
     lacking = lacks(number, context)
     if lacking:
         return StepResult(number, NAMES[number], not_run=lacking)
-    result = listen(context, number, guarded(number, lambda: STEPS[number](context)))
+    step = deployed.run if number == deployed.NUMBER else STEPS[number]
+    result = listen(context, number, guarded(number, lambda: step(context)))
     if context.precision and not result.failed:
         result = guarded(number, lambda: low_precision.add(context, result))
     if result.lacking and number in BY_WEIGHTS and not context.material.weights.calibrated:
@@ -50,6 +52,8 @@ def lacks(number: int, context: Context) -> str:
     project = context.project
     if number == 6:
         return project.lacks_runs() or project.lacks("data") or project.lacks("loss")
+    if number == deployed.NUMBER:
+        return deployed.lacks(context)
     if number in PARTS:
         return project.lacks(PARTS[number])
     return ""

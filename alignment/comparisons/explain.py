@@ -62,6 +62,7 @@ STAGES: dict[int, tuple[Look, ...]] = {
     ),
     6: (models.built, what_was_measured),
     7: (what_was_measured,),
+    8: (models.built, what_was_measured),
 }
 
 

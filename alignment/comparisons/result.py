@@ -14,7 +14,7 @@ from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.strangers import strangers
 
-NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train"}
+NAMES = {1: "forward", 2: "data", 3: "metric", 4: "loss", 5: "backward", 6: "train", 8: "deploy"}
 ROLES = ("port", "reference")
 Curves = dict[str, dict[str, np.ndarray]]
 

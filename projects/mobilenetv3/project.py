@@ -23,7 +23,7 @@ from alignment.faults import Edits
 from alignment.frameworks.base import Framework, Module
 from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
-from alignment.project import Independent, KnownFault, ModelSpec, Project, Side
+from alignment.project import Deployed, Independent, KnownFault, ModelSpec, Project, Side
 from mobilenetv3_common.class_folders import left_behind
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
@@ -138,6 +138,13 @@ def faults() -> Mapping[str, KnownFault]:
     return FAULTS
 
 
+def deployed(model: str, network: Module, folder: Path, size: int) -> Deployed:
+    """How it is deployed; imported only when asked for."""
+    from projects.mobilenetv3 import deploy
+
+    return deploy.deployed(model, network, folder, size)
+
+
 def edits() -> Edits:
     """The known mistakes as edits of the source, and right rewrites."""
     from .edits import EDITS
@@ -174,6 +181,7 @@ PROJECT = Project(
         recipes=torchvision_values.recipes,
     ),
     witnesses=WITNESSES,
+    deploy=deployed,
     faults=faults,
     edits=edits,
 )

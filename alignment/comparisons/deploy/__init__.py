@@ -1,0 +1,1 @@
+"""What is deployed, against the network that was trained."""
