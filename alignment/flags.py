@@ -210,8 +210,10 @@ def parse_steps(text: str | None, known: Sequence[int]) -> list[int]:
             raise UserError(f"--steps {text!r}: expected numbers and ranges such as 1-6 or 1,4")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last or first not in known or last not in known:
-            raise UserError(f"--steps {text!r}: the steps are {known[0]} to {known[-1]}")
-        chosen.update(range(first, last + 1))
+            apart = [number for number in known if number - 1 not in known[:-1] and number != known[0]]
+            end = next(number for number in known if number + 1 not in known)
+            raise UserError(f"--steps {text!r}: the steps are {known[0]} to {end}{''.join(f' and {one}' for one in apart)}")
+        chosen.update(number for number in known if first <= number <= last)
     return sorted(chosen)
 
 
