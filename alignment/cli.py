@@ -42,9 +42,6 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     parser = run_parser(project, result, prog or "python -m alignment run")
     args = parser.parse_args(argv)
     # The frameworks are imported only now, so that --help and a wrong flag answer at once.
-    from alignment.comparisons import STEPS
-    from alignment.comparisons.deploy import deployed
-    from alignment.comparisons.ranks import ranks
     from alignment.faults import edits_of, faults_of, injected
     from alignment.project import load_ports, load_project
 
@@ -58,15 +55,7 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
             raise UserError(f"{known.name} has no known faults")
         print("\n".join(f"{f.name:32} {f.area:11} step {f.step}  {f.location}" for f in faults.values()))
         return 0
-    if args.ranks is None:
-        if args.inject not in edits_of(known).faults:
-            ranks.refuse_without_ranks(known, args.inject)
-        every = sorted(STEPS)
-    else:
-        ranks.check_count(args.ranks, args.device)
-        every = [*sorted(STEPS), ranks.NUMBER]
-    if known.deploy is not None:
-        every.append(deployed.NUMBER)
+    every = _steps_of(known, args)
     steps = parse_steps(args.steps, every)
     _refuse(args, parser)
     if args.bench_faults:
@@ -82,6 +71,25 @@ def run(argv: Sequence[str], project: Path | None = None, result: Path = RESULT,
     with injected(known, args.inject) as broken:
         args.command = command
         return _align(args, steps, every, broken, file, list(argv), recipe)
+
+
+def _steps_of(project: Project, args: argparse.Namespace) -> list[int]:
+    """The numbers of all steps that a project has: that of ranks where it is asked for, that of deployment where it says how.
+
+    Raises:
+        UserError: so many ranks cannot be had, or a fault needs them.
+    """
+    from alignment.comparisons import STEPS
+    from alignment.comparisons.deploy import deployed
+    from alignment.comparisons.ranks import ranks
+    from alignment.faults import edits_of
+
+    if args.ranks is not None:
+        ranks.check_count(args.ranks, args.device)
+    elif args.inject not in edits_of(project).faults:
+        ranks.refuse_without_ranks(project, args.inject)
+    further = {ranks.NUMBER: args.ranks is not None, deployed.NUMBER: project.deploy is not None}
+    return [*sorted(STEPS), *(number for number, there in further.items() if there)]
 
 
 def _refuse(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
