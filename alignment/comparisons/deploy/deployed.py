@@ -42,16 +42,16 @@ class Deployment:
             return _deployed(made, files)
 
     def judge(self, port: Measurement, reference: Measurement) -> Sequence[Quantity]:
-        rows = [judge_equal("deploy.pixels", port["pixels"], reference["pixels"])]
-        for name, logits in port.items():
+        ours, theirs = ({name: np.asarray(one) for name, one in side.items()} for side in (port, reference))
+        rows = [judge_equal("deploy.pixels", ours["pixels"], theirs["pixels"])]
+        for name, logits in ours.items():
             if name.startswith("logits."):
-                count = len(np.asarray(logits))
-                lanes = {lane: np.asarray(reference[lane])[:count] for lane in LANES}
+                lanes = {lane: theirs[lane][: len(logits)] for lane in LANES}
                 # float32 alone: an engine has no other precision, so the truth stands in the place of its exact result
                 rows.append(judge_measured(f"deploy.{name}", Lanes(port32=logits, port64=lanes["reference64"], **lanes)))
                 rows[-1].float64_diff = None
             elif name.startswith("classes."):
-                rows.append(judge_equal(f"deploy.{name}", logits, np.asarray(reference["reference64"]).argmax(1)))
+                rows.append(judge_equal(f"deploy.{name}", logits, theirs["reference64"].argmax(1)))
         return rows
 
     def explain(self, port: Measurement, reference: Measurement) -> Finding | None:
