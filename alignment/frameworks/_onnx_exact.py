@@ -154,17 +154,20 @@ class Resize(op_resize.Resize):
             scale = float(scales[number]) if scales is not None and scales.size else sizes[number] / n
             out = int(sizes[number]) if sizes is not None and sizes.size else int(np.floor(n * np.float32(scale)))
             if scale != 1 or out != n:
-                places = COORDINATES[mode](np.arange(out), n, out, scale)
-                matrix = _resampling(places, n, given.get("mode") or "nearest", given)
+                how = given.get("mode") or "nearest"
+                kind = np.float32 if how == "nearest" else np.float64  # which pixel is the nearest, float32 decides everywhere
+                places = COORDINATES[mode](np.arange(out, dtype=kind), kind(n), kind(out), kind(scale))
+                matrix = _resampling(places, n, how, given)
                 made = np.moveaxis(np.tensordot(matrix, made, (1, axis)), 0, axis)
         return (made.astype(X.dtype),)
 
 
+HALF = np.float32(0.5)  # it makes float64 of no float32
 COORDINATES = {
-    "half_pixel": lambda at, n, out, scale: (at + 0.5) / scale - 0.5,
-    "pytorch_half_pixel": lambda at, n, out, scale: (at + 0.5) / scale - 0.5 if out > 1 else 0.0 * at,
+    "half_pixel": lambda at, n, out, scale: (at + HALF) / scale - HALF,
+    "pytorch_half_pixel": lambda at, n, out, scale: (at + HALF) / scale - HALF if out > 1 else 0 * at,
     "asymmetric": lambda at, n, out, scale: at / scale,
-    "align_corners": lambda at, n, out, scale: at * (n - 1) / (out - 1) if out > 1 else 0.0 * at,
+    "align_corners": lambda at, n, out, scale: at * (n - 1) / (out - 1) if out > 1 else 0 * at,
 }
 NEAREST: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
