@@ -95,7 +95,12 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
     if project is None:
         p.add_argument("--port", default="", metavar="NAME", help="one of the ports of a file with several (default: all of them)")
-    p.add_argument("--steps", default=None, metavar="1-6", help="e.g. 1-6, 3 or 1,4 (default: all)")
+    p.add_argument(
+        "--steps",
+        default=None,
+        metavar="1-6",
+        help="e.g. 1-6, 3 or 1,4 (default: all; 8 is what a project deploys)",
+    )
     _add_material(p)
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, default="pil", help="decoder of pictures (default: pil)")
@@ -253,8 +258,8 @@ def _add_take(p: Parser) -> None:
 def _add_sides(p: Parser) -> None:
     """The two models of an audit, or their dumps."""
     maker = "MODULE:CALLABLE"
-    p.add_argument("--port", metavar=maker, help="makes the port, e.g. paddle.vision.models:resnet50 or my_port.py:Net")
-    p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50")
+    p.add_argument("--port", metavar=maker, help="makes the port, e.g. my_port.py:Net; or is an .onnx file")
+    p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50; or as --port")
     p.add_argument("--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump)")
     p.add_argument(
         "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"

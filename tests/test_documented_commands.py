@@ -367,6 +367,10 @@ EXPECTED: dict[str, Run] = {
         (r"^ .* cat$",), instead=((r"8000", PORT),)
     ),
     r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
+    r"python docs/examples/exported\.py": Run((r"output/exported/deployed\.onnx",)),
+    r"python -m alignment audit --port output/exported/network\.onnx .*": Run((r"1 forward ... passed",)),
+    r"python -m alignment audit --port output/exported/deployed\.onnx .*": Run((r"nodes /Sub \(Sub\), /Div \(Div\)",), status=1),
+    r"python -m alignment audit --port model\.onnx .*": Run((r"error: --port model\.onnx: there is no such file",), status=2),
     r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
     r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),
     r"python docs/examples/initialisation\.py": Run((r"(?s)\A(?!.*WRONG).*linear .* right ",)),

@@ -127,7 +127,10 @@ class Exported:
     def _row(self, name: str, expected: Expected, ours: Any) -> Quantity:
         if not isinstance(ours, np.ndarray):
             return Quantity(name, list(expected.array.shape))
-        lanes = {lane: self._like(self.calls[lane], expected, ours) for lane in self.calls}
+        lanes = {
+            lane: self._like(self.calls[lane], expected, ours).astype("float32" if lane.endswith("32") else "float64")
+            for lane in self.calls
+        }
         return _in_float32(name, ours, lanes)
 
     def _like(self, calls: Mapping[str, Call], expected: Expected, ours: np.ndarray) -> np.ndarray:
