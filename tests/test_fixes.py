@@ -90,6 +90,30 @@ def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
     assert "patch verified: the corrected copy passes an audit with other weights" in said
 
 
+# Two wrong settings of one layer, and the line that corrects both: neither hides the other.
+TWICE = {
+    "eps and momentum": (
+        "nn.BatchNorm2D(6)",
+        "nn.BatchNorm2D(6, epsilon=1e-3, momentum=0.1)",
+        "self.norm = nn.BatchNorm2D(6, epsilon=1e-05, momentum=0.9)",
+    ),
+    "stride and padding": (
+        "nn.Conv2D(3, 6, 3, padding=1)",
+        "nn.Conv2D(3, 6, 3, stride=2, padding=0)",
+        "self.conv = nn.Conv2D(3, 6, 3, stride=1, padding=1)",
+    ),
+}
+
+
+@pytest.mark.slow  # make test-slow
+@pytest.mark.parametrize("case", TWICE)
+def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, tmp_path):
+    before, after, line = TWICE[case]
+    status, said, cards = audit("--try-patch", edits=[(before, after)])
+    assert status == 1 and f"+        {line}" in cards[0], cards
+    assert "patch verified: the corrected copy passes an audit with other weights" in said, said
+
+
 @pytest.mark.slow  # make test-slow
 def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
     status, said, cards = audit(

@@ -94,6 +94,19 @@ def test_some_mistakes_are_undone_without_the_reference(case, tmp_path):
     assert key(ast.parse(PORT)) in [key(ast.parse(text)) for text in made], made
 
 
+def test_a_layer_is_made_by_the_name_that_the_port_has_for_layers(tmp_path):
+    port = "import paddle.nn as P\n\nclass Net:\n    def forward(self, x):\n        return P.Identity()(x)\n"
+    reference = "class Net:\n    def forward(self, x):\n        return T.Dropout(0.3)(x)\n"
+    made = texts(tmp_path, port, reference)
+    assert any("return P.Dropout(0.3)(x)" in text for text in made), made
+
+
+def test_weight_and_bias_that_were_left_out_come_back_together(tmp_path):
+    made = "P.BatchNorm1D(8, weight_attr=False, bias_attr=False)(x)"
+    port = f"import paddle.nn as P\n\nclass Net:\n    def forward(self, x):\n        return {made}\n"
+    assert any("return P.BatchNorm1D(8)(x)" in text for text in texts(tmp_path, port, None))
+
+
 def test_every_candidate_is_python_and_changes_one_place(tmp_path):
     for text in texts(tmp_path, PORT, None):
         ast.parse(text)

@@ -256,6 +256,9 @@ def argument_left_out(region: Region) -> Iterator[SourceEdit]:
             for one in node.keywords:
                 kept = ast.Call(node.func, node.args, [k for k in node.keywords if k is not one])
                 yield region.source.replaced(node, ast.unparse(kept))
+            kept = ast.Call(node.func, node.args, [k for k in node.keywords if not (k.arg or "").endswith("_attr")])
+            if len(kept.keywords) < len(node.keywords) - 1:  # neither weight nor bias
+                yield region.source.replaced(node, ast.unparse(kept))
 
 
 @maker

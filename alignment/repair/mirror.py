@@ -71,6 +71,8 @@ class Mirror:
     def __init__(self, source: PortFile, ours: Definition, theirs: Definition, languages: tuple[str, str]) -> None:
         self.source, self.ours = source, ours
         self.theirs = translated(_renamed(ours, theirs), *languages)
+        self._known = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+        self._layers = _name_of_layers(source.tree, languages[0])
         self._own = {key(node): node for node in ast.walk(ours) if isinstance(node, ast.expr)}
 
     def changes(self) -> Iterator[SourceEdit]:
@@ -140,15 +142,28 @@ class Mirror:
 
     def rendered(self, node: ast.AST) -> ast.AST:
         """The reference's expression with the port's own text where it says the same."""
-        own = self._own
+        own, layers, known = self._own, self._layers, self._known
 
         class Kept(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> ast.AST:
                 if isinstance(node, ast.expr) and not isinstance(node, ast.Name | ast.Constant) and key(node) in own:
                     return copy.deepcopy(own[key(node)])
+                base = node.value if isinstance(node, ast.Attribute) else None
+                if layers and isinstance(base, ast.Name) and base.id not in known and node.attr[:1].isupper():  # type: ignore[attr-defined]
+                    base.id = layers  # the reference calls its framework's layers otherwise
                 return self.generic_visit(node)
 
         return ast.fix_missing_locations(Kept().visit(copy.deepcopy(node)))
+
+
+def _name_of_layers(tree: ast.Module, framework: str) -> str:
+    """What a file calls its framework's package of layers; ``""`` where it does not import it by a name of its own."""
+    for node in tree.body:
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            whole = f"{node.module}.{one.name}" if isinstance(node, ast.ImportFrom) else one.name
+            if whole == f"{framework}.nn" and (one.asname or isinstance(node, ast.ImportFrom)):
+                return one.asname or one.name
+    return ""
 
 
 def _says_nothing(statement: ast.stmt) -> bool:
