@@ -35,6 +35,7 @@ Test: EMA Acc@1 12.000 Acc@5 100.000
 DEIT = TORCHVISION.replace("Test:  Acc@1 25.000 Acc@5 90.000", "* Acc@1 25.000 Acc@5 90.000 loss 1.234").replace(
     "Test:  Acc@1 75.000 Acc@5 99.000", "* Acc@1 75.000 Acc@5 99.000 loss 0.987"
 )
+MAE = "".join(f"[10:32:38.444000] {line}\n" for line in DEIT.splitlines())  # a time before each line
 PADDLECLAS = """\
 [2021/08/15 15:59:37] root INFO: [Train][Epoch 1/2][Iter: 0/2]lr: 0.10000, CELoss: 2.00000, loss: 2.00000, top1: 0.17969, ips: 1
 [2021/08/15 15:59:38] root INFO: [Train][Epoch 1/2][Iter: 1/2]lr: 0.10000, CELoss: 1.75000, loss: 1.75000, top1: 0.19922, ips: 1
@@ -141,7 +142,7 @@ PRINTED = """\
 LOGS = {
     "torchvision.txt": TORCHVISION, "deit.txt": DEIT, "paddleclas.log": PADDLECLAS, "old_paddleclas.log": OLD_PADDLECLAS,
     "timm.log": TIMM, "mmengine.log": MMENGINE, "mmcv.log": MMCV, "scalars.json": MMENGINE_SCALARS, "mmcv.log.json": MMCV_JSON,
-    "metrics.csv": LIGHTNING, "trainer_state.json": TRAINER, "output.txt": PRINTED,
+    "mae.txt": MAE, "metrics.csv": LIGHTNING, "trainer_state.json": TRAINER, "output.txt": PRINTED,
 }  # fmt: skip
 
 
@@ -224,6 +225,7 @@ def test_the_steps_of_trainer_s_output_follow_from_the_length_of_the_run(written
     [
         ("log.txt", '{"train_loss": 2.0, "epoch": 0}\n{"train_loss": 1.0, "test_acc1": 74.0, "epoch": 1}\n', [2.0, 1.0], [0.74]),
         ("summary.csv", "epoch,train_loss,eval_loss,eval_top1\n0,2.0,3,0.5\n1,1.0,2,60.0\n", [2.0, 1.0], [0.005, 0.6]),
+        ("old_timm.csv", "epoch,train_loss,eval_loss,eval_prec1\n0,2.0,3,20\n1,1.0,2,60.0\n", [2.0, 1.0], [0.2, 0.6]),
         ("history.json", '{"loss": [2.0, 1.0], "val_accuracy": [0.2, 0.5], "val_loss": [1, 1]}', [2.0, 1.0], [0.2, 0.5]),  # Keras'
         ("a.csv", "epoch,phase,loss,acc\n0,train,2.0,0.3\n0,val,1.9,0.4\n1,train,1.0,0.5\n1,val,1.1,0.6\n", [2.0, 1.0], [0.4, 0.6]),
         ("rows.json", '[{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "val_acc": 0.5}]', [2.0, 1.0], [0.5]),
@@ -367,7 +369,7 @@ def test_rows_without_a_place_are_counted_as_damaged(written):
         ("a.jsonl", '{"loss": 1.0}\n', "a.jsonl needs a column update (or step, iteration) or epoch; it has loss"),
         ("a.json", '{"log_history": [{"step": 1, "perplexity": 2.0}]}', "a.json needs a column loss (or train_loss) or val_acc"),
         ("metrics.csv", "epoch,step,val_loss\n0,1,2.2\n", "it has epoch, step, val_loss: rename the one that is meant"),
-        ("a.json", '{"log_history": []}', "a.json needs a column update"),
+        ("a.json", '{"log_history": []}', "a.json has no row: the run logged nothing (Trainer logs every logging_steps updates"),
         ("a.json", "null", "a.json has no line of a log"),
         ("a.log", "{'loss': 1.0, 'epoch': 'x'}\n", "a.log has no line of a log"),
     ],

@@ -67,7 +67,7 @@ FORMS = (
         rf"Epoch: \[{_EPOCH_OF}\]\s+\[\s*{_ITERATION}\].*?\blr: (?P<lr>{NUMBER})"
         rf".*?\bloss: {NUMBER} \((?P<loss>{NUMBER})\)(?:\s+acc1: {NUMBER} \((?P<top1>{NUMBER})\))?",
         MEAN,
-        evaluated=rf"^(?:Test:\s+|\s*\* )Acc@1 (?P<top1>{NUMBER})",
+        evaluated=rf"^(?:\[[^\]]*\]\s*)?(?:Test:\s+|\s*\* )Acc@1 (?P<top1>{NUMBER})",
         percent=True,
     ),
     Form("MindSpore", rf"epoch: {_EPOCH_OF} step: (?P<iter>{COUNT}), loss is (?P<loss>{NUMBER})", OWN, base=1, first_epoch=1),

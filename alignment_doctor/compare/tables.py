@@ -33,7 +33,7 @@ COLUMNS = {
     "evaluated": (
         "eval_top1", "val_top1", "test_acc1", "val_acc1", "val_acc", "eval_acc", "val_accuracy", "eval_accuracy", "valid_acc",
         "valid_accuracy", "validation_accuracy", "val_acc_epoch", "val_acc_top1", "accuracy_top1", "accuracy_top_1", "acc_top1",
-        "top1_acc", "test_acc", "test_accuracy",
+        "top1_acc", "test_acc", "test_accuracy", "eval_prec1", "val_prec1",
     ),
     "kind": ("kind", "mode", "phase", "split", "stage"),
     "samples": ("avg_samples",),
@@ -112,7 +112,11 @@ def from_rows(told: Rows, names: Iterable[str] | None = None) -> RunLog:
     """
     held = list(names if names is not None else dict.fromkeys(name for row in told.rows for name in row))
     chosen = columns_of(held)
-    listed = ", ".join(map(str, held[:20])) or "no header"
+    if not held:
+        raise UserError(
+            f"{told.file} has no row: the run logged nothing (Trainer logs every logging_steps updates, 500 by default)"
+        )
+    listed = ", ".join(map(str, held[:20]))
     if "update" not in chosen and "epoch" not in chosen:
         raise UserError(f"{told.file} needs a column update (or step, iteration) or epoch; it has {listed}")
     if not {"loss", "lr", "evaluated"} & set(chosen) and not {"top1", "kind"} <= set(chosen):
