@@ -35,12 +35,6 @@ class _Batches(_DataLoaderIterMultiProcess):
             self.wrong = error
             self._exit_thread_unexpectedly()
 
-    def _exit_thread_expectedly(self) -> None:
-        """End the reading thread at once: it looks only every five seconds, unless something comes, which it then cannot read."""
-        super()._exit_thread_expectedly()
-        if (queue := self._data_queue) is not None and not queue._reader.poll():
-            queue._writer.send_bytes(b"")
-
 
 def _forget(iterator: Any) -> None:
     core._erase_process_pids(id(iterator))  # type: ignore[attr-defined]
