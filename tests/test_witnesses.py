@@ -225,6 +225,9 @@ LOOP_EDITS = {
         RUN, 'meta["epoch"], meta["iteration"], meta["best"]', 'meta["epoch"], meta["iteration"], -1.0',
         "training._loop: the run's end", "resumed",
     ),
+    "resumed without its stale evaluations": Edit(
+        RUN, 'run.stale = int(meta.get("stale", 0))', "run.stale = 0", "training._loop: the run's end", "no better",
+    ),
     "resumed without its optimizer": Edit(
         RUN, "    backend.load_optimizer_arrays(run.model, run.optimizer, run.precision, checkpoint.part(\"optimizer\"))\n", "",
         "training.update: weights", "resumed",
@@ -240,6 +243,9 @@ LOOP_EDITS = {
         "rolling_back.py", "    again.lower_rates(run.rate_factor * config.roll_back_factor / again.rate_factor)\n", "",
         "rolling_back", "rate",
     ),
+    "infinite gradients are not looked at": Edit(
+        LOOP, "gradients=not run.precision.scales", "gradients=False", "training._healthy", "infinite",
+    ),
     "damaged pictures are counted": Edit(
         "evaluation.py", "        samples += int(counted.sum())", "        samples += len(counted)", "evaluation.evaluate",
         "damaged",
@@ -247,6 +253,9 @@ LOOP_EDITS = {
     "going back a second time lowers nothing": Edit(
         "rolling_back.py", "run.rate_factor * config.roll_back_factor / again.rate_factor",
         "config.roll_back_factor / again.rate_factor", "rolling_back", "twice",
+    ),
+    "the factor of the rates is replaced": Edit(
+        RUN, "self.rate_factor *= factor", "self.rate_factor = factor", "Run.lower_rates", "twice",
     ),
     "one cache for every decoding": Edit(
         LOOP, '{config.image_backend} {preset.reduce_to}"', '{config.image_backend}"', "training.micro_batches: picture cache", "",

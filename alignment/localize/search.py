@@ -248,7 +248,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
             words += " (as small as float32's rounding, in float64: a number that was rounded to float32? see exact_layers)"
         return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
-        words = "as small as float32's rounding, in float64: a kernel that holds a constant in float32 (see exact_layers)?"
+        words = "as small as float32's rounding, in float64, and no known mistake (for constants inside kernels see exact_layers)"
         kind = Kind.FLOAT32_CONSTANT
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
         other = lacking[0]

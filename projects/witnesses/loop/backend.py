@@ -181,6 +181,7 @@ class Backend:
         averages: each step of a moving average.
         criterion: with what the loss was made.
         configs: of the networks that were built, in order.
+        overflowing: number of the update whose gradients are infinite though its logits are not; 0 for none.
         poisoned: numbers of the updates, counted from 1 through all attempts, that give weights that are no numbers.
     """
 
@@ -190,6 +191,7 @@ class Backend:
     criterion: dict[str, Any] = field(default_factory=dict)
     configs: list[Any] = field(default_factory=list)
     poisoned: tuple[int, ...] = ()
+    overflowing: int = 0
     NAME: str = "numpy"
 
     Precision = Precision
@@ -283,6 +285,8 @@ class Backend:
             note["modes"].append([model.training, model.centring])
             note["teacher"].append(criterion.teacher is not None and criterion.teaches_in_training)
         self.updates.append({**note, "loss": total})
+        if len(self.updates) == self.overflowing:
+            model.gradients["fc.bias"] = model.gradients["fc.bias"] + np.inf
         return total
 
     def apply_update(self, model: Net, optimizer: Any, clip_norm: float | None = None, precision: Any = None) -> None:

@@ -249,6 +249,15 @@ def _cached() -> Iterator[Told]:
         yield from compared("with a cache", Script(material()).run(), backend, output)
 
 
+def _stopped(folder: Path, data: Path, backend: Backend) -> list[Any]:
+    """Whether a run says that it diverges, in which update, and whether that one moved the weights."""
+    try:
+        trained(folder, data, "stops", backend, epochs=2)
+    except Diverged as error:
+        return ["diverged" in error.line, len(backend.updates), "rate" in backend.updates[-1]]
+    return ["goes on", len(backend.updates), True]
+
+
 def _diverging() -> Iterator[Told]:
     """A run whose weights are no numbers ends before they are saved, or goes back to its last checkpoint with half the rate."""
     with tempfile.TemporaryDirectory() as name:
@@ -262,14 +271,18 @@ def _diverging() -> Iterator[Told]:
         yield Told("a run that diverges", ["diverged" in said, len(backend.updates)], [True, 8], "training.update: divergence")
         saved = [int(path.stem.removeprefix("update_")) for path in sorted((folder / "ends").glob("update_*"))]
         yield Told("its checkpoints", saved, [4, 5, 6], "training.update: divergence", Kind.STATE_NOT_SAVED)
+        stopped = _stopped(folder, data, Backend(overflowing=3))
+        yield Told("a run whose gradients are infinite", stopped, [True, 3, False], "training._healthy")
         backend, _ = trained(folder, data, "goes on", Backend(poisoned=(7,)), epochs=3, save_every=2, roll_back=1, ema_decay=0.5)
         expected = Script(material(), lowered=(6, 0.5), epochs=3, ema_decay=0.5).run()
         again = backend.updates[8:]
         yield Told("updates after it went back", len(again), len(expected.updates) - 6, "rolling_back", Kind.COUNT)
-        twice, _ = trained(folder, data, "twice", Backend(poisoned=(7, 12)), epochs=3, save_every=2, roll_back=2)
-        yield Told(
-            "the rate after it went back twice", twice.updates[-1]["rate"], DEFAULTS["lr"] / 4, "rolling_back", Kind.LR_SCALED
-        )
+        twice, output = trained(folder, data, "twice", Backend(poisoned=(7, 12)), epochs=3, save_every=2, roll_back=2)
+        rate = twice.updates[-1]["rate"]
+        yield Told("the rate after it went back twice", rate, DEFAULTS["lr"] / 4, "rolling_back", Kind.LR_SCALED)
+        kept = read_checkpoint(output / "latest.safetensors").meta["rate_factor"]
+        factors = [read_json_lines(output)[-1]["lr"] / DEFAULTS["lr"], kept]
+        yield Told("the factor told and kept after it went back twice", factors, [0.25, 0.25], "Run.lower_rates", Kind.LR_SCALED)
         for number, (made, right) in enumerate(zip(again, expected.updates[6:], strict=False)):
             for part, (_, kind) in PLACES.items():
                 yield Told(f"update {number + 1} after it went back: {part}", made.get(part), right[part], "rolling_back", kind)
@@ -299,6 +312,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     "in mid-epoch": {"accumulate": 2, "momentum": 0.5, "lr_schedule": "cosine", "epochs": 4, "ema_decay": 0.5, "print_every": 1},
     "by epoch": {"lr_schedule": "step", "lr_unit": "epoch", "epochs": 3, "momentum": 0.5, "print_every": 1},
     "with mixing": {**MIXING, "print_every": 1},
+    "while it gets no better": {"accumulate": 2, "epochs": 6, "lr": 8.0, "print_every": 1},
 }
 
 
