@@ -44,6 +44,23 @@ def test_a_model_itself_may_be_given_and_the_message_is_the_cards():
     assert assert_aligned(port(), reference(), inputs="4x3x16x16", training=False).passed
 
 
+def test_a_model_without_a_parameter_has_no_gradients_to_compare_and_passes_where_it_is_right():
+    of = {"reference": "tests/pairs/formulas.py:ReferenceStep", "inputs": "tests/pairs/formulas.py:weight_and_gradient"}
+    result = audit("tests/pairs/formulas.py:PortStep", **of)
+    assert result.passed, str(result)
+    assert any("neither side has a parameter that is trained" in one for one in result.not_checked)
+    wrong = audit("tests/pairs/formulas.py:PortStepOfAnotherRate", **of)
+    assert not wrong.passed and len(wrong.mistakes) == 1, str(wrong)
+
+
+def test_enlarged_inputs_that_leave_the_range_of_the_references_formula_are_not_compared():
+    of = {"reference": "tests/pairs/formulas.py:ReferenceShare", "inputs": "tests/pairs/formulas.py:noise_and_share"}
+    result = audit("tests/pairs/formulas.py:PortShare", **of)
+    assert result.passed, str(result)
+    wrong = audit("tests/pairs/formulas.py:PortShareOfAnotherPower", **of)
+    assert not wrong.passed and len(wrong.mistakes) == 1, str(wrong)
+
+
 def test_strict_counts_differences_of_the_frameworks():
     result = audit(port, reference, inputs="4x3x16x16", strict=True)
     assert not result.passed and "biased_variance" in [one.kind for one in result.mistakes]

@@ -93,6 +93,9 @@ def _parts(context: Context, result: StepResult) -> Iterator[Explainable]:
 
 def _compared(context: Context, runs: tuple[Run, ...]) -> StepResult:
     result = StepResult(5, "backward")
+    if not any(_trains(context.networks.of(name)) for name in ("port64", "reference64")):
+        result.not_run = "gradients: neither side has a parameter that is trained"
+        return result
     lacking, random = lacks_updates(context), context.unshared_randomness
     dropouts = {name: context.networks.of(name).dropouts for name in ("port32", "reference32")}
     result.evidence["dropout_layers"] = dropouts["reference32"]
@@ -139,6 +142,12 @@ def topics(run: Run) -> list[str]:
     more = {"gradient clipping": run.clip_norm is not None, "accumulation": run.accumulate > 1}
     also = [topic for topic, holds in more.items() if holds]
     return [*update_topics(run.optimizer), f"{run.schedule.name} schedule", "label smoothing", *also]
+
+
+def _trains(network: Network) -> bool:
+    return any(
+        entry.role == "parameter" and network.framework.trainable(one) for entry, one in network.framework.described(network.model)
+    )
 
 
 def lacks_updates(context: Context) -> str:
