@@ -33,6 +33,8 @@ alternatives() { value "$@" | tr '|' ' '; }
 train_command() {
     if [ "$1" -eq 1 ]; then
         printf '%s' "$PYTHON"
+    elif [[ "$(extra_train)" == *"--framework ref"* ]]; then
+        printf '%s -m torch.distributed.run --nproc-per-node %s' "$PYTHON" "$1" # the launcher of the framework that trains
     elif [ $HAS_GPU -eq 1 ]; then
         printf '%s -m paddle.distributed.launch --gpus %s --log_dir %s/launch' "$PYTHON" "$2" "$OUTPUT"
     else

@@ -258,6 +258,8 @@ def test_its_tipc_configs_run_through_the_chains_here(name, project):  # noqa: F
     notes = (project / "notes").read_text()
     for wanted in {"train_amp_infer_python": ["--amp_level=O2"], "win_train_infer_python": ["--workers=0"]}.get(name, []):
         assert wanted in notes and "--amp-level O1" not in notes
+    if name == "train_amp_infer_python":  # without a GPU the reference trains, by its own launcher
+        assert "-m torch.distributed.run --nproc-per-node 2 tools/train.py" in notes and "paddle.distributed" not in notes
     if "lite_train" in CONFIGS[name][2]:
         assert "--epochs 5 --batch-size 4" in notes and "--test-only" in notes and "latest.safetensors" in notes
 
