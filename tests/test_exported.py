@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -80,7 +81,7 @@ def test_two_mistakes_are_both_found(folder, capsys):
     onnx.save(model, str(folder / "two.onnx"))
     status, found = audit(folder, "--port", folder / "two.onnx", "--reference", REFERENCE)
     assert status == 1 and [one["location"] for one in found["localization"]["every"]] == ["mean", "last.1"]
-    assert "further: forward: last.1" in capsys.readouterr().out
+    assert "2. forward: last.1" in capsys.readouterr().out
 
 
 def test_a_network_with_other_layers_behind_is_not_taken_for_the_same(folder):
@@ -91,6 +92,24 @@ def test_a_network_with_other_layers_behind_is_not_taken_for_the_same(folder):
     onnx.save(model, str(folder / "other.onnx"))
     status, found = audit(folder, "--port", folder / "other.onnx", "--reference", REFERENCE)
     assert status == 1 and [one["location"] for one in found["localization"]["every"]] == ["gate.up", "last.0", "head.2"]
+
+
+@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED"])
+def test_what_onnx_runtimes_optimiser_makes_passes(level, folder):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.optimized_model_filepath, options.log_severity_level = str(folder / f"{level}.onnx"), 4
+    onnxruntime.InferenceSession(str(folder / "plain.onnx"), options, providers=["CPUExecutionProvider"])
+    made = onnx.load(str(folder / f"{level}.onnx"))
+    fused = [one for one in made.graph.node if one.op_type == "FusedConv"]
+    assert bool(fused) == (level == "ORT_ENABLE_EXTENDED")
+    assert audit(folder, "--port", folder / f"{level}.onnx", "--reference", REFERENCE)[0] == 0
+    for one in fused:  # and where it is broken, it fails
+        if helper.get_node_attr_value(one, "activation") == b"LeakyRelu":
+            set_attribute(one, "activation_params", [0.3])
+    onnx.save(made, str(folder / "fused.onnx"))
+    status, found = audit(folder, "--port", folder / "fused.onnx", "--reference", REFERENCE)
+    assert status == bool(fused) and (not fused or found["localization"]["first"]["location"] == "last.1")
 
 
 # --- files that cannot be used ----------------------------------------------------------------------------------------------

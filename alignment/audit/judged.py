@@ -56,8 +56,7 @@ def reported(
         results.write_results(args.report, context, steps, localization, covered, every, flags, command)
         print(f"\n{table.table(steps)}\n")
         lines = table.explanation(steps, localization) or [table.verdict(context, steps, every), *covered.lines()]
-        further = [f"further: {one.line()}{f' [{one.source}]' if one.source else ''}" for one in localization.every[1:]]
-        print("\n".join([*lines, *further, *table.notes(context)]))
+        print("\n".join([*lines, *table.notes(context)]))
         joined = shlex.join(command)
         with atomic_open(args.report / "report.md", "w") as file:
             file.write(markdown.block(context, Aligned(steps, localization, covered), every, joined, about))

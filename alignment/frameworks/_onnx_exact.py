@@ -70,7 +70,7 @@ class FusedConv(OpRun):
 
     op_domain = FUSED
 
-    def run(self, *args: Any, **_: Any) -> tuple[Array, ...]:
+    def _run(self, *args: Any, **_: Any) -> tuple[Array, ...]:  # attributes without a schema have no defaults
         own = {one.name: one for one in self.onnx_node.attribute}
         ints = {name: list(own[name].ints) if name in own else None for name in ("dilations", "pads", "strides")}
         group = own["group"].i if "group" in own else 1

@@ -75,7 +75,7 @@ class Exported:
         """
         constants = {name for node in stretch.nodes for name in node.read if name in self.graph.constants}
         own = {name for name in constants if self._is_folded(self.graph.constants[name])}
-        rounded = any(isinstance(value, float) for node in stretch.nodes for value in _rounded(node))
+        rounded = any(isinstance(value, float) for node in stretch.nodes for value in _numbers(node))
         least = tolerance.FLOAT32_CONSTANT if rounded else tolerance.EXACT_RTOL
         if not own or stretch.error <= least or not np.isfinite(stretch.error):
             return least
@@ -294,6 +294,8 @@ def _small_whole(array: np.ndarray) -> bool:
     return array.size <= 8 and bool((array == np.round(array)).all())
 
 
-def _rounded(node: OnnxNode) -> Iterator[Any]:
-    """Float attributes but eps, which exact mode rounds likewise on the other side."""
-    return (value for name, value in node.attributes.items() if name != "epsilon" and value not in (0.0, 0.5, 1.0))
+def _numbers(node: OnnxNode) -> Iterator[Any]:
+    """Numbers of the attributes but eps, which exact mode rounds likewise on the other side, and those that are exact."""
+    for name, value in node.attributes.items():
+        numbers = value if isinstance(value, list | tuple) else [value]
+        yield from (one for one in numbers if name != "epsilon" and one not in (0.0, 0.5, 1.0))
