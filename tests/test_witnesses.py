@@ -236,9 +236,6 @@ LOOP_EDITS = {
         RUN, "        backend.load_schedule_state(run.optimizer, run.schedule, meta)\n", "        pass\n",
         "training.update: the schedule", "resumed",
     ),
-    "no evaluation to repeat": Edit(
-        RUN, '"to_evaluate": run.to_evaluate,', '"to_evaluate": False,', "training._loop", "resumed",
-    ),
     "rates not lowered after going back": Edit(
         "rolling_back.py", "    again.lower_rates(run.rate_factor * config.roll_back_factor / again.rate_factor)\n", "",
         "rolling_back", "rate",
@@ -259,9 +256,6 @@ LOOP_EDITS = {
     ),
     "one cache for every decoding": Edit(
         LOOP, '{config.image_backend} {preset.reduce_to}"', '{config.image_backend}"', "training.micro_batches: picture cache", "",
-    ),
-    "weights that are no numbers are saved": Edit(
-        LOOP, "if not np.isfinite(array).all()]", "if False]", "training", "",
     ),
 }  # fmt: skip
 LOOP_REWRITES = {
