@@ -114,7 +114,7 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Net
     """Two updates of each optimizer with three different weight decays, and of the recipe's own."""
     ours, theirs = lanes["port64"], lanes["reference64"]
     start, gradients = given_updates(context, theirs.framework, theirs.model)
-    by_name = own_groups(theirs.framework, theirs.model) if same_names({"port": ours, "reference": theirs}) else ()
+    by_name = own_groups(theirs.framework, theirs.model) if same_names(lanes) else ()
     named = [(group_name(config), config) for config in (*GROUPS, *by_name)]
     if context.recipe is not None:
         named.append(("recipe", context.recipe.optimizer_config(PICTURES)))
@@ -145,7 +145,7 @@ def compare_groups(context: Context, result: StepResult, lanes: Mapping[str, Net
 
 def same_names(lanes: Mapping[str, Network]) -> bool:
     """Whether both sides call their parameters the same, in the same order, so that a rule by name means the same."""
-    ours, theirs = lanes["port"], lanes["reference"]
+    ours, theirs = lanes["port64"], lanes["reference64"]
     found = [[name for name, _ in lane.model.named_parameters()] for lane in (ours, theirs) if _names_parameters(lane.model)]
     return len(found) == 2 and [n for n in found[0] if n in found[1]] == found[1]
 

@@ -22,7 +22,6 @@ from alignment.comparisons.update.schedules import train_part
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.optimizers import MOVES, Form, Material, flat, optimizer_hint, weights_after
-from alignment.models.tracing import Network
 from mobilenetv3_common.train_config import OptimizerConfig, ScheduleConfig
 from mobilenetv3_common.weights import State
 
@@ -39,31 +38,29 @@ class FedUpdates:
         gradients: of each update, those of the reference.
         start: the weights before each update, float64.
         groups: of each tensor: 0, 1 in a norm layer, 2 for another layer's bias.
-        lanes: the networks of both sides in float64, by role; each optimizer finds them as they begin.
     """
 
     gradients: list[State]
     start: State
     groups: Mapping[str, int]
-    lanes: Mapping[str, Network]
 
     @classmethod
     def of(cls, context: Context) -> FedUpdates:
         gradients, framework = reference_gradients(context, UPDATES), context.reference.framework
-        lanes = {role: context.networks.of(f"{role}64", share_dropout=False) for role in context.sides}
-        modules = framework.modules(lanes["reference"].model)
+        modules = framework.modules(context.networks.build("reference"))
         norms = {path for path, module in modules.items() if framework.layer(module).kind == "batch_norm"}
         group = lambda name: 1 if name.rpartition(".")[0] in norms else 2 if name.endswith("bias") else 0  # noqa: E731
         start = {name: context.material.weights.state[name].astype(np.float64) for name in gradients[0]}
-        return cls(gradients, start, {name: group(name) for name in start}, lanes)
+        return cls(gradients, start, {name: group(name) for name in start})
 
 
 def optimizers(context: Context) -> Iterator[OptimizerUpdates]:
     """Every optimizer of step 5; those that clip come last: what then differs is the clipping's own mistake."""
     fed = FedUpdates.of(context)
     largest = max(float(np.sqrt(sum(norm(g) ** 2 for g in one.values()))) for one in fed.gradients)
-    reference = fed.lanes["reference"]
-    by_name = own_groups(reference.framework, reference.model) if same_names(fed.lanes) else ()
+    lanes = {f"{role}64": context.networks.of(f"{role}64", share_dropout=False) for role in context.sides}
+    reference = lanes["reference64"]
+    by_name = own_groups(reference.framework, reference.model) if same_names(lanes) else ()
     trials: list[tuple[OptimizerConfig, float | None]] = []
     for run in (*RUNS, *(Run(f"{config.name}.groups", config, training=True) for config in (*GROUPS, *by_name))):
         trials.append((run.optimizer, None))
@@ -81,7 +78,7 @@ class OptimizerUpdates:
     Args:
         config: of the optimizer.
         clip: the norm to which gradients are clipped; None for no clipping.
-        fed: weights, gradients and networks.
+        fed: weights and gradients.
     """
 
     def __init__(self, config: OptimizerConfig, clip: float | None, fed: FedUpdates) -> None:
@@ -89,9 +86,8 @@ class OptimizerUpdates:
 
     def measure(self, context: Context, role: str) -> dict[str, np.ndarray]:
         """The weights after each update, and the learning rates of each and of the one after the last."""
-        lane = self.fed.lanes[role]
+        lane = context.networks.of(f"{role}64", share_dropout=False)
         framework, train = lane.framework, train_part(lane.side)
-        framework.clear_gradients(lane.model)
         lane.train_mode(True)
         with framework.default_dtype("float64"):
             optimizer = train.build_optimizer(lane.model, self.config.in_float32())
