@@ -17,6 +17,7 @@
 # make serve MODEL_DIR=exported   an exported model's service behind nginx, on http://127.0.0.1:8080/ (PORT=N) until Ctrl-C
 # make tipc    every TIPC chain in its lite mode, with the real tools
 # make recording   the animated picture of the README, of what the commands print today: a minute
+# make notebooks   the notebooks of docs/notebooks, executed again: a minute
 # make docs    the documentation as a site, in site/
 # MODEL=mobilenet_v3_large make align   the same for the large model
 PYTHON ?= python3
@@ -24,7 +25,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short ablate bench bench-low-precision test test-slow test-weekly test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page recording clean
+.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short ablate bench bench-low-precision test test-slow test-weekly test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page recording notebooks clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -123,6 +124,9 @@ tipc: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+
+notebooks: setup
+	$(RUN) scripts/run_notebooks.py
 
 recording: setup
 	$(RUN) scripts/record_audit.py

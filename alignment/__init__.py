@@ -9,12 +9,15 @@ from alignment import audit
 
 if TYPE_CHECKING:
     from alignment.api import Place, Result, assert_aligned
+    from alignment.dumps.api import Dump, dump, load
 
-__all__ = ["Place", "Result", "assert_aligned", "audit"]
+__all__ = ["Dump", "Place", "Result", "assert_aligned", "audit", "dump", "load"]
 
 
 def __getattr__(name: str) -> Any:
     """The functions for a program, loaded when they are asked for, so that ``import alignment`` stays light."""
     if name in ("Place", "Result", "assert_aligned"):
         return getattr(importlib.import_module("alignment.api"), name)
+    if name in ("Dump", "dump", "load"):
+        return getattr(importlib.import_module("alignment.dumps.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

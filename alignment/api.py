@@ -65,7 +65,7 @@ class Result:
     mistakes: list[Place]
     differences: list[Place]
     not_checked: list[str]
-    folder: Path
+    folder: Path = field(repr=False)
     _rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _markdown: str = field(default="", repr=False)
 
@@ -116,7 +116,7 @@ def audit(
     """Compare two models layer by layer, as ``python -m alignment audit`` does.
 
     Args:
-        port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied.
+        port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied; or two dumps.
         inputs: as ``--input``, e.g. ``"2x3x224x224"``; a shape that the reference accepts where None.
         training: also compare training mode and fresh weights, as far as the reference can run in it.
         accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
@@ -129,17 +129,14 @@ def audit(
         UserError: something that was given cannot be used.
     """
     from alignment.audit.command import audited
-    from alignment.audit.pair import GivenMaker, ModelMaker
+    from alignment.dumps.api import Dump
     from alignment.flags import audit_parser
     from mobilenetv3_common.errors import UserError
 
     folder = Path(report) if report is not None else Path(tempfile.mkdtemp(prefix="alignment_"))
-    makers = [
-        ModelMaker(f"--{role}", made, {})
-        if isinstance(made, str)
-        else GivenMaker(f"--{role}", _title(made), {}, _maker(role, made))
-        for role, made in (("port", port), ("reference", reference))
-    ]
+    if isinstance(port, Dump) or isinstance(reference, Dump):
+        return _of_dumps(port, reference, folder, training, quiet)
+    makers = [maker_of("port", port), maker_of("reference", reference)]
     args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text, "--report", str(folder)])
     for name, value in options.items():
         if not hasattr(args, name):
@@ -148,7 +145,7 @@ def audit(
     args.input, args.accept, args.strict = inputs, list(accept), strict
     args.training = None if training else False
     flags = ["--port", args.port, "--reference", args.reference]
-    with contextlib.redirect_stdout(_Nowhere()) if quiet else contextlib.nullcontext():
+    with contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
         aligned = audited(args, flags, makers[0], makers[1])
     return _result(folder, aligned)
 
@@ -167,28 +164,60 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     return result
 
 
+def maker_of(role: str, made: Any) -> Any:
+    """What makes a side's model, of whatever a program gives."""
+    from alignment.audit.pair import GivenMaker, ModelMaker
+
+    flag = "dump" if role == "dump" else f"--{role}"
+    return ModelMaker(flag, made, {}) if isinstance(made, str) else GivenMaker(flag, _title(made), {}, _maker(role, made))
+
+
+def _of_dumps(port: Any, reference: Any, folder: Path, training: bool, quiet: bool) -> Result:
+    """The result of an audit of two dumps, which are searched for the first mistake only."""
+    from alignment.dumps.api import Dump
+    from alignment.dumps.command import audited
+    from alignment.flags import audit_parser
+    from mobilenetv3_common.errors import UserError
+
+    if not (isinstance(port, Dump) and isinstance(reference, Dump)):
+        raise UserError("a dump is audited against a dump: give two, as alignment.dump or alignment.load returns them")
+    flags = ["--port-dump", str(port.folder), "--reference-dump", str(reference.folder)]
+    args = audit_parser().parse_args([*flags, "--report", str(folder)])
+    args.training = (training and port.training and reference.training) or None
+    with contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
+        aligned, verdict = audited(args, flags)
+    first, (rows, markdown) = aligned.localization.first, _written(folder)
+    unchecked = [f"{topic}: it needs both models in one process" for topic in aligned.covered.not_covered]
+    found = [] if first is None else [_place(first)]
+    return Result(aligned.status == 0, verdict, found, [], unchecked, folder, rows, markdown)
+
+
+def _written(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The rows of alignment.json, and the text of report.md."""
+    summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
+    rows = [{"step": step["step"], **row} for step in summary["steps"] for row in step["quantities"]]
+    return rows, (folder / "report.md").read_text(encoding="utf-8")
+
+
 def _result(folder: Path, aligned: Any) -> Result:
     said = aligned.sections
     mistakes = [replace(_place(one), lines=tuple(said.card(number))) for number, one in enumerate(said.mistakes)]
     mistakes += [_place(one) for one in said.known if not one.accepted]
-    summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
-    rows = [{"step": step["step"], **row} for step in summary["steps"] for row in step["quantities"]]
+    rows, markdown = _written(folder)
     failed = aligned.status != 0
     if failed and not mistakes:  # nothing was located: the rows that fail are what there is to say
         wrong = [(row["name"], str(row.get("reason", ""))) for row in rows if not row["passed"]]
         mistakes = [Place(name, "unknown", "", reason) for name, reason in wrong[:1]]
     unchecked = [one.line() for one in said.unchecked]
     known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
-    return Result(
-        not failed, said.verdict, mistakes, known, unchecked, folder, rows, (folder / "report.md").read_text(encoding="utf-8")
-    )
+    return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, markdown)
 
 
 def _place(one: Any) -> Place:
     return Place(one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed)
 
 
-class _Nowhere:
+class Nowhere:
     """A stream that keeps nothing."""
 
     encoding = "utf-8"

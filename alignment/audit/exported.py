@@ -103,7 +103,7 @@ def audit(args: argparse.Namespace, flags: Sequence[str], files: Sequence[str]) 
         "input": f"{words}; SHA-256 {digest({str(n): one for n, one in enumerate(inputs)})}",
         "seed": str(args.seed),
     }
-    return reported(args, flags, context, said, lambda: [step_of(made)], about, STEPS, made.findings)
+    return reported(args, flags, context, said, lambda: [step_of(made)], about, STEPS, made.findings)[0].status
 
 
 def _file_side(args: argparse.Namespace, role: str) -> ModulesSide:

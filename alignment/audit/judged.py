@@ -31,8 +31,8 @@ def reported(
     about: Mapping[str, str],
     every: Sequence[int],
     mistakes: Callable[[], list[Finding]] = lambda: [],
-) -> int:
-    """Print and write what judged steps say; exit status 0 where none failed, else 1.
+) -> tuple[Aligned, str]:
+    """Print and write what judged steps say; returns what was found, and the verdict in one line.
 
     Args:
         args, flags: of the command.
@@ -56,14 +56,15 @@ def reported(
         results.write_results(args.report, context, steps, localization, covered, every, flags, command)
         print(f"\n{table.table(steps)}\n")
         lines = table.explanation(steps, localization) or [table.verdict(context, steps, every), *covered.lines()]
-        print("\n".join([*lines, *table.notes(context)]))
-        joined = shlex.join(command)
+        print("
+".join([*lines, *table.notes(context)]))
+        joined, aligned = shlex.join(command), Aligned(steps, localization, covered)
         with atomic_open(args.report / "report.md", "w") as file:
-            file.write(markdown.block(context, Aligned(steps, localization, covered), every, joined, about))
+            file.write(markdown.block(context, aligned, every, joined, about))
         summary = json.loads((args.report / "alignment.json").read_text(encoding="utf-8"))
         with atomic_open(args.report / "alignment.json", "w") as file:
             json.dump(summary | {"audit": {"command": joined, **about}}, file, indent=1)
             file.write("\n")
         print(f"{shown(args.report / 'report.md')}: to paste into a pull request")
     print_json(args)
-    return 1 if failed else 0
+    return aligned, table.verdict(context, steps, every)

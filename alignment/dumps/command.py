@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from alignment.aligned import Aligned
 from alignment.audit.command import STEPS
 from alignment.audit.inputs import chosen_inputs
 from alignment.audit.judged import reported
@@ -26,8 +27,16 @@ def dump(args: argparse.Namespace) -> int:
     Raises:
         UserError: what was given cannot be used.
     """
+    return dumped(args, ModelMaker("dump", args.model, arguments("--args", args.args)))
+
+
+def dumped(args: argparse.Namespace, maker: ModelMaker) -> int:
+    """Write what the model of a callable computes; as ``dump``.
+
+    Raises:
+        UserError: as ``dump``.
+    """
     _refuse(args)
-    maker = ModelMaker("dump", args.model, arguments("--args", args.args))
     network = maker.made()
     try:
         framework = framework_of(network)
@@ -92,6 +101,15 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
 
     Raises:
         UserError: a dump cannot be used, or the two do not belong together.
+    """
+    return audited(args, flags)[0].status
+
+
+def audited(args: argparse.Namespace, flags: Sequence[str]) -> tuple[Aligned, str]:
+    """Compare two dumps, and write the report; returns what was found, and the verdict in one line.
+
+    Raises:
+        UserError: as ``audit``.
     """
     port = read("--port-dump", args.port_dump, "port")
     reference = read("--reference-dump", args.reference_dump, "reference")
