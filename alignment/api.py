@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import functools
 import html
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +127,7 @@ def audit(
         UserError: something that was given cannot be used.
     """
     from alignment.audit.command import audited
+    from alignment.audit.given import Nowhere, maker_of
     from alignment.dumps.api import Dump
     from alignment.flags import audit_parser
     from mobilenetv3_common.errors import UserError
@@ -164,16 +163,9 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     return result
 
 
-def maker_of(role: str, made: Any) -> Any:
-    """What makes a side's model, of whatever a program gives."""
-    from alignment.audit.pair import GivenMaker, ModelMaker
-
-    flag = "dump" if role == "dump" else f"--{role}"
-    return ModelMaker(flag, made, {}) if isinstance(made, str) else GivenMaker(flag, _title(made), {}, _maker(role, made))
-
-
 def _of_dumps(port: Any, reference: Any, folder: Path, training: bool, quiet: bool) -> Result:
     """The result of an audit of two dumps, which are searched for the first mistake only."""
+    from alignment.audit.given import Nowhere
     from alignment.dumps.api import Dump
     from alignment.dumps.command import audited
     from alignment.flags import audit_parser
@@ -215,34 +207,3 @@ def _result(folder: Path, aligned: Any) -> Result:
 
 def _place(one: Any) -> Place:
     return Place(one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed)
-
-
-class Nowhere:
-    """A stream that keeps nothing."""
-
-    encoding = "utf-8"
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing is held."""
-
-    def isatty(self) -> bool:
-        return False
-
-
-def _title(made: Any) -> str:
-    kind = made if hasattr(made, "__qualname__") else type(made)
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _maker(role: str, made: Any) -> Callable[[], Any]:
-    """What makes the model: the callable that was given, or copies of a model."""
-    from mobilenetv3_common.errors import UserError
-
-    if isinstance(made, type | functools.partial) or hasattr(made, "__qualname__"):
-        return made  # type: ignore[no-any-return]
-    if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
-        return functools.partial(copy.deepcopy, made)
-    raise UserError(f"{role} is a {type(made).__name__}: give a model, what makes it, or 'MODULE:CALLABLE'")

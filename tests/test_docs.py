@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import http.server
 import os
 import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -133,18 +136,52 @@ def test_the_chinese_pages_have_the_same_commands_sections_and_outputs(page):
         assert len(re.findall(mark, english.read_text(), re.M)) == len(re.findall(mark, chinese.read_text(), re.M))
 
 
+@contextlib.contextmanager
+def served(folder):
+    """The address of a server of static files."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
 def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
-    api = (tmp_path / "site" / "api.html").read_text()
-    for name in ("localize", "copy_to_paddle", "eval_transform", "create_engine", "Batcher"):
-        assert re.search(rf'id="[\w.]+\.{name}"', api), name
+    site = tmp_path / "site"
+    for module, name in (
+        ("alignment.localize.localize", "localize"), ("mobilenetv3_common.preprocess", "eval_transform"),
+        ("mobilenetv3_paddle.deploy.engines", "create_engine"), ("mobilenetv3_paddle.deploy.serving.batcher", "Batcher"),
+    ):  # fmt: skip
+        assert re.search(rf'id="[\w.]+\.{name}"', (site / "api" / f"{module}.html").read_text()), name
+        assert f'href="api/{module}.html"' in (site / "api.html").read_text()
+    for page, language in (("index.html", "en"), ("glossary_zh.html", "zh"), ("checks/zh/data.leak.html", "zh")):
+        assert f'<html lang="{language}"' in (site / page).read_text()
     with contextlib.ExitStack() as stack:
         chromium = stack.enter_context(browser())
         for page in ("index.html", "localize.html", "api.html"):
             with opened(chromium, (tmp_path / "site" / page).as_uri()) as shown:
                 time.sleep(0.2)
                 assert shown.inner_text("h1")
+                blocks = shown.locator(".md-content pre > code").count()
+                assert shown.locator(".md-content .md-clipboard, .md-content .md-code__button").count() >= blocks, page
+        address = stack.enter_context(served(site))
+        for words, found in (("噪声下限", "glossary_zh.html"), ("noise floor", "glossary.html")):
+            with opened(chromium, f"{address}/index.html") as shown:
+                shown.fill("input[name=query]", words)
+                shown.wait_for_selector(".md-search-result__link")
+                targets = [link.get_attribute("href") for link in shown.locator(".md-search-result__link").all()]
+                assert any(found in target for target in targets), (words, targets)

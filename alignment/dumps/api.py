@@ -68,7 +68,7 @@ def dump(model: Any, folder: str | Path, *, reference: Dump | str | Path | None 
     Raises:
         UserError: something that was given cannot be used.
     """
-    from alignment.api import Nowhere, maker_of
+    from alignment.audit.given import Nowhere, maker_of
     from alignment.dumps.command import dumped
     from alignment.flags import dump_parser
 

@@ -1,0 +1,46 @@
+"""What a program gives for a side of an audit or a dump: a model, what makes one, or a name."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from alignment.audit.pair import GivenMaker, ModelMaker
+from mobilenetv3_common.errors import UserError
+
+
+def maker_of(role: str, made: Any) -> ModelMaker:
+    """What makes a side's model, of whatever a program gives."""
+    flag = "dump" if role == "dump" else f"--{role}"
+    return ModelMaker(flag, made, {}) if isinstance(made, str) else GivenMaker(flag, _title(made), {}, _maker(role, made))
+
+
+def _title(made: Any) -> str:
+    kind = made if hasattr(made, "__qualname__") else type(made)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _maker(role: str, made: Any) -> Callable[[], Any]:
+    """What makes the model: the callable that was given, or copies of a model."""
+    if isinstance(made, type | functools.partial) or hasattr(made, "__qualname__"):
+        return made  # type: ignore[no-any-return]
+    if any(hasattr(made, name) for name in ("state_dict", "parameters_dict")):
+        return functools.partial(copy.deepcopy, made)
+    raise UserError(f"{role} is a {type(made).__name__}: give a model, what makes it, or 'MODULE:CALLABLE'")
+
+
+class Nowhere:
+    """A stream that keeps nothing."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held."""
+
+    def isatty(self) -> bool:
+        return False
