@@ -104,6 +104,14 @@ def test_the_changelogs_newest_release_is_this_version():
     assert releases[:1] == [__version__]
 
 
+def test_chinese_pages_have_one_term_each():
+    pages = [ROOT / "README_zh.md", *(ROOT / "docs").glob("*_zh.md"), *(ROOT / "docs" / "checks" / "zh").glob("*.md")]
+    assert len(pages) > 90
+    for page in pages:
+        for other, term in (("本底噪声", "噪声下限"), ("审计", "对比检查")):
+            assert other not in page.read_text(encoding="utf-8"), f"{page.name}: {term}, not {other}"
+
+
 def test_the_readmes_code_runs():
     """Its Python, too, is there to be copied."""
     (snippet,) = code(ROOT / "README.md", "python")
@@ -128,7 +136,7 @@ def test_both_readmes_have_the_same_commands_and_sections():
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("page", ["tutorial", "port_your_own", "exported", "three_frameworks", "glossary"])
+@pytest.mark.parametrize("page", ["tutorial", "port_your_own", "exported", "three_frameworks", "glossary", "audit", "deploy"])
 def test_the_chinese_pages_have_the_same_commands_sections_and_outputs(page):
     english, chinese = (ROOT / "docs" / name for name in (f"{page}.md", f"{page}_zh.md"))
     assert [(c.text, c.shown) for c in commands(english)] == [(c.text, c.shown) for c in commands(chinese)]
