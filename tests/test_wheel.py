@@ -21,7 +21,8 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     names = subprocess.run(["git", "ls-files", "-z", "--cached"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("lite_data/", "docs/", "tests/", "result/")):
+        left_out = name.startswith(("lite_data/", "docs/", "tests/", "result/")) and not name.startswith("docs/checks/")
+        if (ROOT / name).is_file() and not left_out:
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
     command = [
