@@ -136,7 +136,9 @@ def test_both_readmes_have_the_same_commands_and_sections():
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("page", ["tutorial", "port_your_own", "exported", "three_frameworks", "glossary", "audit", "deploy", "recipes"])
+@pytest.mark.parametrize(
+    "page", ["tutorial", "port_your_own", "exported", "three_frameworks", "glossary", "audit", "deploy", "recipes"]
+)
 def test_the_chinese_pages_have_the_same_commands_sections_and_outputs(page):
     english, chinese = (ROOT / "docs" / name for name in (f"{page}.md", f"{page}_zh.md"))
     assert [(c.text, c.shown) for c in commands(english)] == [(c.text, c.shown) for c in commands(chinese)]
