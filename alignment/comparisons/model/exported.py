@@ -230,7 +230,7 @@ class Exported:
         outside = {name for node in nodes for name in node.varying} - {name for node in nodes for name in node.proto.output}
         if not nodes or outside - set(given):
             return None
-        if len(nodes) == 1 and nodes[0].varying == list(given):
+        if len(nodes) == 1 and nodes[0].varying == list(given) and len(nodes[0].proto.output) == 1:
             return nodes[0]
         part = OnnxGraph(nodes, given, [stretch.tensor], self.graph.constants)
         part.dtype = "float64"
