@@ -85,7 +85,7 @@ class OnnxNode(OnnxModule):
         context = {"context": {"": None, **values}} if self.operator.need_context() else {}
         with np.errstate(all="ignore"):
             made = self.operator.run(*given, **context)
-        return [widened(one) if wide or not given else one for one in made]
+        return [widened(one) if wide or not given else one for one in made][: len(self.proto.output)]  # it may give more
 
     @property
     def title(self) -> str:
