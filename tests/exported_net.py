@@ -53,9 +53,9 @@ def net():
     return model
 
 
-def export(path, folded=True, model=None, shape=(2, 3, 45, 35)):
+def export(path, folded=True, model=None, shape=(2, 3, 45, 35), opset=None):
     """Write the network as an exporter does; unfolded: normalisations and dropouts are nodes of their own."""
-    kept = {} if folded else {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
+    kept = {"opset_version": opset} if folded else {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
     torch.onnx.export(
         model or net(), (torch.randn(shape),), str(path), dynamo=False, input_names=["x"], output_names=["y"], **kept
     )  # fmt: skip
@@ -102,3 +102,28 @@ def without(model, one):
 def add(model, **arrays):
     for name, array in arrays.items():
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+
+
+class Tokens(nn.Module):
+    """Layer normalisations, attention and a GELU, as in a transformer's block."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(16, eps=1e-3), nn.LayerNorm(16)
+        self.mix, self.wide, self.back = nn.Linear(16, 48), nn.Linear(16, 32), nn.Linear(32, 16)
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        query, key, value = self.mix(self.first(x)).chunk(3, -1)
+        x = x + torch.softmax(query @ key.transpose(1, 2) / 4, -1) @ value
+        return x + self.back(self.act(self.wide(self.second(x))))
+
+
+def tokens():
+    """With drawn weights."""
+    torch.manual_seed(1)
+    model = Tokens().eval()
+    for one in (model.first, model.second):
+        nn.init.uniform_(one.weight, 0.5, 1.5)
+        nn.init.uniform_(one.bias, -0.5, 0.5)
+    return model

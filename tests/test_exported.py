@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from alignment.cli import main
-from tests.exported_net import Net, add, change, export, net, node, set_attribute
+from tests.exported_net import Net, add, change, export, net, node, set_attribute, tokens
 
 REFERENCE = "tests/exported_net.py:net"
 
@@ -230,3 +230,16 @@ def test_a_model_with_another_number_of_outputs_is_refused(folder, capsys):
     onnx.save(onnx.shape_inference.infer_shapes(model), str(folder / "more.onnx"))
     status, _ = audit(folder, "--port", folder / "more.onnx", "--reference", REFERENCE)
     assert status == 2 and "the graph gives 2 tensors" in capsys.readouterr().err
+
+
+def test_a_node_that_names_fewer_outputs_than_its_operator_has_is_taken_as_it_is(folder):
+    """LayerNormalization has three, and exporters name one."""
+    model = export(folder / "tokens.onnx", model=tokens(), shape=(2, 7, 16), opset=17)
+    assert len(node(model, "LayerNormalization").output) == 1
+    sides = ("--reference", "tests/exported_net.py:tokens", "--port")
+    status, found = audit(folder, *sides, folder / "tokens.onnx")
+    assert status == 0, found["first_divergence"]
+    set_attribute(node(model, "LayerNormalization"), "epsilon", 1e-5)
+    onnx.save(model, str(folder / "wrong_tokens.onnx"))
+    status, found = audit(folder, *sides, folder / "wrong_tokens.onnx")
+    assert status == 1 and found["localization"]["first"]["location"].endswith("first"), found["localization"]["first"]
