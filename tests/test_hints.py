@@ -87,6 +87,7 @@ ACTIVATIONS = {
     "relu for relu6": (F.relu, torch.nn.ReLU6(), Kind.ACTIVATION, "computes ReLU,"),
     "swish for hardswish": (F.silu, torch.nn.Hardswish(), Kind.ACTIVATION, "computes Swish,"),
     "tanh gelu": (lambda x: F.gelu(x, approximate=True), torch.nn.GELU(), Kind.ACTIVATION, "computes GELU (tanh),"),
+    "exact gelu": (F.gelu, torch.nn.GELU(approximate="tanh"), Kind.ACTIVATION, "computes GELU, expected GELU (tanh)"),
     "gelu by a sigmoid": (lambda x: x * F.sigmoid(1.702 * x), torch.nn.GELU(), Kind.ACTIVATION, "computes GELU (sigmoid),"),
     "hard sigmoid of Keras": (lambda x: (0.2 * x + 0.5).clip(0, 1), torch.nn.Hardsigmoid(), Kind.ACTIVATION, "slope 0.2"),
     "offset": (lambda x: (x / 6 + 0.4).clip(0, 1), torch.nn.Hardsigmoid(), Kind.ACTIVATION, "offset 0.4, expected"),

@@ -46,7 +46,9 @@ def alpha(s: Subject) -> Hypotheses:
 @ACTIVATION
 def another_function(s: Subject) -> Hypotheses:
     for other, function in formulas.ACTIVATIONS.items():
-        yield Hypothesis(Kind.ACTIVATION, f"activation swapped: it computes {other}, expected {s.expected_class}", function)
+        form = s.layer.settings.get("approximate") or "none"  # of GELU: the class alone does not say which of both
+        expected = s.expected_class + (f" ({form})" if form != "none" else "")
+        yield Hypothesis(Kind.ACTIVATION, f"activation swapped: it computes {other}, expected {expected}", function)
 
 
 @ACTIVATION
