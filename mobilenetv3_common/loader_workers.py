@@ -13,10 +13,11 @@ import gc
 import multiprocessing.queues
 import os
 import re
+import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ Item = TypeVar("Item")
 
 READING = 1.0  # seconds that a thread which has been told to end may take
 PATIENCE = 5.0  # seconds for a process that was killed to be gone
+BEGINNING = 15.0  # seconds in which a worker that is forked says that it has begun
+FORKS = 3  # times that workers are forked before one that says nothing is taken as it is
 WITHIN = 8.0  # seconds after a worker's end in which its loop has to hear of it
 SHARED_MEMORY = Path("/dev/shm")
 NO_ROOM = 28  # exit status (ENOSPC) of a worker whose batch did not fit into shared memory
@@ -69,6 +72,14 @@ def start_worker(worker_id: int) -> None:
     quiet_opencv()
 
 
+def has_begun() -> None:
+    """In a worker that ``forked`` waits for: say that it has begun."""
+    if _saying is not None:
+        with contextlib.suppress(OSError):
+            os.write(_saying, b".")
+            os.close(_saying)
+
+
 def _end_unsent(error: Exception, batch: object) -> None:
     if _NO_SHARED_MEMORY.search(str(error)) or getattr(error, "errno", None) == errno.ENOSPC:
         os._exit(NO_ROOM)
@@ -80,6 +91,51 @@ def _end_unsent(error: Exception, batch: object) -> None:
 
 
 # --- in the process that they work for ---
+
+_saying: int | None = None  # the end of a pipe on which the workers that are forked now say that they have begun
+
+
+def forked(fork: Callable[[], Any], processes: Callable[[], Sequence[Any]]) -> None:
+    """Fork workers, and do it again where one of them stands still as it begins.
+
+    A fork copies locks as they are. One that another thread held at that moment (Paddle's allocator counts under one) is held in
+    the worker for ever, and the loop would wait for its batch for ever.
+
+    Args:
+        fork: starts the workers, which call ``has_begun`` once they have taken and left the locks in question.
+        processes: those that it has started.
+    """
+    global _saying
+    for _ in range(FORKS):
+        hearing, _saying = os.pipe()
+        try:
+            fork()
+        finally:
+            os.close(_saying)
+            _saying = None
+            begun = _all_begun(hearing, processes())
+            os.close(hearing)
+        if begun:
+            return
+        for process in processes():
+            process.kill()
+            process.join(PATIENCE)
+    fork()
+
+
+def _all_begun(hearing: int, processes: Sequence[Any]) -> bool:
+    """Whether every process has said that it has begun; what has ended is told elsewhere."""
+    poll, missing, late = select.poll(), len(processes), time.monotonic() + BEGINNING
+    poll.register(hearing, select.POLLIN)
+    while missing > 0:
+        if poll.poll(100):
+            said = len(os.read(hearing, missing))
+            missing = missing - said if said else 0
+        elif any(process.exitcode is not None for process in processes):
+            return True
+        elif time.monotonic() > late:
+            return False
+    return True
 
 
 def supervised(

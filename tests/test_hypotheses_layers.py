@@ -89,6 +89,12 @@ for name, words, made, theirs in (
         ("hardswish", hardswish, "Hardswish"),
     ),
     (
+        "clipped",
+        "values between -0.5 below and 0.75 above, expected Hardtanh",
+        lambda x: np.clip(x, -0.5, 0.75),
+        ("hardtanh", lambda x: np.clip(x, -1, 1), "Hardtanh"),
+    ),
+    (
         "hard_gate_in_place",
         "it computes clip(0.25 x + 0.4, 0, 1), expected Sigmoid",
         lambda x: np.clip(x / 4 + 0.4, 0, 1),

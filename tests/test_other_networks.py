@@ -191,7 +191,8 @@ def test_hints_are_about_what_differs(tmp_path):
 
 def test_a_difference_of_float32s_size_in_exact_mode_says_so(tmp_path):
     """A layer of the port's own has a constant in float32, which exact mode cannot know."""
-    source = network((6,), ["self.third = Third()"], ["self.third = Exactly()"], ["return self.third(x)"])
+    first, theirs = both("self.fc = N.Linear(6, 6)")
+    source = network((6,), [*first, "self.third = Third()"], [*theirs, "self.third = Exactly()"], ["return self.third(self.fc(x))"])
     classes = "class Third(P.Layer):\n    def forward(self, x):\n        return x.tanh() * float(np.float32(1 / 3))\n"
     classes += "class Exactly(T.Module):\n    def forward(self, x):\n        return x.tanh() / 3\n"
     status, report = align(tmp_path, source.replace("class Port", classes + "class Port", 1), "--steps", "5")

@@ -141,7 +141,7 @@ def test_a_port_that_refuses_to_train_on_ranks_at_all_has_failed(tmp_path, capsy
         (("--ranks", "0"), "--ranks 0: give 2 to 8 processes"),
         (("--ranks", "64"), "--ranks 64: give 2 to 8 processes"),
         (("--ranks", "2", "--device", "gpu"), "--ranks 2 runs on the CPU: leave out --device gpu"),
-        (("--steps", "7"), "--steps '7': the steps are 1 to 6"),
+        (("--steps", "7"), "--steps '7': the steps are 1 to 6 and 8"),
         (("--inject", "hook_lost"), "--inject hook_lost: this fault shows only on several ranks: give --ranks 2"),
     ],
 )

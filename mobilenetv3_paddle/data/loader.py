@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,7 @@ from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import quiet_opencv
-from mobilenetv3_common.loader_workers import start_worker, supervised
+from mobilenetv3_common.loader_workers import forked, has_begun, start_worker, supervised
 from mobilenetv3_common.preprocess import normalize_batch
 from mobilenetv3_common.presets import EvalPreset, TrainPreset
 from mobilenetv3_common.samples import Samples, collate
@@ -28,12 +29,34 @@ from mobilenetv3_paddle.data.dataset import ImageDataset
 class _Batches(_DataLoaderIterMultiProcess):
     """Paddle's iterator, whose reading thread ends without a traceback: the loop hears of the error as a queue that was killed."""
 
+    def _init_workers(self) -> None:
+        def fork() -> None:
+            _forget(self)
+            super(_Batches, self)._init_workers()
+
+        forked(fork, lambda: getattr(self, "_workers", ()))
+
     def _thread_loop(self, place: Any) -> None:
         try:
             super()._thread_loop(place)
         except Exception as error:
             self.wrong = error
             self._exit_thread_unexpectedly()
+
+
+def _start_worker(worker_id: int) -> None:
+    """As ``start_worker``; it has begun where a new thread, such as the one that sends its batches, can have and free a tensor."""
+    try:
+        start_worker(worker_id)
+        freeing = threading.Thread(target=_free_a_tensor)
+        freeing.start()
+        freeing.join()
+    finally:
+        has_begun()
+
+
+def _free_a_tensor() -> None:
+    core.DenseTensor().set(np.zeros(1, np.float32), core.CPUPlace())
 
 
 def _forget(iterator: Any) -> None:
@@ -164,7 +187,7 @@ def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int =
             batch_sampler=plan,
             num_workers=num_workers,
             collate_fn=functools.partial(_collate_guarded, dataset=dataset, mix_group=mix_group or plan.batch_size),
-            worker_init_fn=start_worker,
+            worker_init_fn=_start_worker,
             places=paddle.CPUPlace(),
         ),
         preset,
