@@ -32,6 +32,8 @@ from projects.mobilenetv3.project import PROJECT
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: commands under test would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup: services under test would ignore a hang-up, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parents[1]
 LITE_DATA = ROOT / "lite_data"
