@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 PTH = "mobilenetv3_at_import.pth"
-LINE = """import sys; exec("try:\\n from mobilenetv3_common.at_import import watch; watch()\\nexcept ImportError:\\n pass")\n"""
+# What it imports is forgotten: where a script runs beside a copy of this project, the copy's own files are imported after it.
+LINE = (
+    """import sys; exec("try:\\n from mobilenetv3_common.at_import import watch; watch()\\nexcept ImportError:\\n pass\\n"""
+    """for n in ('mobilenetv3_common.at_import', 'mobilenetv3_common'):\\n sys.modules.pop(n, None)")\n"""
+)
 
 
 def torchvision_loads() -> None:
@@ -95,7 +99,7 @@ class _Finder:
 
 def watch() -> None:
     """Be asked for every import of this process from now on; a second call does nothing."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if not any((type(one).__module__, type(one).__name__) == (__name__, _Finder.__name__) for one in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
 
 

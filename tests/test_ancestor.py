@@ -135,6 +135,17 @@ def test_nothing_is_imported_before_it_is_asked_for():
     assert "No module named 'torchvision_'" in in_environment("import torchvision_").stderr
 
 
+def test_a_copy_of_the_project_is_imported_in_place_of_what_the_environment_began_with(tmp_path):
+    """A changed copy that is examined must be the one that runs, in its shared code, too."""
+    from mobilenetv3_common.at_import import LINE
+
+    (tmp_path / "mobilenetv3_common").mkdir()
+    (tmp_path / "mobilenetv3_common" / "__init__.py").write_text("")
+    code = f"{LINE}sys.path.insert(0, {str(tmp_path)!r}); import mobilenetv3_common; print(mobilenetv3_common.__file__)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(tmp_path / "mobilenetv3_common" / "__init__.py")
+
+
 def test_the_environments_file_does_no_harm_without_the_project(tmp_path, monkeypatch):
     import sysconfig
 
