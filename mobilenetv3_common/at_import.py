@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+_kept: dict[str, ModuleType] = {}  # what was imported here and forgotten: torch's declarations end with their module
 PTH = "mobilenetv3_at_import.pth"
 # What it imports is forgotten: where a script runs beside a copy of this project, the copy's own files are imported after it.
 LINE = (
@@ -33,9 +34,11 @@ def torchvision_loads() -> None:
     """Before torchvision is imported: what its own library does not declare beside this torch."""
     import importlib
 
-    from mobilenetv3_common.torchvision_operators import declare_missing_operators
-
-    declare_missing_operators(importlib.import_module("torch"))  # torchvision imports it in any case
+    new = "mobilenetv3_common" not in sys.modules
+    operators = importlib.import_module("mobilenetv3_common.torchvision_operators")
+    if new:  # as after LINE
+        _kept.update({name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "mobilenetv3_common"})
+    operators.declare_missing_operators(importlib.import_module("torch"))  # torchvision imports it in any case
 
 
 def launcher_names_devices(module: ModuleType) -> None:

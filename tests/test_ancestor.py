@@ -141,9 +141,10 @@ def test_a_copy_of_the_project_is_imported_in_place_of_what_the_environment_bega
 
     (tmp_path / "mobilenetv3_common").mkdir()
     (tmp_path / "mobilenetv3_common" / "__init__.py").write_text("")
-    code = f"{LINE}sys.path.insert(0, {str(tmp_path)!r}); import mobilenetv3_common; print(mobilenetv3_common.__file__)"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(tmp_path / "mobilenetv3_common" / "__init__.py")
+    for before in ("", "import torchvision; "):
+        code = f"{LINE}{before}sys.path.insert(0, {str(tmp_path)!r}); import mobilenetv3_common; print(mobilenetv3_common.__file__)"
+        run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == str(tmp_path / "mobilenetv3_common" / "__init__.py")
 
 
 def test_the_environments_file_does_no_harm_without_the_project(tmp_path, monkeypatch):
