@@ -159,7 +159,7 @@ EXPECTED: dict[str, Run] = {
         )
         for step in range(1, 7)
     },
-    r"python -m alignment\.compare result/\S+ result/\S+ --rtol 1e-4": Run((r"^([2-9]\d+) of \1 arrays agree",)),
+    r"python -m alignment\.compare result/\S+ result/\S+ --rtol 1e-4": Run((r"^(\d+) of \1 arrays agree",)),
     r"python -m alignment\.compare output/port_resnet18/\S+ output/port_resnet18/\S+": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment\.compare mine\.npz theirs\.npz": Run((r"^1 of 1 arrays agree",)),
     r"python -m alignment bench projects/mobilenetv3/project\.py --false-alarms": Run(

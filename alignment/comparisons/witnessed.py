@@ -115,7 +115,10 @@ def _shown(value: Any) -> str:
 
 
 def listen(context: Context, number: int, result: StepResult) -> StepResult:
-    """Hear the witnesses of a step. Their rows come first: a step that shares a mistake cannot see it."""
+    """Hear the witnesses of a step. Their rows come first: a step that shares a mistake cannot see it.
+
+    Their findings come last: where the two sides differ, what was measured of both says more.
+    """
     heard: list[Compared] = []
     rows: list[Quantity] = []
     for witness in (one for one in context.project.witnesses if one.step == number):
@@ -125,5 +128,5 @@ def listen(context: Context, number: int, result: StepResult) -> StepResult:
         rows += testimony.judge(heard[-1].port, heard[-1].reference)
         result.witnessed += [topic for topic in witness.topics if topic not in result.witnessed]
     result.quantities = [*rows, *result.quantities]
-    result.compared = [*heard, *result.compared] if any(not row.passed for row in rows) else result.compared
+    result.compared = [*result.compared, *heard] if any(not row.passed for row in rows) else result.compared
     return result
