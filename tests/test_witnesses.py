@@ -433,3 +433,16 @@ def coverage_seen():
 def test_the_project_has_witnesses_of_every_step_with_shared_code():
     assert {one.step for one in WITNESSES} == {1, 2, 4, 5, 6}
     assert len({one.place for one in WITNESSES}) == len(WITNESSES)
+
+
+def test_what_is_imported_while_a_run_is_held_stays_imported():
+    """A second copy of a module, imported later, would not be the one that runs: an injected mistake had no effect."""
+    import importlib
+    import sys
+
+    from projects.witnesses.loop.cases import undisturbed
+
+    sys.modules.pop("colorsys", None)
+    with undisturbed():
+        inside = importlib.import_module("colorsys")
+    assert importlib.import_module("colorsys") is inside

@@ -85,13 +85,19 @@ def undisturbed() -> Iterator[None]:
     """Inside, a run may take signals and print; afterwards all is as before. Scalars for plots are not written."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
-    with mock.patch.dict(sys.modules, {package: None for package, _ in SCALARS.values()}):  # type: ignore[dict-item]
-        with contextlib.redirect_stdout(io.StringIO()), mock.patch("os.fsync"):  # the files are read here alone
-            try:
-                yield
-            finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+    hidden = {package: sys.modules.get(package) for package, _ in SCALARS.values()}
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # each alone: what is imported inside stays imported
+    with contextlib.redirect_stdout(io.StringIO()), mock.patch("os.fsync"):  # the files are read here alone
+        try:
+            yield
+        finally:
+            for package, module in hidden.items():
+                if module is None:
+                    del sys.modules[package]
+                else:
+                    sys.modules[package] = module
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def trained(folder: Path, data: Path, name: str, backend: Backend | None = None, **settings: Any) -> tuple[Backend, Path]:
