@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -64,9 +65,15 @@ class ProgramError(Exception):
     status = 3
 
 
+LAUNCHER_LOOKS = 2.0  # seconds within which torchrun, msrun and Paddle's launcher notice that a rank has ended
+
+
 @contextlib.contextmanager
 def naming_lost_ranks(timeout: float) -> Iterator[None]:
     """Inside the block, what a collective operation raises when another rank is late or gone is one line.
+
+    A rank that ends by itself breaks the connection of all others at once. These wait until the launcher has seen the first
+    one: else it names the rank that only lost its neighbour as the cause, with that rank's exit status.
 
     Args:
         timeout: seconds that a rank waits, for the message.
@@ -79,6 +86,7 @@ def naming_lost_ranks(timeout: float) -> Iterator[None]:
     except RuntimeError as error:
         if re.search(r"time(d )?out|connection (closed|reset|refused)|broken pipe|gloo", str(error), re.IGNORECASE) is None:
             raise
+        time.sleep(LAUNCHER_LOOKS)
         raise RankError(
             f"another rank did not answer in time, or has ended (its own log says why): --rank-timeout, now {timeout:g} s, is how "
             f"long a rank waits ({' '.join(str(error).split())[-160:]})"
