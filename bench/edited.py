@@ -332,12 +332,13 @@ def align_copy(call: Mapping[str, Any], edits: Iterable[Edit]) -> int:
         given["project"] = str(folder / project.relative_to(root))
         given["copy_of"] = [str(folder), str(root)]
         sys.stdout.flush()
-        return subprocess.run([sys.executable, "-c", _ALIGN, str(folder), str(ENGINE), json.dumps(given)], check=False).returncode
+        command = [sys.executable, "-c", _ALIGN, str(folder), str(ENGINE), json.dumps(given), str(SERVER)]
+        return subprocess.run(command, check=False).returncode
 
 
 _ALIGN = """
-import json, sys
-sys.path[:0] = sys.argv[1:3]
+import json, runpy, sys
+runpy.run_path(sys.argv[4])["import_from"](sys.argv[1:3])
 from alignment.cli import align_edited
 sys.exit(align_edited(json.loads(sys.argv[3])))
 """

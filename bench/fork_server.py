@@ -26,9 +26,21 @@ import traceback
 CRASHED = 70
 
 
+def import_from(path: list[str]) -> None:
+    """Import from these folders first; what the environment's start has imported of a copy's packages is forgotten.
+
+    Else the original's code would run in the place of the edited one, and an edit would have no effect.
+    """
+    sys.path[:0] = path
+    for name in list(sys.modules):
+        package = os.path.join(path[0], name.partition(".")[0])
+        if os.path.isfile(os.path.join(package, "__init__.py")) or os.path.isfile(f"{package}.py"):
+            del sys.modules[name]
+
+
 def work(job: dict) -> None:
     """Do a job in this process."""
-    sys.path[:0] = job["path"]
+    import_from(job["path"])
     os.chdir(job["path"][0])
     importlib.import_module("bench.attempt").main(job["call"])
 

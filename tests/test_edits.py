@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -116,6 +118,21 @@ def _failed(finding):
 
 
 @pytest.mark.slow
+def test_a_copy_runs_its_own_packages_whatever_the_start_has_imported(tmp_path):
+    """A .pth file that imports the original's shared package as Python begins let every edit of it pass."""
+    for where, value in (("original", 1), ("copy", 2)):
+        (tmp_path / where / "shared_code").mkdir(parents=True)
+        (tmp_path / where / "shared_code" / "__init__.py").write_text("")
+        (tmp_path / where / "shared_code" / "constant.py").write_text(f"VALUE = {value}\n")
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'original')!r}); import shared_code.constant\n"
+        f"from bench.fork_server import import_from; import_from([{str(tmp_path / 'copy')!r}])\n"
+        "from shared_code import constant; print(constant.VALUE)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
+
+
 def test_an_edit_is_injected_by_its_name(tmp_path):
     """The command itself runs in the edited copy; the sound source stays as it is."""
     run = run_command("tools/align.py", "--inject", "gate_offset", "--steps", "1", "--result-dir", tmp_path)
