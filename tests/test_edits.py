@@ -117,7 +117,6 @@ def _failed(finding):
     return Attempt("failed", 1, 4, finding)
 
 
-@pytest.mark.slow
 def test_a_copy_runs_its_own_packages_whatever_the_start_has_imported(tmp_path):
     """A .pth file that imports the original's shared package as Python begins let every edit of it pass."""
     for where, value in (("original", 1), ("copy", 2)):
@@ -133,6 +132,7 @@ def test_a_copy_runs_its_own_packages_whatever_the_start_has_imported(tmp_path):
     assert done.stdout == "2\n"
 
 
+@pytest.mark.slow
 def test_an_edit_is_injected_by_its_name(tmp_path):
     """The command itself runs in the edited copy; the sound source stays as it is."""
     run = run_command("tools/align.py", "--inject", "gate_offset", "--steps", "1", "--result-dir", tmp_path)
