@@ -354,8 +354,7 @@ class _Workers:
             stop(self.iterator)
         for process in processes:
             process.kill()
-        # Paddle's threads may hold the lock of its allocator's counts, for which a worker that is forked now would wait for ever.
-        # This second is needed: where the reading thread was woken and ended at once, such a worker was seen.
+        # Paddle's thread may hold the lock of its allocator's counts, for which a worker that is forked now would wait.
         if (reading := getattr(self.iterator, "_thread", None)) is not None:
             reading.join(READING)
         for process in processes:

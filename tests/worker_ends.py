@@ -20,6 +20,15 @@ from mobilenetv3_common.loader_workers import delivered
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.sampling import BatchPlan
 
+pids = [os.getpid()]  # of this process and all that it has started: shared memory of others is not looked at
+
+
+def noted(self, start=multiprocessing.process.BaseProcess.start):
+    start(self)
+    pids.append(self.pid)
+
+
+multiprocessing.process.BaseProcess.start = noted
 PACKAGE = importlib.import_module(f"mobilenetv3_{sys.argv[1]}.data")
 
 
@@ -134,7 +143,7 @@ def main():
             said = f"{type(error).__name__} {error.status}: {error.line}"
         seconds = time.monotonic() - begun
         left = [child.pid for child in multiprocessing.active_children()]
-        files = [name.name for name in Path("/dev/shm").iterdir() if name.name.startswith(("paddle_", "torch_"))]
+        files = [name.name for pid in pids for name in Path("/dev/shm").glob(f"*_{pid}_*")]
         told[case.__name__] = {"said": said, "seconds": seconds, "left": left, "files": files}
     print(json.dumps(told))
 

@@ -26,10 +26,15 @@ from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 from mobilenetv3_paddle.data.dataset import ImageDataset
 
 
+LOOKS = 0.1  # seconds after which the thread that reads the workers' batches looks whether it is still needed
+
+
 class _Batches(_DataLoaderIterMultiProcess):
     """Paddle's iterator, whose reading thread ends without a traceback: the loop hears of the error as a queue that was killed."""
 
     def _init_workers(self) -> None:
+        self._timeout = LOOKS  # Paddle's five seconds would pass before the thread sees that its loop has ended
+
         def fork() -> None:
             _forget(self)
             super(_Batches, self)._init_workers()
