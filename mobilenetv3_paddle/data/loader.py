@@ -25,7 +25,6 @@ from mobilenetv3_common.samples import Samples, collate
 from mobilenetv3_common.sampling import BatchPlan, RunPlan, SampleKey
 from mobilenetv3_paddle.data.dataset import ImageDataset
 
-
 LOOKS = 0.1  # seconds after which the thread that reads the workers' batches looks whether it is still needed
 
 
