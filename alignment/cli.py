@@ -281,7 +281,7 @@ def audit(argv: Sequence[str]) -> int:
         from alignment.audit.command import audit as audited
 
         return audited(args, argv)
-    _refuse_others(args, parser, (*dumps, "training", "report", "json", "json_file"), "dumps")
+    _refuse_others(args, parser, (*dumps, "training", "names", "report", "json", "json_file"), "dumps")
     from alignment.dumps.command import audit as compared
 
     return compared(args, argv)

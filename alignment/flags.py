@@ -260,7 +260,9 @@ def _add_sides(p: Parser) -> None:
     maker = "MODULE:CALLABLE"
     p.add_argument("--port", metavar=maker, help="makes the port, e.g. my_port.py:Net; or is an .onnx file")
     p.add_argument("--reference", metavar=maker, help="makes the reference, e.g. torchvision.models:resnet50; or as --port")
-    p.add_argument("--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump)")
+    p.add_argument(
+        "--port-dump", type=Path, metavar="DIR", help="instead of --port: its dump (python -m alignment dump), or another tool's"
+    )
     p.add_argument(
         "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"
     )

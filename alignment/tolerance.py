@@ -128,6 +128,13 @@ MAGNITUDE_RTOL = 2.4e-7
 # `compare` of two record files: relative L2 of floating arrays. Records are float32; a port's own rounding stays below it.
 RECORDS_RTOL = 1e-5
 
+# Dumps that other tools wrote, relative L2 by the type that the tensor had: there is no float64 truth beside them. What a module
+# returns may also differ by FLOOR_FACTOR of what agreed before it, since rounding grows from layer to layer, but never by more
+# than DUMPED_MOST. A gradient that is zero but for rounding is judged as if it were DUMPED_LEAST of the largest.
+DUMPED_RTOL = {"float64": 1e-10, "float32": RECORDS_RTOL, "float16": 4e-3, "bfloat16": 3e-2}
+DUMPED_MOST = 1e-3
+DUMPED_LEAST = 1e-3
+
 # Of a value's norm: rounding that moves a value so far leaves nothing of MOST_EXACT_RTOL anyway.
 FLIPPED = 1e-8
 

@@ -165,11 +165,16 @@ def written_as(path: str | os.PathLike) -> str:
 
 def _content(path: Path) -> Any:
     """What a file holds, tensors as they are."""
-    readers: dict[str, Callable[[Path], Any]] = {".safetensors": _safetensors, ".pdparams": _paddle, ".ckpt": read_ckpt}
+    readers: dict[str, Callable[[Path], Any]] = {".safetensors": read_safetensors, ".pdparams": _paddle, ".ckpt": read_ckpt}
     return readers.get(written_as(path), read_torch)(path)
 
 
-def _safetensors(path: Path) -> State:
+def read_safetensors(path: Path) -> State:
+    """The tensors of a safetensors file; bfloat16 and float8 as float32.
+
+    Raises:
+        UserError: it is damaged.
+    """
     from safetensors import SafetensorError, deserialize
 
     try:

@@ -11,7 +11,9 @@ from alignment.audit.inputs import chosen_inputs
 from alignment.audit.judged import reported
 from alignment.audit.pair import ModelMaker, arguments
 from alignment.dumps import judge, make
-from alignment.dumps.store import Reader, read
+from alignment.dumps.others import command as others
+from alignment.dumps.others.recording import DumpOfOthers, opened
+from alignment.dumps.store import Reader, is_own, read
 from alignment.flags import shown
 from alignment.frameworks import framework_of
 from alignment.models.names import NameMap, read_map
@@ -111,6 +113,10 @@ def audited(args: argparse.Namespace, flags: Sequence[str]) -> tuple[Aligned, st
     Raises:
         UserError: as ``audit``.
     """
+    if foreign := _of_others(args):
+        return others.audited(args, flags, *foreign)
+    if args.names is not None:
+        raise UserError("--names does not go with two dumps of this engine: the port's was made with its map")
     port = read("--port-dump", args.port_dump, "port")
     reference = read("--reference-dump", args.reference_dump, "reference")
     dumps = judge.opened(port, reference)
@@ -121,6 +127,27 @@ def audited(args: argparse.Namespace, flags: Sequence[str]) -> tuple[Aligned, st
         f"input: {reference.content['input']['words']}; {dumps.context.material.weights.name} weights",
     ]
     return reported(args, flags, dumps.context, said, lambda: judge.compared(dumps, bool(args.training)), _about(dumps), STEPS)
+
+
+def _of_others(args: argparse.Namespace) -> tuple[DumpOfOthers, DumpOfOthers] | None:
+    """Both dumps, where other tools wrote them; None where they are this engine's, or nothing that is known.
+
+    Raises:
+        UserError: one alone is another tool's, or damaged.
+    """
+    given = {"--port-dump": args.port_dump, "--reference-dump": args.reference_dump}
+    found = {flag: None if is_own(place) else opened(flag, place) for flag, place in given.items()}
+    port, reference = found.values()
+    if port is not None and reference is not None:
+        return port, reference
+    if other := next((one for one in (port, reference) if one is not None), None):
+        flag, place = next((flag, place) for flag, place in given.items() if found[flag] is None)
+        if is_own(place):
+            raise UserError(
+                f"{flag} {place} is a dump of this engine, the other one of {other.tool}: they were made with other weights and "
+                "inputs; dump both sides with one of the two"
+            )
+    return None
 
 
 def _named(reader: Reader) -> str:

@@ -112,6 +112,11 @@ class Reader:
         return value
 
 
+def is_own(folder: Path) -> bool:
+    """Whether a folder is a dump of this engine, damaged or not, rather than of another tool."""
+    return (folder / ARRAYS).is_file()
+
+
 def read(flag: str, folder: Path, role: str) -> Reader:
     """Open a dump.
 
