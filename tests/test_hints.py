@@ -460,6 +460,14 @@ def test_no_mistake_of_the_loss_is_claimed_of_another_one(change):
     assert claimed(tried(change)) == (Kind.UNKNOWN, "")
 
 
+@pytest.mark.parametrize("kind", [Kind.SUM_FOR_MEAN, Kind.SOFTMAX_TWICE, Kind.SIGN])
+def test_a_mistake_in_one_case_of_several_is_not_claimed_of_the_loss(kind):
+    hint = next(hint for hint in LOSSES if hint[0] is kind)
+    assert claimed(tried(lambda case, value: dict(other_losses(case)).get(hint, value)))[0] is kind
+    alone = tried(lambda case, value: dict(other_losses(case)).get(hint, value) if case.name == "hard" else value)
+    assert claimed(alone) == (Kind.UNKNOWN, "")
+
+
 def test_a_scaled_loss_is_one_that_is_scaled_in_every_case():
     assert claimed(tried(lambda case, value: 1.1 * value)) == (Kind.SCALED, "the loss is 1.1 times the reference's")
     assert claimed(tried(lambda case, value: 1.1 * value if case.name != "hard" else value))[0] is Kind.UNKNOWN

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from alignment.comparisons.update.optimizers import at_its_rate
+from alignment.kinds import Kind
 from alignment.localize.hypotheses.optimizers import OPTIMIZER, Form, Material, optimizer_hint, weights_after
 from mobilenetv3_common.train_config import OptimizerConfig
 
@@ -72,3 +74,12 @@ def test_a_mistake_in_one_tensor_alone_is_not_claimed_of_all(config):
     mixed = [np.concatenate([a[:last], b[last:]]) for a, b in zip(ours, weights_after(form, MATERIAL), strict=True)]
     assert optimizer_hint(form, MATERIAL, mixed) is None
     assert optimizer_hint(form, MATERIAL, weights_after(form, MATERIAL)) is None
+
+
+def test_a_factor_is_one_of_the_learning_rate_only_where_the_optimizer_tells_another_one():
+    hint, rates = (Kind.LR_SCALED, "the learning rate is 0.5 times the reference's"), np.array([0.1, 0.05])
+    assert at_its_rate(hint, rates / 2, rates) == hint
+    words = "every step is 0.5 times the reference's, at the same learning rate: a factor in the formula"
+    assert at_its_rate(hint, rates, rates) == (Kind.LR_SCALED, words)
+    other = (Kind.MOMENTUM, "momentum 0.9, expected 0.8")
+    assert at_its_rate(other, rates, rates) == other

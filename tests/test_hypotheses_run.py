@@ -1,10 +1,12 @@
 """Every hypothesis about a training run names its mistake, on plain arrays."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from alignment.comparisons.result import StepResult
 from alignment.comparisons.run.averages import DECAY, expected_average
 from alignment.comparisons.run.mistakes import (
     AVERAGE,
@@ -18,8 +20,12 @@ from alignment.comparisons.run.mistakes import (
     evaluation_hint,
 )
 from alignment.comparisons.run.recipe import RECIPE
+from alignment.comparisons.run.run_options import Option
+from alignment.comparisons.run.runs import add
+from alignment.comparisons.run.runs import measured as measured_or_refused
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Observed, confirmed
+from mobilenetv3_common.errors import UserError
 
 # --- moving average --------------------------------------------------------------------------------------------------------
 
@@ -179,3 +185,59 @@ def test_a_mistake_that_the_recipe_has_anyhow_is_not_trained():
     list(confirmed(FIRST_UPDATES.hypotheses(recipe(asked)), [Observed(losses, np.ones(3), np.zeros(3))]))
     assert len(asked) == len(CHANGES) and all(asked.count(one) == 1 for one in asked)
     assert RECIPE.freeze_bn is False and {"freeze_bn": False} not in [changes for changes, _, _ in asked]
+
+
+# --- options that a side refuses -------------------------------------------------------------------------------------------
+
+
+class Refused(Option):
+    """An option that some sides refuse."""
+
+    name, place = "gradient checkpointing", "recompute_blocks"
+
+    def __init__(self, *roles):
+        super().__init__(ground=None)
+        object.__setattr__(self, "roles", roles)
+
+    def measure(self, context, role):
+        if role in self.roles:
+            raise UserError(f"{role}: not here")
+        return {}
+
+    def wrong(self, port, reference):
+        return ""
+
+
+def refused(*roles, without=()):
+    """What a step says of an option that these roles refuse: the rows, the finding and what is covered; None where left out."""
+    context, option = SimpleNamespace(project=SimpleNamespace(without=without)), Refused(*roles)
+    port, reference = (measured_or_refused(context, option, role) for role in ("port", "reference"))
+    if port is None or reference is None:
+        return None
+    result = StepResult(6, "training")
+    add(result, option, port, reference)
+    return result.quantities, option.explain(port, reference), result.covers
+
+
+def test_a_refusal_of_the_port_alone_is_a_mistake():
+    (row,), finding, covered = refused("port")
+    assert not row.passed and "the port refuses it: port: not here" in row.reason
+    assert (finding.location, finding.kind) == ("recompute_blocks", Kind.RAISES) and covered == []
+
+
+def test_a_refusal_that_the_project_says_and_one_of_the_reference_are_left_out():
+    assert refused("port", without=("gradient checkpointing",)) is None
+    assert refused("reference") is None and refused("port", "reference") is None
+    (row,), finding, covered = refused("port", without=("distillation",))
+    assert not row.passed and finding is not None and covered == [], "another option's refusal is not known"
+    (row,), finding, covered = refused(without=("gradient checkpointing",))
+    assert row.passed and finding is None and covered == ["gradient checkpointing"], "what is said is not taken for granted"
+
+
+def test_a_refusal_of_what_is_no_option_is_the_users_matter():
+    class NoOption:
+        def measure(self, context, role):
+            raise UserError("no pictures")
+
+    with pytest.raises(UserError, match="no pictures"):
+        measured_or_refused(SimpleNamespace(project=SimpleNamespace(without=())), NoOption(), "port")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from alignment.comparisons import witnessed
@@ -258,6 +259,35 @@ LOOP_EDITS = {
         LOOP, '{config.image_backend} {preset.reduce_to}"', '{config.image_backend}"', "training.micro_batches: picture cache", "",
     ),
 }  # fmt: skip
+# The same of runs that end before their end, and of repeated samples.
+LOOP_EDITS |= {
+    "what is to be evaluated is not saved": Edit(
+        RUN, '            "to_evaluate": run.to_evaluate,\n', "", "run.checkpoint_of", "to be evaluated: [10, None]",
+    ),
+    "what is to be evaluated is not restored": Edit(
+        RUN, '    run.to_evaluate = bool(meta.get("to_evaluate", False))\n', "", "run.restore: to_evaluate", "evaluations after",
+    ),
+    "an epoch is saved after its evaluation alone": Edit(
+        LOOP, "        save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost\n", "",
+        "run.checkpoint_of", "to be evaluated: [5, False]",
+    ),
+    "weights that are no numbers are saved": Edit(
+        LOOP, "spoilt = [name for name, array in checkpoint.arrays.items() if not np.isfinite(array).all()]",
+        "spoilt = list[str]()", "training.save", "[2, 4, 5], expected [2, 4]",
+    ),
+    "evaluations without a better top-1 are counted from the beginning": Edit(
+        LOOP, "0 if best else run.stale + 1, False", "run.stale + (not best), False", "training._loop", "early stop",
+    ),
+}  # fmt: skip
+EDITS |= {
+    "repeated samples are not rounded to the ranks": Edit(
+        SAMPLING, "or self.size) // self.world_size * self.world_size", "or self.size)", "run.training_plan", "3 times",
+    ),
+    "repetitions on one rank": Edit(
+        SAMPLING, "turns = [(number * self.batch_size + at) * self.world_size + self.rank for at in range(count)]",
+        "turns = [start + at for at in range(count)]", "run.training_plan", "3 times, rank 0 of 3",
+    ),
+}  # fmt: skip
 LOOP_REWRITES = {
     "the mode at the epoch's end": Edit(
         LOOP, "        run.train_mode()\n        while run.iteration",
@@ -284,7 +314,7 @@ LOOP_REWRITES = {
     ),
 }  # fmt: skip
 QUICK = ("the short last batch is kept", "weight decay is lost", "orientation transposed", "a rule matched by prefix")
-LOOPED = ("distilling", "training.update", "training", "run.restore")  # witnesses that train
+LOOPED = ("distilling", "training.update", "training", "training: early ends", "run.restore")  # witnesses that train
 TORCHVISION = ("preprocess", "published")  # the witness that imports it
 # What the same code may look like.
 REWRITES = {
@@ -385,6 +415,7 @@ def raises():
         (False, None, "False, expected None"),
         (("a", 1.0), ("a", 1.0), ""),
         (("a", 1.0), ("a", 2.0), "('a', 1.0), expected ('a', 2.0)"),
+        ([np.zeros(2), np.ones(2)], [np.zeros(2), np.zeros(2)], "number 2 of 2: [1. 1.], expected [0. 0.]"),
         ("a", "b", "a, expected b"),
     ],
 )

@@ -77,6 +77,10 @@ def _parted(ours: Any, theirs: Any) -> str:
     """Two values that differ; of many numbers those that do so first."""
     if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs) == 1:
         return _parted(ours[0], theirs[0])
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and any(isinstance(one, np.ndarray) for one in theirs):
+        first_apart = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if not _agree(*pair)), None)
+        if first_apart is not None and len(ours) == len(theirs):
+            return f"number {first_apart + 1} of {len(ours)}: {_parted(ours[first_apart], theirs[first_apart])}"
     a, b = (np.asarray(one) if isinstance(one, np.ndarray) else np.zeros(0) for one in (ours, theirs))
     if a.shape != b.shape or a.size <= FEW:
         return f"{_shown(ours)}, expected {_shown(theirs)}"

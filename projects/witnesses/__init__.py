@@ -12,6 +12,7 @@ from alignment.witness import Witness
 from mobilenetv3_common.train_config import OPTIMIZERS, SCHEDULES
 from projects.witnesses import batches, listing, parameters, pictures, settings
 from projects.witnesses.loop import cases
+from projects.witnesses.loop import ends as early
 
 HAND, SCRIPT = "a table by hand", "a plain script"
 DRAWN = ("random resized crop", "horizontal flip", "random erasing", *AUGMENTATIONS.values())
@@ -35,10 +36,10 @@ ENDS = (
 )
 DECAYS = ("norm weight decay", "bias weight decay", "L1 decay", "layer-wise decay")
 
-MODEL = (Witness("weights", (), "layouts by hand", listing.conversion, 1, Kind.WEIGHT_TRANSPOSED),)
+MODEL = (Witness("weights", (), "layouts by hand", listing.conversion, 1),)
 DATA = (
     Witness("run.training_plan", ("kept last batch", "repeated augmentation", "order of batches", "batches over ranks"),
-            "torch's DataLoader over its DistributedSampler", batches.training_plan, 2, Kind.BATCH_DROPPED),
+            "torch's DataLoader over its DistributedSampler", batches.training_plan, 2),
     Witness("TrainConfig.train_preset", DRAWN, HAND, settings.presets, 2, Kind.PRESET),
     Witness("TrainPreset.mixes_in", ("mixing off at the end", "mixup", "cutmix"), "the number of epochs", settings.mixing, 2),
     Witness("Samples.__getitem__", (*DRAWN, "training pictures", "damaged pictures"), "the draw of each sample's own key",
@@ -80,6 +81,7 @@ RUNS = (
     Witness("TrainConfig.average_decay", ("moving average",), "timm's warm-up of a moving average", settings.average, 6,
             Kind.AVERAGE_DECAY),
     Witness("training", ENDS, SCRIPT, cases.runs, 6),
+    Witness("training: early ends", ("diverging run", "resumed run"), "the run that was not interrupted", early.ends, 6),
     Witness("run.restore", ("resumed run",), "the run that was not interrupted", cases.resumed, 6, Kind.STATE_NOT_RESTORED),
     Witness("evaluation_record", (), HAND, listing.records, 6, Kind.EVALUATION),
     Witness("CheckpointFolder", (), HAND, listing.kept, 6, Kind.STATE_NOT_SAVED),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment.kinds import Kind
 from alignment.witness import Told
 from mobilenetv3_common import held_out, run, samples, sampling
 from mobilenetv3_common.class_weights import class_weights
@@ -36,25 +37,47 @@ def training_plan() -> Iterator[Told]:
     for pictures in (8, 11, 22):
         full, left = divmod(pictures, 4)
         last = [left] if left else []
-        yield Told(f"{pictures} pictures in batches of 4", sizes_of(whole, pictures), [[4] * full])
+        yield _sizes(f"{pictures} pictures in batches of 4", sizes_of(whole, pictures), [[4] * full])
         kept = sizes_of(replace(whole, drop_last=False), pictures)
-        yield Told(f"{pictures} pictures in batches of 4, --no-drop-last", kept, [[4] * full + last])
-    yield Told("22 pictures, batches of 4 on 2 ranks", sizes_of(whole, 22, 2), [[4, 4], [4, 4]])
-    yield Told("22 pictures, batches of 4 on 2 ranks, all kept", sizes_of(replace(whole, drop_last=False), 22, 2), [[4, 4, 3]] * 2)
+        yield _sizes(f"{pictures} pictures in batches of 4, --no-drop-last", kept, [[4] * full + last])
+    yield _sizes("22 pictures, batches of 4 on 2 ranks", sizes_of(whole, 22, 2), [[4, 4], [4, 4]])
+    kept = sizes_of(replace(whole, drop_last=False), 22, 2)
+    yield _sizes("22 pictures, batches of 4 on 2 ranks, all kept", kept, [[4, 4, 3]] * 2)
     for seed in (3, 8):
         plan = run.training_plan(replace(whole, seed=seed), 22, ranks_of())
         plan.set_epoch(5)
         order = sampling.epoch_order(22, seed, 5).tolist()[:20]
         yield Told(f"the order of seed {seed}, epoch 5", [key.sample for keys in plan for key in keys], order)
-    repeated = run.training_plan(replace(whole, repeat_augment=2), 22, ranks_of())
-    yield Told("each picture twice in a row", _in_pairs(repeated), True)
+    yield from _repeated(whole)
     plan = run.training_plan(whole, 22, ranks_of(1, 2))
     yield Told("where the second rank's batches lie", [plan.place(number)[0] for number in range(2)], [4, 12])
 
 
-def _in_pairs(plan: Any) -> bool:
-    drawn = [key.sample for keys in plan for key in keys]
-    return drawn[::2] == drawn[1::2] and len(set(drawn)) == len(drawn) // 2
+def _sizes(case: str, made: list[list[int]], right: list[list[int]]) -> Told:
+    fewer = sum(map(sum, made)) < sum(map(sum, right))
+    return Told(case, made, right, kind=Kind.BATCH_DROPPED if fewer else Kind.COUNT)
+
+
+def _repeated(config: TrainConfig) -> Iterator[Told]:
+    """Repeated samples: torchvision's ``RASampler``, and batches of what it gives a rank."""
+    for pictures, repeats, ranks in ((22, 2, 1), (22, 3, 3), (400, 2, 1), (600, 3, 3)):
+        order = sampling.epoch_order(pictures, config.seed, 0).tolist()
+        for rank, drop in ((rank, drop) for rank in range(ranks) for drop in (True, False)):
+            given = replace(config, repeat_augment=repeats, drop_last=drop)
+            theirs = _of_ra_sampler(order, repeats, rank, ranks)
+            whole = theirs[: len(theirs) // config.batch_size * config.batch_size] if drop else theirs
+            made = [(key.sample, key.repeat) for keys in run.training_plan(given, pictures, ranks_of(rank, ranks)) for key in keys]
+            case = f"{pictures} pictures {repeats} times, rank {rank} of {ranks}, {'whole batches' if drop else 'all kept'}"
+            yield Told(f"{case}: samples", len(made), len(whole))
+            yield Told(f"{case}: which", made, whole, kind=Kind.ORDER)
+
+
+def _of_ra_sampler(order: list[int], repeats: int, rank: int, ranks: int) -> list[tuple[int, int]]:
+    """Samples of a rank, each with the number of its repetition, as torchvision's ``RASampler`` draws them."""
+    every = [(sample, number) for sample in order for number in range(repeats)]
+    every += every[: -len(every) % ranks]
+    rounded = len(order) // 256 * 256 or len(order)  # it rounds always; no data set of the references is so small
+    return every[rank::ranks][: rounded // ranks]
 
 
 def fitted() -> Iterator[Told]:

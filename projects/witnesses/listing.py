@@ -6,7 +6,7 @@ import io
 import pickle
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,9 +129,13 @@ def conversion() -> Iterator[Told]:
         "features.0.1._mean": norms["features.0.1.running_mean"],
         "features.0.1._variance": norms["features.0.1.running_var"],
     }
-    kind = Kind.WEIGHT_TRANSPOSED
-    yield Told("to Paddle's layout", weights.as_paddle(torch), paddle, kind=kind)
-    yield Told("to torch's layout", weights.as_torch(paddle), torch, kind=kind)
+    for layout, made, right in (
+        ("Paddle's", weights.as_paddle(torch), paddle),
+        ("torch's", weights.as_torch(paddle), torch),
+    ):
+        yield Told(f"names in {layout} layout", sorted(made), sorted(right))
+        for tensor, values in right.items():
+            yield Told(f"{tensor} in {layout} layout", made[tensor], values, kind=_otherwise(made[tensor], tensor, right))
     yield Told("torch's own, without counters", weights.as_torch({**torch, "features.0.1.num_batches_tracked": np.array(3)}), torch)
     counted = weights.with_counters(torch)
     yield Told("torch's counters", sorted(set(counted) - set(torch)), ["features.0.1.num_batches_tracked"])
@@ -146,6 +150,14 @@ def conversion() -> Iterator[Told]:
         for take, value in (("auto", 2.0), ("averaged", 2.0), ("raw", 1.0)):
             with _silent():
                 yield Told(f"of a checkpoint, {take}", read_state(file, take)["a"], np.full(2, value), "weights_file.read_state")
+
+
+def _otherwise(made: np.ndarray, name: str, right: Mapping[str, np.ndarray]) -> Kind | None:
+    """How a tensor was converted wrongly: transposed, or another one's values; None where it is neither."""
+    if made.ndim == 2 and np.array_equal(made.T, right[name]):
+        return Kind.WEIGHT_TRANSPOSED
+    others = (values for other, values in right.items() if other != name)
+    return Kind.WEIGHTS_SWAPPED if any(np.array_equal(made, values) for values in others) else None
 
 
 def _silent() -> Any:

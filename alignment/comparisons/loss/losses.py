@@ -253,7 +253,7 @@ def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None
 
 
 def value_hint(tried: list[Tried], wrong: list[Tried], rtol: float, others: Others = other_losses) -> Hint:
-    """The other loss that gives the port's value in every case, wrong or right; else in every case that is wrong."""
+    """The other loss that gives the port's value in every case, wrong or right; one that fails in a single case is not said."""
     if not wrong:
         return NO_HINT
     if overflow := _overflow(tried, wrong):
@@ -274,10 +274,9 @@ def value_hint(tried: list[Tried], wrong: list[Tried], rtol: float, others: Othe
         gap = abs(ours - right) if np.isfinite(right) else np.inf
         return met(hint, one) and abs(ours - guess) <= UNEXPLAINED * gap
 
-    for everywhere in (True, False):
-        for hint in known:
-            if all(counts(hint, one) for one in wrong) and (not everywhere or all(met(hint, one) for one in tried)):
-                return hint
+    for hint in known:
+        if all(counts(hint, one) for one in wrong) and all(met(hint, one) for one in tried):
+            return hint
     ratio = _one_factor([one.ours[0] for one in wrong], [one.right[0] for one in wrong]) if len(wrong) == len(tried) > 1 else None
     return NO_HINT if ratio is None else (Kind.SCALED, f"the loss is {ratio:.6g} times the reference's")
 

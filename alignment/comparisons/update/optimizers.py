@@ -123,7 +123,7 @@ class OptimizerUpdates:
         place, hint = f"optimizer.{config.name}", NO_HINT
         found = self._hint(ours, theirs, np.asarray(reference["rates"]).tolist())
         if found is not None:
-            place, hint = found[0] or place, found[1]
+            place, hint = found[0] or place, at_its_rate(found[1], np.asarray(port["rates"]), np.asarray(reference["rates"]))
         elif self.clip is not None:
             place, hint = "apply_update", (Kind.CLIP_NORM, "the clipping: without it the same update is right")
         if len(wrong) <= 0.9 * len(right) and "." in place:
@@ -159,6 +159,15 @@ class OptimizerUpdates:
             if not (error <= allowed).all():
                 return None  # the reference's optimizer is another one than this formula's
         return optimizer_hint(form, material, [flat(state, material.names) for state in ours])
+
+
+def at_its_rate(hint: Hint, ours: np.ndarray, right: np.ndarray) -> Hint:
+    """A factor of every step as it is said: of the learning rate only where the port's optimizer tells another one, too."""
+    kind, words = hint
+    same = ours.shape == right.shape and bool(np.allclose(ours, right, rtol=tolerance.RATE_RTOL, atol=0))
+    if kind is not Kind.LR_SCALED or not same:
+        return hint
+    return kind, f"{words.replace('the learning rate is', 'every step is')}, at the same learning rate: a factor in the formula"
 
 
 def _same_move(ours: np.ndarray | None, theirs: np.ndarray, start: np.ndarray) -> bool:

@@ -17,6 +17,10 @@ from projects.witnesses.loop import network
 from projects.witnesses.loop.network import Arrays
 
 
+class Killed(BaseException):
+    """What ends a run at once, as a signal that nobody can heed."""
+
+
 class Array(np.ndarray):
     """An array that tells its values as a tensor does."""
 
@@ -183,6 +187,7 @@ class Backend:
         configs: of the networks that were built, in order.
         overflowing: number of the update whose gradients are infinite though its logits are not; 0 for none.
         poisoned: numbers of the updates, counted from 1 through all attempts, that give weights that are no numbers.
+        killed: number of the batch to evaluate, counted from 1, at which the run is killed; 0 for none.
     """
 
     ranks: Any = field(default_factory=lambda: ranks_of_one())
@@ -192,6 +197,8 @@ class Backend:
     configs: list[Any] = field(default_factory=list)
     poisoned: tuple[int, ...] = ()
     overflowing: int = 0
+    killed: int = 0
+    evaluated: int = 0
     NAME: str = "numpy"
 
     Precision = Precision
@@ -309,6 +316,9 @@ class Backend:
     # --- evaluation and state ---
 
     def judge_batch(self, model: Net, images: Any, labels: Any, counted: np.ndarray, ranks: Any, precision: Any) -> Judgement:
+        self.evaluated += 1
+        if self.evaluated == self.killed:
+            raise Killed
         logits, true = model(images), np.asarray(labels)
         loss, _ = network.cross_entropy(logits[counted], true[counted])
         confidence = np.exp(network.log_softmax(logits)).max(1)
