@@ -53,11 +53,12 @@ def net():
     return model
 
 
-def export(path, folded=True, model=None, shape=(2, 3, 45, 35), opset=None):
+def export(path, folded=True, model=None, shape=(2, 3, 45, 35), opset=None, given=None):
     """Write the network as an exporter does; unfolded: normalisations and dropouts are nodes of their own."""
+    x = torch.randn(shape) if given is None else torch.from_numpy(given)
     kept = {"opset_version": opset} if folded else {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
     torch.onnx.export(
-        model or net(), (torch.randn(shape),), str(path), dynamo=False, input_names=["x"], output_names=["y"], **kept
+        model or net(), (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"], **kept
     )  # fmt: skip
     return onnx.load(str(path))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -156,9 +157,17 @@ def _filled(sizes: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _check_runs(graph: OnnxGraph, inputs: Sequence[np.ndarray], named: str) -> None:
-    """See that ONNX Runtime computes the graph for these inputs; ``UserError`` where not."""
-    with strangers("ONNX Runtime", alone=True) as raised:
-        graph.deployed(inputs)
+    """See that ONNX Runtime computes the graph for these inputs, or for one sample of them, if it says that it takes any number.
+
+    Raises:
+        UserError: neither.
+    """
+    any_batch = all(sizes is not None and sizes[:1] == [None] for _, sizes in graph.inputs.values())
+    for given in (inputs, [one[:1] for one in inputs])[: 1 + any_batch]:
+        with strangers("ONNX Runtime", alone=True) as raised:
+            graph.deployed(given)
+        if raised.error is None:
+            return
     if raised.error is not None:
         shapes = " and ".join("x".join(map(str, one.shape)) for one in inputs)
         raise UserError(f"{named}: ONNX Runtime does not compute it on inputs of shape {shapes}: {raised.words}; give --input")
@@ -195,10 +204,13 @@ def measured(graph: OnnxGraph, side: ModulesSide, inputs: tuple[np.ndarray, ...]
     theirs = len(leaves(calls["reference64"][""].output, np.ndarray))
     if theirs != len(graph.made):
         raise UserError(f"the graph gives {len(graph.made)} tensors ({', '.join(graph.made)}), the model of {side.flag} {theirs}")
-    tensors, outputs = graph.values(inputs), graph.deployed(inputs)
+    tensors: dict[str, Any] = {}
+    outputs: list[np.ndarray] = []
+    with strangers("ONNX Runtime", alone=True) as raised:
+        tensors, outputs = graph.values(inputs), graph.deployed(inputs)
     exact = ONNX.in_float64(ONNX.copy(graph))
     assert isinstance(exact, OnnxGraph)
-    return Exported(exact, networks["reference64"], inputs, calls, tensors, outputs)
+    return Exported(exact, networks["reference64"], inputs, calls, tensors, outputs, raised.words if raised.error else "")
 
 
 def step_of(made: Exported) -> StepResult:
@@ -207,6 +219,8 @@ def step_of(made: Exported) -> StepResult:
     result.cover("evaluation mode")
     result.extend(made.rows())
     result.require("nodes", len(made.graph.nodes), bool(made.stretches), "nodes that stand for modules")
+    if made.refused:
+        result.problems.append(f"ONNX Runtime does not compute it: {made.refused}")
     left = [node.title for node in made.pairing.left]
     if left:
         result.problems.append(f"{len(left)} nodes stand for nothing that the other side computes, the first is {left[0]}")

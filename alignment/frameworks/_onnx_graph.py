@@ -20,6 +20,7 @@ KINDS = {
     "MaxPool": "max_pool", "AveragePool": "avg_pool", "GlobalAveragePool": "adaptive_avg_pool",
     "GlobalMaxPool": "adaptive_max_pool", "Dropout": "dropout", "Softmax": "softmax", "LogSoftmax": "logsoftmax",
     "LayerNormalization": "layernorm", "InstanceNormalization": "instancenorm", "Identity": "identity", "Resize": "upsample",
+    "Pad": "pad", "Flatten": "flatten",
 }  # fmt: skip
 HELD = {"Conv": ("weight", "bias"), "Gemm": ("weight", "bias"), "MatMul": ("weight",),
         "BatchNormalization": ("weight", "bias", "running_mean", "running_var")}  # fmt: skip
@@ -206,9 +207,23 @@ def layer_of(node: OnnxNode) -> Layer:
         mode = {"linear": "bilinear", "cubic": "bicubic"}.get(name := own.get("mode", b"nearest").decode(), name)
         corners = own.get("coordinate_transformation_mode", b"half_pixel") == b"align_corners"
         settings = {"mode": mode, "align_corners": None} if mode == "nearest" else {"mode": mode, "align_corners": corners}
+    elif kind == "pad" and (wide := _margins(node)) is not None:
+        mode = {"edge": "replicate", "wrap": "circular"}.get(name := own.get("mode", b"constant").decode(), name)
+        value = node.constants.get(node.proto.input[2]) if len(node.proto.input) > 2 else None
+        settings = {"mode": mode, "padding": wide, "value": 0.0 if value is None or not value.size else float(value.ravel()[0])}
     elif kind == "dropout":
         settings = {"p": own.get("ratio", 0.5), "channels": False}
     return Layer(kind, settings, op)
+
+
+def _margins(node: OnnxNode) -> tuple[int, ...] | None:
+    """Of a padding, as torch has them: before and after, from the last dimension on; None where they vary."""
+    pads = node.constants.get(node.proto.input[1]) if len(node.proto.input) > 1 else None
+    if pads is None or (len(node.proto.input) > 3 and node.proto.input[3]):
+        return None
+    half = len(pads) // 2
+    wide = [(int(pads[axis]), int(pads[axis + half])) for axis in range(half)]
+    return tuple(n for pair in wide[:1:-1] for n in pair) if not any(map(any, wide[:2])) else None
 
 
 def _padding(own: Mapping[str, Any], dimensions: int) -> Any:

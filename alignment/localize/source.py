@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 from alignment.frameworks.base import Framework, Module
@@ -66,11 +67,21 @@ def _assigned(kind: type, names: list[str]) -> tuple[Path, int] | None:
         except (OSError, TypeError, SyntaxError):
             continue
         for node in ast.walk(tree):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-            if any(_is_own(target, names[0]) for target in targets) and file:
-                assert isinstance(node, ast.Assign | ast.AnnAssign)
-                return Path(file).resolve(), start + _within(node.value or node, names[1:]).lineno - 1
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            for target, value in _pairs(node):
+                if _is_own(target, names[0]) and file:
+                    return Path(file).resolve(), start + _within(value or node, names[1:]).lineno - 1
     return None
+
+
+def _pairs(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """What is assigned, and to what: of ``a, b = f(), g()`` each by itself."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        parts = target.elts if isinstance(target, ast.Tuple) else [target]
+        own = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(parts)
+        values = node.value.elts if own else [node.value] * len(parts)  # type: ignore[union-attr]
+        yield from zip(parts, values, strict=True)
 
 
 def _is_own(target: ast.expr, name: str) -> bool:

@@ -9,7 +9,7 @@ follows is taken for each module that follows in turn: the nearest behind which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
-from alignment.frameworks._onnx_graph import OnnxGraph, OnnxNode
+from alignment.frameworks._onnx_graph import OnnxGraph, OnnxNode, layer_of
 from alignment.frameworks.base import Call, Trace, leaves
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
@@ -26,6 +26,7 @@ TRIED_TENSORS, TRIED_VALUES = 14, 8  # behind the place where values part
 LOOKED_AHEAD = 40  # nodes, to see which choice lets values agree again
 FOLDED = 3  # modules that one node stands for: convolution, normalisation, activation
 MOST = 20  # mistakes, after which the two are different networks
+FOLDED_AWAY = ("batch_norm", "dropout", "identity")
 OPERATION = " :"  # between the key of a call and a function that its module calls
 GIVEN = "(input)"  # the key of what the model is given
 
@@ -109,10 +110,16 @@ class Pairing:
         graph: in float64.
         inputs: of both, float64.
         calls: of the other side, in exact mode.
+        kind_of: the kind of layer that a call is, by key; empty for what is none.
     """
 
-    def __init__(self, graph: OnnxGraph, inputs: Sequence[np.ndarray], calls: Mapping[str, Call]) -> None:
-        self.graph, self.calls = graph, calls
+    def __init__(
+        self, graph: OnnxGraph, inputs: Sequence[np.ndarray], calls: Mapping[str, Call], kind_of: Callable[[str], str]
+    ) -> None:
+        self.graph, self.calls, self.kind_of = graph, calls, kind_of
+        self.nodes = graph.nodes
+        self.read = _read_numbers(graph)
+        self.refused: dict[int, str] = {}
         self.expected = _expected(calls)
         self.by_size: dict[int, list[Expected]] = {}
         for one in self.expected:
@@ -120,16 +127,17 @@ class Pairing:
         self.makers: dict[tuple, str] = {}
         for key, call in calls.items():
             made = leaves(call.output, np.ndarray)
-            if len(made) == 1:
+            given = {_content(one) for one in leaves((call.args, call.kwargs), np.ndarray)}
+            if len(made) == 1 and _content(made[0]) not in given:  # what gives its input back has not made it
                 self.makers.setdefault(_content(made[0]), key)
-        self.maker = {name: node for node in graph.nodes for name in node.proto.output if name}
+        self.maker = {name: node for node in self.nodes for name in node.proto.output if name}
         start = {name: Expected([GIVEN], array, -1, norm(array)) for name, array in zip(graph.given, inputs, strict=True)}
         self.walked = Walked({**graph.constants, **dict(zip(graph.given, inputs, strict=True))}, start)
         self.left: list[OnnxNode] = []
 
     def run(self) -> list[Stretch]:
         """All stretches in the order of the graph; those that ``parted`` are the mistakes."""
-        self._advance(self.walked, 0, len(self.graph.nodes))
+        self._advance(self.walked, 0, len(self.nodes))
         for _ in range(MOST):
             at = self._first_unknown()
             if at is None:
@@ -138,21 +146,25 @@ class Pairing:
             if chosen is None:
                 break
             self.walked, position = chosen
-            self._advance(self.walked, position + 1, len(self.graph.nodes))
+            self._advance(self.walked, position + 1, len(self.nodes))
         order = {name: place for place, name in enumerate(self.maker)}
         at = self._first_unknown()
-        self.left = [] if at is None else self.graph.nodes[at:]
-        return sorted(self.walked.stretches.values(), key=lambda one: order[one.tensor])
+        self.left = [] if at is None else [node for node in self.nodes[at:] if node.number in self.read]
+        for stretch in list(self.walked.stretches.values()):
+            self._split(stretch)
+        read = [one for one in self.walked.stretches.values() if one.nodes[-1].number in self.read]
+        return sorted(read, key=lambda one: order[one.tensor])
 
     def _advance(self, walked: Walked, start: int, end: int) -> None:
         """Compute nodes, and let what stands for a value of the other side be it."""
-        for node in self.graph.nodes[start:end]:
+        for node in self.nodes[start:end]:
             if any(name not in walked.values for name in node.proto.input if name):
                 continue  # behind a node that could not be computed
             made: list[Any] = []
             with strangers("onnx", alone=True) as raised:
                 made = node.computed(walked.values)
             if raised.error is not None:
+                self.refused[node.number] = raised.words
                 continue
             for name, value in zip(node.proto.output, made, strict=False):
                 walked.values[name] = value
@@ -222,10 +234,34 @@ class Pairing:
                     waiting.append(read)
         return [nodes[number] for number in sorted(nodes)], list(given)
 
+    def _split(self, stretch: Stretch) -> None:
+        """Judge nodes in a row one by one where each has its module: the next may hide a mistake, or have one, too."""
+        walked, nodes = self.walked, stretch.nodes
+        read = [node.varying for node in nodes]
+        alone = [len(one) == 1 for one in read]
+        if len(nodes) < 2 or len(stretch.given) != 1 or not all(alone):
+            return
+        if [one[0] for one in read[1:]] != [node.proto.output[0] for node in nodes[:-1]]:
+            return
+        keys = self.chain([walked.known[stretch.given[0]].array], stretch.stands_for.array) or []
+        groups = _one_by_one([layer_of(node).kind for node in nodes], [self.kind_of(key) for key in keys])
+        by_key = {key: one for one in self.expected for key in one.keys}
+        ends = [by_key.get(keys[end - 1]) for end in groups]
+        if not groups or not all(ends):
+            return
+        for node, one in zip(nodes, ends, strict=True):
+            name = node.proto.output[0]
+            ours = node.computed(walked.values)[0]
+            right = next(laid_out(one.array, ours.shape, other_sizes=True), None) if one is not None else None
+            if one is None or right is None:
+                return
+            walked.stretches[name] = Stretch([node], node.varying, name, one, ours, right, stretch.parted)
+            walked.values[name], walked.known[name] = right, one
+
     def _first_unknown(self) -> int | None:
         """The position of the first node that no known tensor is made of; None where there is none."""
         made = {node.number for one in self.walked.stretches.values() for node in one.nodes}
-        for position, node in enumerate(self.graph.nodes):
+        for position, node in enumerate(self.nodes):
             if node.number not in made and self._matters(node):
                 return position
         return None
@@ -237,10 +273,11 @@ class Pairing:
 
     def _chosen(self, at: int) -> tuple[Walked, int] | None:
         """The nearest tensor behind a position, and a value to take it for, with which what follows agrees again."""
-        best: tuple[tuple[bool, int, int], Walked, int] | None = None
+        best: tuple[tuple[bool, bool, int, bool, int], Walked, int] | None = None
         end = at + LOOKED_AHEAD
         for position, name in self._tensors(at):
             _, given = self.between(self.walked, name)
+            value = self.walked.values[name]
             for one, right in self._choices(name, given):
                 trial = self.walked.copy()
                 self._settle(trial, name, one, right, parted=True)
@@ -249,7 +286,8 @@ class Pairing:
                     name in other.given and other.stands_for is not one
                     for tensor, other in trial.stretches.items() if other is not self.walked.stretches.get(tensor)
                 )  # fmt: skip
-                score = agrees, -len(trial.stretches[name].nodes) if agrees else 0, len(trial.met)
+                alike, same = value.ndim == right.ndim == one.array.ndim, value.shape == right.shape
+                score = agrees, alike, -len(trial.stretches[name].nodes) if agrees else 0, same, len(trial.met)
                 if best is None or score > best[0]:
                     best = score, trial, position
         if best is None:
@@ -264,14 +302,14 @@ class Pairing:
     def _tensors(self, at: int) -> Iterator[tuple[int, str]]:
         """Floating tensors that are not known, from a position on."""
         made = {node.number for one in self.walked.stretches.values() for node in one.nodes}
-        _, given = self.between(self.walked, self.graph.nodes[at].proto.output[0])
+        _, given = self.between(self.walked, self.nodes[at].proto.output[0])
         repeated = [
             name for name in given if name in self.walked.stretches and self.repeats(self.walked.stretches[name])
         ]  # a Clip without its lower bound may give its input back
-        yield from ((self.graph.nodes.index(self.maker[name]), name) for name in repeated)
+        yield from ((self.nodes.index(self.maker[name]), name) for name in repeated)
         found = (
             (position, name)
-            for position, node in enumerate(self.graph.nodes[at:], start=at)
+            for position, node in enumerate(self.nodes[at:], start=at)
             if node.number not in made and self._matters(node)
             for name in node.proto.output[:1]
             if name in self.walked.values and name not in self.walked.known
@@ -292,6 +330,33 @@ class Pairing:
         for one in (*following[:TRIED_VALUES], *(self.walked.known[read] for read in given)):
             for right in laid_out(one.array, value.shape, other_sizes=True):
                 yield one, right
+
+
+def _read_numbers(graph: OnnxGraph) -> set[int]:
+    """The nodes, by number, that an output is made of: what exporters leave besides is no mistake."""
+    wanted, found = set(graph.made), set()
+    for node in reversed(graph.nodes):
+        if wanted & set(node.proto.output):
+            wanted |= set(node.varying)
+            found.add(node.number)
+    return found
+
+
+def _one_by_one(nodes: Sequence[str], modules: Sequence[str]) -> list[int]:
+    """Behind how many of the modules each node stands, by their kinds; empty where they are not the same in the same order.
+
+    A normalisation, a dropout and an identity may have gone into the node before them.
+    """
+    ends, at = [], 0
+    for number, kind in enumerate(nodes):
+        if at >= len(modules) or modules[at] != kind:
+            return []
+        at += 1
+        following = nodes[number + 1] if number + 1 < len(nodes) else ""
+        while at < len(modules) and modules[at] in FOLDED_AWAY and modules[at] != following:
+            at += 1
+        ends.append(at)
+    return ends if at == len(modules) else []
 
 
 def _content(array: np.ndarray) -> tuple:
@@ -316,13 +381,15 @@ def with_operations(network: Network, calls: Mapping[str, Call]) -> dict[str, Ca
         calls: by key, in the order in which they ended.
     """
     framework, called = network.framework, {key.partition("#")[0] for key in calls}
-    behind: dict[str, list[tuple[str, Call]]] = {}
+    before: dict[str, dict[str, Call]] = {}
+    behind: dict[str, dict[str, Call]] = {}
     for key, call in calls.items():
         path = key.partition("#")[0]
         module = network.modules[path]
         if not framework.children(module) or framework.knows(module):
             continue
         trace, last = network.traced(path, call, called) or Trace(), ""
+        calling = [one.name.removeprefix("call ") for one in trace.operations if one.name.startswith("call ")]
         for operation in trace.operations:
             if operation.name.startswith("call "):
                 last = operation.name.removeprefix("call ")
@@ -330,12 +397,20 @@ def with_operations(network: Network, calls: Mapping[str, Call]) -> dict[str, Ca
             made = [trace.values[number] for number in operation.outputs]
             given = tuple(trace.values[number] for number in operation.inputs)
             name = f"{key}{OPERATION}{operation.number} {operation.name}"
-            behind.setdefault(last, []).append((name, Call(given, {}, made[0] if len(made) == 1 else made)))
-    found: dict[str, Call] = dict(behind.pop("", []))
+            at = behind.setdefault(last, {}) if last else before.setdefault(_first_within(calls, [*calling, key][0]), {})
+            at[name] = Call(given, {}, made[0] if len(made) == 1 else made)
+    found: dict[str, Call] = {}
     for key, call in calls.items():
+        found |= before.pop(key, {})
         found[key] = call
-        found |= behind.pop(key, [])
+        found |= behind.pop(key, {})
     return found
+
+
+def _first_within(calls: Mapping[str, Call], key: str) -> str:
+    """The call that ended first within another, which ends last of all in it."""
+    path = key.partition("#")[0]
+    return next((one for one in calls if one.startswith(f"{path}.") or one == key), key) if path else next(iter(calls), key)
 
 
 def _expected(calls: Mapping[str, Call]) -> list[Expected]:
@@ -363,5 +438,5 @@ def laid_out(array: np.ndarray, shape: tuple[int, ...], other_sizes: bool = Fals
             for axes in ((0, 2, 3, 1), (0, 3, 1, 2)):
                 if (turned := array.transpose(axes)).shape == shape:
                     yield turned
-    elif other_sizes and array.ndim == len(shape) and array.shape[:2] == shape[:2]:
+    elif other_sizes and array.ndim == len(shape) and (array.shape[:2] == shape[:2] or (1, *array.shape[1:]) == shape):
         yield array

@@ -20,6 +20,7 @@ from alignment.localize.blame import Pair, Subject, one_ulp
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.exported import FOLDED, Folded
+from alignment.localize.source import source_line
 from alignment.models.counterparts import Matching
 from alignment.models.exported import GIVEN, Expected, Pairing, Stretch, is_operation, laid_out, path_of
 from alignment.models.tracing import Network
@@ -40,6 +41,7 @@ class Exported:
         calls: of the modules in exact mode, in float32, and in float32 with everything moved by one ulp.
         tensors: of the graph as ONNX Runtime computes it.
         outputs: of the graph as it is deployed: by ONNX Runtime with all of its optimisations.
+        refused: why ONNX Runtime does not compute it on these inputs; empty where it does.
     """
 
     graph: OnnxGraph
@@ -48,12 +50,13 @@ class Exported:
     calls: dict[str, dict[str, Call]]
     tensors: dict[str, Any]
     outputs: list[np.ndarray]
+    refused: str = ""
     _probed: dict[int, bool] = field(default_factory=dict)
 
     @cached_property
     def pairing(self) -> Pairing:
         wide = [one.astype(np.float64) if one.dtype.kind == "f" else one for one in self.inputs]
-        return Pairing(self.graph, wide, self.calls["reference64"])
+        return Pairing(self.graph, wide, self.calls["reference64"], self._kind_of)
 
     @cached_property
     def stretches(self) -> list[Stretch]:
@@ -144,7 +147,7 @@ class Exported:
 
     def _output_rows(self) -> Iterator[Quantity]:
         expected = {lane: leaves(calls[""].output, np.ndarray) for lane, calls in self.calls.items()}
-        for number, (name, ours) in enumerate(zip(self.graph.made, self.outputs, strict=True)):
+        for number, (name, ours) in enumerate(zip(self.graph.made, self.outputs, strict=not self.refused)):
             title = f"eval.deployed.{'logits' if number == 0 else f'output{number + 1}'}"
             lanes = {lane: arrays[number] for lane, arrays in expected.items()}
             if ours.dtype.kind == "f":
@@ -173,10 +176,30 @@ class Exported:
             added = self.pairing.repeats(stretch) and not at
             location = path_of(at) if at else f"behind {place}" if added and place != GIVEN else place
             others = [path_of(key) for key in self.chain(stretch)]
-            source = next((line for _, line in scopes if line), "")
+            source = next((line for _, line in scopes if line), "") or self._line(at or stretch.stands_for.keys[0])
             also = [path for path in dict.fromkeys(others) if path not in (location, place)]
             found.append(Finding("forward", location, kind, words, f"{self.nodes(stretch)}: {_far(stretch)}", source, also))
-        return found
+        return found + self._one_sample()
+
+    def _one_sample(self) -> list[Finding]:
+        """The node that makes one sample of all: a shape in which the batch is 1, behind which a node cannot be computed."""
+        count, pairing = len(self.inputs[0]), self.pairing
+        if not any(node.number in pairing.refused for node in pairing.left) or count == 1:
+            return []
+        for stretch in self.stretches:
+            node, ours, right = stretch.nodes[-1], stretch.ours, stretch.stands_for.array
+            if len(ours) == 1 and len(right) == count:
+                key = stretch.stands_for.keys[0]
+                words = f"the batch is fixed at 1: {node.title} makes shape {ours.shape}, expected {right.shape}"
+                return [
+                    Finding("forward", path_of(key), Kind.BATCH, words, self.nodes(stretch), node.noted()[1] or self._line(key))
+                ]
+        return []
+
+    def _line(self, key: str) -> str:
+        """The source line of the exported model that makes a module, or whose forward computes what is no module's."""
+        path = "" if key == GIVEN else path_of(key)
+        return source_line(self.modules.framework, self.modules.model, "" if path == "(model)" else path)
 
     # --- causes ------------------------------------------------------------------------------------------------------------
 
@@ -242,9 +265,13 @@ class Exported:
         keys = self.pairing.chain([known[name].array for name in stretch.given], stretch.stands_for.array) or []
         return keys if len(stretch.given) == 1 and all(self._is_leaf(key) for key in keys) else []
 
+    def _kind_of(self, key: str) -> str:
+        return self.modules.framework.layer(self.modules.modules[path_of(key)]).kind if self._is_leaf(key) else ""
+
     def _is_leaf(self, key: str) -> bool:
         module = None if is_operation(key) else self.modules.modules.get(path_of(key))
-        return module is not None and not self.modules.framework.children(module)
+        framework = self.modules.framework
+        return module is not None and (not framework.children(module) or framework.knows(module))
 
     def _folded(self, stretch: Stretch) -> Folded | None:
         """The modules in a row that a stretch of one input stands for."""
@@ -260,8 +287,12 @@ class Exported:
             return None
         first = self.calls["reference64"][keys[0]].args[0] if keys else start.array
         laid = walked.values[stretch.given[0]]
-        nodes = lambda x: part(x.reshape(laid.shape))  # noqa: E731
-        drawn = PROBE * np.random.default_rng(0).standard_normal(first.shape)
+        if first.size != laid.size:
+            return None  # modules that are called besides, of which none takes what the nodes take
+        nodes = lambda x: _as(stretch.stands_for.array, stretch.right, part(_like(first, laid, x)))  # noqa: E731
+        rng = np.random.default_rng(0)
+        drawn = PROBE * rng.standard_normal(first.shape) if first.dtype.kind == "f" else rng.permutation(first.ravel())
+        drawn = drawn.reshape(first.shape)
         conv = [node for node in stretch.nodes if layer_of(node).kind in ("conv", "linear")]
         weights: tuple[np.ndarray, ...] = ()
         if len(conv) == 1:
@@ -269,6 +300,24 @@ class Exported:
         calls = {key: self.calls["reference64"][key] for key in keys}
         layer = layer_of(conv[0]) if len(conv) == 1 else None
         return Folded(self.modules, calls, nodes, [first, drawn], layer, weights)
+
+
+def _as(array: np.ndarray, laid: np.ndarray, made: Any) -> Any:
+    """What nodes make, in the layout that the other side has: where the right tensor has its channels last, they are put first."""
+    if array.shape == laid.shape or laid.shape != np.shape(made) or array.size != laid.size:
+        return made
+    return made.transpose(np.argsort(axes)) if (axes := _turn(array, laid)) else made.reshape(array.shape)
+
+
+def _like(array: np.ndarray, laid: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Another array in the layout that a tensor has an array in."""
+    return other.transpose(axes) if (axes := _turn(array, laid)) else other.reshape(laid.shape)
+
+
+def _turn(array: np.ndarray, laid: np.ndarray) -> tuple[int, ...]:
+    """The transposition that puts the channels of an array last, or first, as a tensor has it; empty for none."""
+    both = ((0, 2, 3, 1), (0, 3, 1, 2)) if array.ndim == laid.ndim == 4 and array.shape != laid.shape else ()
+    return next((axes for axes in both if np.array_equal(array.transpose(axes), laid)), ())
 
 
 def _in_float32(name: str, ours: np.ndarray, lanes: Mapping[str, np.ndarray]) -> Quantity:

@@ -200,6 +200,11 @@ def _of_another_input(s: Folded, function: Any, x: np.ndarray) -> np.ndarray | N
 
 
 def _inputs(x: np.ndarray) -> Iterator[tuple[Kind, str, Any]]:
+    n, c, h, w = x.shape
+    read = "values that lie with channels"
+    if min(c, h * w) > 1:
+        yield Kind.LAYOUT, f"{read} last are read as if they came first", lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape)
+        yield Kind.LAYOUT, f"{read} first are read as if they came last", lambda x: x.reshape(n, h, w, c).transpose(0, 3, 1, 2)
     yield Kind.CHANNELS_REVERSED, "channels in reversed order (BGR for RGB)", lambda x: x[:, ::-1]
     yield Kind.MIRRORED, "pictures mirrored", lambda x: x[..., ::-1]
     yield Kind.UPSIDE_DOWN, "pictures upside down", lambda x: x[:, :, ::-1]
@@ -210,10 +215,81 @@ def _inputs(x: np.ndarray) -> Iterator[tuple[Kind, str, Any]]:
     if x.shape[1] == 3:
         mean, std = (one.reshape(1, 3, 1, 1) for one in IMAGENET)
         yield Kind.WRONG_MEAN_STD, "ImageNet's mean and deviation are applied inside the graph", lambda x: (x - mean) / std
+        yield Kind.WRONG_MEAN_STD, "mean 0.5 and deviation 0.5 are applied inside the graph", lambda x: (x - 0.5) / 0.5
         yield Kind.WRONG_MEAN, "ImageNet's mean is subtracted inside the graph", lambda x: x - mean
         yield Kind.WRONG_STD, "values divided by ImageNet's deviation inside the graph", lambda x: x / std
         words = "values divided by 255, less ImageNet's mean, over its deviation, inside the graph"
         yield Kind.WRONG_MEAN_STD, words, lambda x: (x / 255 - mean) / std
+
+
+@FOLDED
+def mean_and_deviation(s: Folded) -> Hypotheses:
+    """A module that normalises pictures by channels, with other numbers: read off what both sides make of them."""
+    x = s.cases[0]
+    made, right = s.nodes(x), s.right(x)
+    if not s.calls or x.ndim != 4 or made is None or right is None or not x.shape == made.shape == right.shape:
+        return
+    (a, b), (c, d) = _line(x, made), _line(x, right)
+    if a is None or c is None or not (a.all() and c.all()):
+        return
+    mean, std, true_mean, true_std = -b / a, 1 / a, -d / c, 1 / c
+    same = close(mean, true_mean, tolerance.CLOSE), close(std, true_std, tolerance.CLOSE)
+    swapped = close(mean, true_std, tolerance.CLOSE) and close(std, true_mean, tolerance.CLOSE)
+    kind = {(True, False): Kind.WRONG_STD, (False, True): Kind.WRONG_MEAN}.get(same, Kind.WRONG_MEAN_STD)
+    words = f"mean {_listed(mean)} and deviation {_listed(std)}, expected {_listed(true_mean)} and {_listed(true_std)}"
+    kind, words = (Kind.MEAN_STD_SWAPPED, f"mean and deviation are exchanged: {words}") if swapped else (kind, words)
+    shape = (1, -1, 1, 1)
+    yield Hypothesis(kind, words, lambda x: a.reshape(shape) * x + b.reshape(shape))
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    """Slope and offset of each channel where all values of it lie on one line; None where not."""
+    x, y = (one.swapaxes(0, 1).reshape(one.shape[1], -1) for one in (x, y))
+    middle = x.mean(1, keepdims=True)
+    spread = ((x - middle) ** 2).sum(1)
+    if not spread.all():
+        return None, None
+    a = ((x - middle) * (y - y.mean(1, keepdims=True))).sum(1) / spread
+    b = y.mean(1) - a * middle[:, 0]
+    return (a, b) if close(a[:, None] * x + b[:, None], y, tolerance.CLOSE) else (None, None)
+
+
+def _listed(numbers: np.ndarray) -> str:
+    return f"({', '.join(f'{one:.4g}' for one in numbers)})"
+
+
+@FOLDED
+def nearest_pixel(s: Folded) -> Hypotheses:
+    """Upsampling by the nearest pixel, which is chosen otherwise."""
+    x = s.cases[0]
+    for key, layer in _of_kind(s, "upsample"):
+        right = s.one(key, x) if x.ndim == 4 and len(s.calls) == 1 else None
+        if right is None or layer.settings.get("mode") != "nearest":
+            continue
+        sizes, scales = right.shape[2:], [_scale(n, out) for n, out in zip(x.shape[2:], right.shape[2:], strict=True)]
+        for half, place in ((0.0, "the pixel's edge"), (0.5, "the pixel's middle")):
+            for title, rounded in ROUNDED.items():
+                words = f"the nearest pixel is chosen by {place}, rounded {title}; expected by its edge, rounded down"
+                yield _changed(s, key, Kind.INTERPOLATION, words, functools.partial(_nearest, sizes, scales, half, rounded))
+
+
+ROUNDED: dict[str, Any] = {
+    "down": np.floor, "up": np.ceil, "to the nearest, halves down": lambda x: np.ceil(x - 0.5),
+    "to the nearest, halves up": lambda x: np.floor(x + 0.5),
+}  # fmt: skip
+
+
+def _scale(n: int, out: int) -> float:
+    """The simplest number that makes ``out`` pixels of ``n``."""
+    return next((p / q for q in (1, 2, 3, 4) for p in range(1, 16 * q) if math.floor(n * p / q) == out), out / n)
+
+
+def _nearest(sizes: Sequence[int], scales: Sequence[float], half: float, rounded: Any, x: np.ndarray) -> np.ndarray:
+    for axis, out, scale in zip((2, 3), sizes, scales, strict=True):
+        n = x.shape[axis]
+        places = (np.arange(out, dtype=np.float32) + np.float32(half)) / np.float32(scale) - np.float32(half)
+        x = np.take(x, np.clip(rounded(places), 0, n - 1).astype(int), axis)
+    return x
 
 
 @FOLDED

@@ -167,6 +167,7 @@ def affine(s: Subject) -> Hypotheses:
         (Kind.BIAS_MISSING, "the bias is not added", norm.weight, None),
         (Kind.SCALE_MISSING, "the weight is not multiplied", None, norm.bias),
         (Kind.AFFINE_MISSING, "weight and bias are left out", None, None),
+        (Kind.NORM_SETTING, "weight and bias are exchanged", norm.bias, norm.weight),
     ):
         yield Hypothesis(kind, words, functools.partial(norm.with_affine, weight, bias))
 
@@ -245,7 +246,7 @@ def weight_transposed(s: Subject) -> Hypotheses:
 @PAD
 def margin(s: Subject) -> Hypotheses:
     own, expected = s.pair.port.framework.layer(s.pair.port.modules[s.path]), s.layer
-    if own.kind != "pad":
+    if own.kind != "pad" or not own.settings:
         return
     other = {name: value for name, value in own.settings.items() if value != expected.settings[name]}
     words = ", ".join(f"{name} {value}, expected {expected.settings[name]}" for name, value in other.items())
@@ -263,6 +264,28 @@ def padding_index(s: Subject) -> Hypotheses:
     if own is not None and own != right:
         words = f"padding_idx {own}, expected {right}: it gives zeros for this number"
         yield Hypothesis(Kind.PADDING_INDEX, words, lambda x: np.where((x == own)[..., None], 0.0, weight[x]))
+
+
+NARROW = ("int8", "uint8", "int16", "uint16", "float16")
+
+
+@EMBEDDING
+def other_indices(s: Subject) -> Hypotheses:
+    """Numbers of words that went through a type that does not hold them, or are counted from another one."""
+    weight = s.weights()["weight"]
+    most = len(weight) - 1
+    for dtype in NARROW:
+        through = functools.partial(_through, weight, dtype)
+        yield Hypothesis(Kind.INDICES, f"the indices went through {dtype}, which does not hold them all", through)
+    for step in (1, -1):
+        words = f"the indices are {abs(step)} too {'large' if step > 0 else 'small'}"
+        yield Hypothesis(Kind.INDICES, words, functools.partial(lambda x, step: weight[np.clip(x + step, 0, most)], step=step))
+
+
+def _through(weight: np.ndarray, dtype: str, x: np.ndarray) -> np.ndarray | None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = x.astype(dtype).astype(np.int64)
+    return weight[made] if np.abs(made).max(initial=0) < len(weight) else None
 
 
 @SQUEEZE

@@ -42,6 +42,15 @@ def summed(s: Subject) -> Hypotheses:
 
 
 @POOLING
+def over_the_batch(s: Subject) -> Hypotheses:
+    """Written for a batch of one."""
+    if _means_of_all(s):
+        words = "mean over the samples of the batch, too: every sample is given the same"
+        yield Hypothesis(Kind.BATCH, words, lambda x: np.broadcast_to(x.mean((0, 2, 3), keepdims=True), (*x.shape[:2], 1, 1)))
+        yield Hypothesis(Kind.BATCH, words, lambda x: x.mean((0, 2, 3), keepdims=True))
+
+
+@POOLING
 def one_window(s: Subject) -> Hypotheses:
     """A window that is the whole picture in one size of pictures alone."""
     if s.input is not None and _means_of_all(s):
