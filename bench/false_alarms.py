@@ -11,7 +11,7 @@ from typing import Any
 from alignment.comparisons import NAMES, STEPS, guarded, lacks
 from alignment.comparisons.comparison import explained
 from alignment.comparisons.context import Context
-from alignment.comparisons.explain import MODEL
+from alignment.comparisons.explain import AFTER, BEFORE
 from alignment.comparisons.model import forward
 from alignment.comparisons.precision import low_precision
 from alignment.comparisons.result import StepResult
@@ -111,9 +111,8 @@ def findings(context: Context) -> list[Finding]:
         inputs = context.fake_inputs(count, small=True)
     port, reference = (context.networks.build(role) for role in context.sides)
     found = [localize(port, reference, inputs, training=training).first for training in (False, True)]
-    return [
-        finding for finding in (*found, *(look(context) for look in MODEL), explained(STEPS[1](context))) if finding is not None
-    ]
+    found += [search(context) for search in (*BEFORE[1], *AFTER[1])]
+    return [finding for finding in (*found, explained(STEPS[1](context))) if finding is not None]
 
 
 def run_all(

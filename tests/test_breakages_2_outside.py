@@ -17,9 +17,9 @@ from PIL import Image
 import mobilenetv3_paddle.data.transforms
 import mobilenetv3_ref.data.mixing
 import mobilenetv3_ref.data.transforms
-from alignment.comparisons.data import data
+from alignment.comparisons.comparison import explained
+from alignment.comparisons.data import data, drawn_operations
 from alignment.comparisons.data import draws as data_draws
-from alignment.comparisons.data import explain_draws as draws
 from alignment.comparisons.data import plan as data_plan
 from alignment.comparisons.data import presets as data_presets
 from alignment.comparisons.data.operations import EveryOperation
@@ -195,12 +195,31 @@ DRAWN = {
 def test_parameters_from_another_distribution_are_found(name, context, monkeypatch):
     function, broken, *expected = DRAWN[name]
     monkeypatch.setattr(sampling, function, broken)
-    if hasattr(data_draws, function):
-        monkeypatch.setattr(data_draws, function, broken)
-    found = draws.drawn(context())
+    found = explained(run(data_draws.run, context()))
     assert found is not None, "nothing is found"
     assert [found.location, found.kind] == expected, found.line()
     assert found.measured  # by a row of the step, which fails
+
+
+@pytest.mark.parametrize("name", ["fallback at the top", "a sign lost", "one stream for all", "cutmix axes exchanged"])
+def test_what_is_drawn_is_drawn_once_even_where_it_is_wrong(name, context, monkeypatch):
+    function, broken, *expected = DRAWN[name]
+    monkeypatch.setattr(sampling, function, broken)
+    result = run(data_draws.run, context())
+
+    def gone(*args, **kwargs):
+        raise AssertionError("drawn again")
+
+    for name in (
+        "sample_params",
+        "mix_params",
+        "generator",
+        CROPS,
+        ERASES,
+        *(name for name, _ in drawn_operations.POLICIES.values()),
+    ):
+        monkeypatch.setattr(sampling, name, gone)
+    assert first_finding(context(), result) == tuple(expected)
 
 
 def test_the_step_fails_by_another_distribution(context, monkeypatch):

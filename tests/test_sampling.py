@@ -8,6 +8,7 @@ from torchvision.transforms import autoaugment
 from alignment import tolerance
 from alignment.comparisons.context import Context
 from alignment.comparisons.data import draws as data_draws
+from alignment.comparisons.data.drawn_operations import operation_row
 from alignment.comparisons.result import StepResult
 from alignment.distributions import as_stated, gap, same_shares, same_values
 from mobilenetv3_common import sampling
@@ -73,10 +74,10 @@ def test_the_stated_probabilities_are_those_of_torchvisions_policies(policy, mon
     law = torchvision_draws.operations(policy, 224, 160)
     assert sum(law.values()) == pytest.approx(1)
     done = what_torchvision_does(monkeypatch, POLICIES[policy](), DRAWS)
-    row = data_draws.operation_row("", done, law)
+    row = operation_row("", done, law)
     assert row.passed, row.reason
     other = torchvision_draws.operations("ra", 224, 160, magnitude=10)
-    assert not data_draws.operation_row("", done, other).passed
+    assert not operation_row("", done, other).passed
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 500), (500, 2), (3, 40)])

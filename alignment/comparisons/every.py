@@ -56,7 +56,7 @@ class EveryMistake:
         self.unmendable: set[str] = set()
 
     def run(self) -> None:
-        """All stages, in the order of ``alignment.comparisons.explain.MODEL``."""
+        """Structure, weights and modules, in the order in which ``alignment.comparisons.explain`` looks at the model."""
         if not self._built():
             return
         training = () if self.context.unshared_randomness else (True,)

@@ -1,4 +1,4 @@
-"""From a failed step to the place of the mistake: each step's stages are looked at in the order in which data flows."""
+"""From a failed step to the place of the mistake: by what it measured, and by a search of modules where values cannot say it."""
 
 from __future__ import annotations
 
@@ -7,77 +7,32 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.data import explain_draws as draws
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import low_precision as precision
 from alignment.comparisons.result import StepResult
-from alignment.comparisons.update.backward import lacks_updates
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.strangers import strangers
 
-Look = Callable[[Context], Finding | None]
-
-
-def what_was_measured(context: Context) -> Finding | None:
-    """The place among the looks of a step at which its comparisons explain what they measured: see ``locate``."""
-    raise NotImplementedError
-
-
-def what_was_measured_late(context: Context) -> Finding | None:
-    """The same of mixed precision, which a mistake of the model makes wrong, too."""
-    raise NotImplementedError
-
-
-MODEL: tuple[Look, ...] = (
-    models.built,
-    models.forward_and_backward,
-    models.in_training,
-    models.dropout,
-    models.in_float32,
-    precision.in_low_precision,
-)
-STAGES: dict[int, tuple[Look, ...]] = {
-    0: (models.structure, what_was_measured, models.built),
-    1: (
-        models.built,
-        models.forward_and_backward,
-        models.in_training,
-        what_was_measured,
-        models.in_float32,
-        precision.in_low_precision,
-        what_was_measured_late,
-    ),
-    2: (what_was_measured, draws.drawn),
-    3: (models.built, what_was_measured),
-    4: (models.built, models.forward_and_backward, what_was_measured, precision.in_low_precision),
-    5: (
-        models.built,
-        models.forward_and_backward,
-        models.in_training,
-        what_was_measured,
-        models.in_float32,
-        precision.in_low_precision,
-        what_was_measured_late,
-    ),
-    6: (models.built, what_was_measured),
-    7: (what_was_measured,),
-    8: (models.built, what_was_measured),
+Search = Callable[[Context], Finding | None]
+# By step, searches for a module that is wrong, which values alone cannot say: before what the step's comparisons explain from what
+# they measured, and after it.
+WITH_GRADIENTS: tuple[Search, ...] = (models.built, models.forward_and_backward, models.in_training)
+BEFORE: dict[int, tuple[Search, ...]] = {
+    0: (models.structure,),
+    1: WITH_GRADIENTS,
+    3: (models.built,),
+    4: (models.built, models.forward_and_backward),
+    5: WITH_GRADIENTS,
+    6: (models.built,),
+    8: (models.built,),
 }
-
-
-def stages_of(context: Context, result: StepResult) -> tuple[Look, ...]:
-    """What to look at for a failed step of a project.
-
-    Without its losses or optimizers step 5 is about the model alone. A network whose random numbers cannot be shared is not
-    looked at in training mode.
-    """
-    if result.stored:
-        return (what_was_measured,)
-    looks = MODEL if result.step == 5 and lacks_updates(context) else STAGES.get(result.step, ())
-    if models.in_training in looks and context.unshared_randomness:
-        return tuple(look for look in looks if look is not models.in_training)
-    return looks
+AFTER: dict[int, tuple[Search, ...]] = {
+    0: (models.built,),
+    1: (models.in_float32, precision.in_low_precision),
+    4: (precision.in_low_precision,),
+    5: (models.in_float32, precision.in_low_precision),
+}
 
 
 def locate(context: Context, results: Sequence[StepResult], always: bool = False, with_table: bool = True) -> Localization:
@@ -95,7 +50,7 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
     if failed is not None:
         broken: Finding | None = None
         for name, look in _looks(context, failed):
-            with strangers("port") as raised:  # the port may raise anything; a later stage may still name the place
+            with strangers("port") as raised:  # the port may raise anything; a later look may still name the place
                 outcome.first = look()
             if raised.error is not None:
                 place = raised.place or name
@@ -110,17 +65,21 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
 
 
 def _looks(context: Context, failed: StepResult) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
-    """Names and looks at a failed step; of those that read what was measured, one a comparison."""
-    for look in stages_of(context, failed):
-        if look in (what_was_measured, what_was_measured_late):
-            late = look is what_was_measured_late
-            yield from ((failed.name, one.explain) for one in failed.compared if one.late == late)
-        else:
-            yield look.__name__, partial(look, context)
+    """Names and looks at a failed step, in the order in which data flows."""
+
+    def searches(step: dict[int, tuple[Search, ...]]) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
+        for search in () if failed.stored else step.get(failed.step, ()):
+            if search is not models.in_training or not context.unshared_randomness:
+                yield search.__name__, partial(search, context)
+
+    yield from searches(BEFORE)
+    yield from ((failed.name, one.explain) for one in failed.compared if not one.late)
+    yield from searches(AFTER)
+    yield from ((failed.name, one.explain) for one in failed.compared if one.late)
 
 
 def quantity_finding(result: StepResult) -> Finding:
-    """Where no stage finds a mistake of its own: the first quantity that failed."""
+    """Where nothing explains it: the first quantity that failed."""
     for quantity in result.quantities:
         if not quantity.passed:
             return Finding(_stage(result), quantity.name, measured=quantity.reason)

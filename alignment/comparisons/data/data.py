@@ -297,6 +297,7 @@ def _looks(context: Context, kept: Sequence[Compared]) -> Iterator[tuple[str, Lo
         if _has_opencv():
             yield from transforms(who, "cv2")
     yield "plan", lambda: against("", Planned, Planned)
+    yield from (("drawn", partial(replace, one)) for one in kept if isinstance(one.comparison, draws.DRAWN))
 
 
 def _measured(context: Context, comparison: Comparison) -> Compared:

@@ -66,8 +66,8 @@ def run(context: Context, runs: tuple[Run, ...] = RUNS) -> StepResult:
     the logits and the next weights is measured part by part.
     """
     result = guarded(5, lambda: _compared(context, runs))
-    if result.differs and not lacks_updates(context):
-        result.compared = list(_parts(context, result))
+    if result.differs:
+        result.compared = [measured(context, Dropouts())] if lacks_updates(context) else list(_parts(context, result))
     return result
 
 

@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 
 from alignment.compare import norm
-from alignment.comparisons.comparison import Searched
+from alignment.comparisons.comparison import Searched, measured
 from alignment.comparisons.context import Context
+from alignment.comparisons.model.dropouts import Dropouts
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.gradients import cotangents_of, product
@@ -41,6 +42,8 @@ def run(context: Context) -> StepResult:
     result = StepResult(5, "updates", not_run=context.unshared_randomness)
     for training in (False,) if result.not_run else (False, True):
         _compare(context, result, training)
+    if result.differs and not result.stored:
+        result.compared = [measured(context, Dropouts())]
     result.cover(f"{context.updates} update{'s' if context.updates > 1 else ''} by gradient descent")
     result.seconds = time.perf_counter() - start
     return result
