@@ -11,11 +11,7 @@ import pytest
 import torch
 from paddle import nn
 
-from alignment.comparisons.loss.cases import cases, in_precision
-from alignment.comparisons.loss.losses import Tried, value_hint
-from alignment.comparisons.loss.mistakes import other_losses
 from alignment.comparisons.update.runs import ADAMW, RMSPROP, SGD
-from alignment.formulas import cross_entropy
 from alignment.kinds import Kind
 from alignment.localize import localize
 from alignment.localize.hypotheses import optimizers, picture_boxes, pictures
@@ -402,84 +398,6 @@ def test_no_mistake_of_an_optimizer_is_claimed_of_another_one(name):
     one_wrong = [np.where(np.arange(made.size) == 5, made * 1.1, made) for made in right]
     for ours in (right, signs, noisy, infinite, one_wrong):
         assert optimizers.optimizer_hint(form, given, ours) is None
-
-
-# --- loss and metric -------------------------------------------------------------------------------------------------------
-
-
-def loss_cases():
-    rng = np.random.default_rng(1)
-    logits = rng.standard_normal((6, 11)).astype(np.float32)
-    return [in_precision(case, "port64") for case in cases(logits, rng.integers(0, 11, 6), 0)]
-
-
-def tried(change):
-    """Every case, with a port's value made of the case and the right value."""
-    zero, made = np.zeros(1), []
-    for case in loss_cases():
-        soft = case.labels.ndim == 2
-        each = cross_entropy(case.logits, case.labels, case.smoothing, None if soft else case.ignore_index)
-        value = each.sum() / (len(each) if soft else int((case.labels != case.ignore_index).sum()))
-        made.append(Tried(case, (np.array(change(case, value)), zero), (np.array(value), zero)))
-    return made
-
-
-def claimed(made):
-    wrong = [one for one in made if one.wrong(1e-9)]
-    return value_hint(made, wrong, 1e-6)
-
-
-LOSSES = list(dict.fromkeys(hint for case in loss_cases() for hint, _ in other_losses(case)))
-
-
-@pytest.mark.parametrize("hint", LOSSES, ids=lambda hint: hint[1])
-def test_every_mistake_of_the_loss_is_named(hint):
-    def change(case, value):
-        return dict(other_losses(case)).get(hint, value)
-
-    made = tried(change)
-    if not any(one.wrong(1e-9) for one in made):
-        pytest.skip("it changes no case")
-    kind, words = claimed(made)
-    if all(np.isfinite(one.ours[0]) for one in made):
-        assert kind == hint[0], words
-    else:
-        assert kind in (Kind.EXP_OVERFLOWS, Kind.NOT_FINITE, hint[0], Kind.UNKNOWN), words
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda case, value: value,
-        lambda case, value: value + 0.01,
-        lambda case, value: value * (1 + 0.1 * np.sin(len(case.name))),
-        lambda case, value: value + 1e-8,
-    ],
-)
-def test_no_mistake_of_the_loss_is_claimed_of_another_one(change):
-    assert claimed(tried(change)) == (Kind.UNKNOWN, "")
-
-
-@pytest.mark.parametrize("kind", [Kind.SUM_FOR_MEAN, Kind.SOFTMAX_TWICE, Kind.SIGN])
-def test_a_mistake_in_one_case_of_several_is_not_claimed_of_the_loss(kind):
-    hint = next(hint for hint in LOSSES if hint[0] is kind)
-    assert claimed(tried(lambda case, value: dict(other_losses(case)).get(hint, value)))[0] is kind
-    alone = tried(lambda case, value: dict(other_losses(case)).get(hint, value) if case.name == "hard" else value)
-    assert claimed(alone) == (Kind.UNKNOWN, "")
-
-
-def test_a_scaled_loss_is_one_that_is_scaled_in_every_case():
-    assert claimed(tried(lambda case, value: 1.1 * value)) == (Kind.SCALED, "the loss is 1.1 times the reference's")
-    assert claimed(tried(lambda case, value: 1.1 * value if case.name != "hard" else value))[0] is Kind.UNKNOWN
-
-
-def test_an_infinite_loss_is_not_taken_for_a_mistake_that_is_infinite_too():
-    kind, _ = claimed(tried(lambda case, value: np.inf if case.name == "gap10000" else value))
-    assert kind is Kind.EXP_OVERFLOWS
-    kind, _ = claimed(tried(lambda case, value: np.nan if case.name == "hard" else value))
-    assert kind is Kind.NOT_FINITE
-    kind, _ = claimed(tried(lambda case, value: {"hard": np.inf, "soft": value + 1}.get(case.name, value)))
-    assert kind is Kind.UNKNOWN
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,15 +11,15 @@ from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, r
 from alignment.comparisons.comparison import Measurement, Value, listed
 from alignment.comparisons.context import Context
 from alignment.comparisons.loss.cases import LossCase, in_precision, value_and_gradient
-from alignment.comparisons.loss.mistakes import other_distillations, other_gradients, other_losses, other_weightings
+from alignment.comparisons.loss.mistakes import DEFAULTS, DISTILLATIONS, GRADIENTS, VALUES, WEIGHTINGS, Tried
 from alignment.comparisons.model.forward import LANES
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
-from alignment.localize.hypotheses.arrays import UNEXPLAINED, factor_hint
+from alignment.localize.hypotheses.arrays import factor_hint
+from alignment.localize.hypotheses.hypothesis import Family
 from alignment.strangers import strangers
 
 LOCATION, DISTILLATION = "CrossEntropyLoss", "DistillationLoss"
-Others = Callable[[LossCase], Iterator[tuple[Hint, float]]]
 
 
 def lanes_of(role: str) -> list[str]:
@@ -94,28 +93,28 @@ class Losses:
         finding = self._explain_exact(both, plain) or self._explain_float32(both, plain)
         if finding is not None:
             return finding
-        families: tuple[tuple[list[LossCase], Others, Kind, str], ...] = (
+        families: tuple[tuple[list[LossCase], Family, Kind, str], ...] = (
             (
                 [c for c in self.cases if c.weight is not None],
-                other_weightings,
+                WEIGHTINGS,
                 Kind.CLASS_WEIGHTS,
                 "class weights are used otherwise",
             ),
             (
                 [c for c in self.cases if c.teacher is not None and not c.by_default],
-                other_distillations,
+                DISTILLATIONS,
                 Kind.DISTILLATION,
                 "distillation is computed otherwise",
             ),
             (
                 [c for c in self.cases if c.by_default],
-                lambda case: iter(()),
+                DEFAULTS,
                 Kind.DISTILLATION,
                 "another default of the temperature or of the divergence's share",  # with both given it is right
             ),
         )
-        for cases, others, kind, unknown in families:
-            if finding := self._explain_option(both, cases, others, (kind, unknown)):
+        for cases, family, kind, unknown in families:
+            if finding := self._explain_option(both, cases, family, (kind, unknown)):
                 return finding
         return None
 
@@ -157,7 +156,7 @@ class Losses:
         return finding
 
     @staticmethod
-    def _explain_option(both: Measurement, cases: Iterable[LossCase], others: Others, unknown: Hint) -> Finding | None:
+    def _explain_option(both: Measurement, cases: Iterable[LossCase], family: Family, unknown: Hint) -> Finding | None:
         """Class weights, or a teacher: the loss without them is right."""
         tried, wrong = [], []
         for case in cases:
@@ -171,7 +170,7 @@ class Losses:
         if not wrong:
             return None
         first, what = wrong[0]
-        hint = value_hint(tried, [one for one, what in wrong if what == "value"], tolerance.LOSS_EXPLAINED, others)
+        hint = value_hint(tried, [one for one, what in wrong if what == "value"], tolerance.LOSS_EXPLAINED, family)
         shown = f"{float(first.ours[0]):.6g}, expected {float(first.right[0]):.6g}"
         measured = f"case {first.case.name}, {what}: {shown}; right without"
         return Finding("loss", location, *(hint if hint[1] else unknown), measured)
@@ -194,22 +193,6 @@ def _tried(both: Mapping[str, Value], case: LossCase, ours: str, right: str) -> 
 
     wide = in_precision(case, "port64" if ours.startswith("port64") else "port32")
     return Tried(wide, of(ours), of(right))
-
-
-@dataclass
-class Tried:
-    """One case on both sides: the loss () and its gradient by the logits."""
-
-    case: LossCase
-    ours: tuple[np.ndarray, np.ndarray]
-    right: tuple[np.ndarray, np.ndarray]
-
-    def wrong(self, rtol: float, floor: tuple[float, float] = (0.0, 0.0)) -> str:
-        """``"value"`` or ``"gradient"``, what first differs by more than rounding; ``""`` where nothing does."""
-        for what, a, b, noise in zip(("value", "gradient"), self.ours, self.right, floor, strict=True):
-            if a.shape != b.shape or not distance(a, b) <= max(rtol * max(norm(b), 1e-30), noise):
-                return what
-        return ""
 
 
 def _finding(tried: list[Tried], wrong: list[tuple[Tried, str]], rtol: float) -> Finding:
@@ -235,12 +218,7 @@ def _gradient_hint(wrong: list[Tried], rtol: float) -> Hint:
         return Kind.GRADIENT_SCALED, "the gradient is 0 times the reference's: no gradient flows back to the logits"
     if (ratio := _one_factor([one.ours[1] for one in wrong], [one.right[1] for one in wrong])) is not None:
         return Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's"
-    made = [dict(other_gradients(one.case)) for one in wrong]
-    for hint in made[0]:
-        pairs = [(one.ours[1], others[hint]) for one, others in zip(wrong, made, strict=True)]
-        if all(distance(a, b) <= rtol * max(norm(b), 1e-30) for a, b in pairs):
-            return hint
-    return NO_HINT
+    return GRADIENTS.hint(wrong, rtol)
 
 
 def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None:
@@ -252,31 +230,14 @@ def _one_factor(ours: list[np.ndarray], right: list[np.ndarray]) -> float | None
     return first
 
 
-def value_hint(tried: list[Tried], wrong: list[Tried], rtol: float, others: Others = other_losses) -> Hint:
+def value_hint(tried: list[Tried], wrong: list[Tried], rtol: float, family: Family = VALUES) -> Hint:
     """The other loss that gives the port's value in every case, wrong or right; one that fails in a single case is not said."""
     if not wrong:
         return NO_HINT
     if overflow := _overflow(tried, wrong):
         return overflow
-    made = {id(one): dict(others(one.case)) for one in tried}
-    known = list(dict.fromkeys(hint for one in wrong for hint in made[id(one)]))
-
-    def met(hint: Hint, one: Tried) -> bool:
-        """Whether a hypothesis gives the port's value; where it cannot be made, nothing may be wrong."""
-        ours, right = float(one.ours[0]), float(one.right[0])
-        guess = made[id(one)].get(hint, right)
-        return bool(np.isfinite(ours) and np.isfinite(guess) and abs(ours - guess) <= rtol * max(abs(ours), abs(guess), 1e-9))
-
-    def counts(hint: Hint, one: Tried) -> bool:
-        """Whether it explains the port's value in a wrong case, and the right value it does not."""
-        ours, right = float(one.ours[0]), float(one.right[0])
-        guess = made[id(one)].get(hint, right)
-        gap = abs(ours - right) if np.isfinite(right) else np.inf
-        return met(hint, one) and abs(ours - guess) <= UNEXPLAINED * gap
-
-    for hint in known:
-        if all(counts(hint, one) for one in wrong) and all(met(hint, one) for one in tried):
-            return hint
+    if (hint := family.hint(tried, wrong, rtol)) != NO_HINT:
+        return hint
     ratio = _one_factor([one.ours[0] for one in wrong], [one.right[0] for one in wrong]) if len(wrong) == len(tried) > 1 else None
     return NO_HINT if ratio is None else (Kind.SCALED, f"the loss is {ratio:.6g} times the reference's")
 

@@ -2,19 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from alignment.compare import distance, norm
 from alignment.comparisons.loss.cases import ALPHA, TEMPERATURE, LossCase
 from alignment.finding import Hint
 from alignment.formulas import cross_entropy, log_softmax
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import HALVES
+from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed
 
 
-def other_gradients(case: LossCase) -> Iterator[tuple[Hint, np.ndarray]]:
+@dataclass
+class Tried:
+    """One case on both sides: the loss () and its gradient by the logits."""
+
+    case: LossCase
+    ours: tuple[np.ndarray, np.ndarray]
+    right: tuple[np.ndarray, np.ndarray]
+
+    def wrong(self, rtol: float, floor: tuple[float, float] = (0.0, 0.0)) -> str:
+        """``"value"`` or ``"gradient"``, what first differs by more than rounding; ``""`` where nothing does."""
+        for what, a, b, noise in zip(("value", "gradient"), self.ours, self.right, floor, strict=True):
+            if a.shape != b.shape or not distance(a, b) <= max(rtol * max(norm(b), 1e-30), noise):
+                return what
+        return ""
+
+
+Guesses = Iterator[tuple[Hint, Any]]
+
+
+def _hypotheses(guesses: Callable[[LossCase], Guesses], tried: Sequence[Tried], wrong: Sequence[Tried]) -> Hypotheses:
+    """What is guessed of any wrong case; in a case in which a mistake cannot be made, it gives the right value."""
+    made = {id(one): dict(guesses(one.case)) for one in (*tried, *wrong)}
+    for hint in dict.fromkeys(hint for one in wrong for hint in made[id(one)]):
+        yield Hypothesis(*hint, lambda one, hint=hint: made[id(one)].get(hint, one.right[0]))  # type: ignore[misc]
+
+
+def _observed_values(tried: Sequence[Tried], wrong: Sequence[Tried], rtol: float) -> list[Observed]:
+    """Values of cases; one that is not wrong is the right one to rounding."""
+    shown = {id(one) for one in wrong}
+    return [Observed(one, one.ours[0], one.right[0] if id(one) in shown else one.ours[0], rtol) for one in tried]
+
+
+def _observed_gradients(wrong: Sequence[Tried], rtol: float) -> list[Observed]:
+    return [Observed(one, one.ours[1], one.right[1], rtol) for one in wrong]
+
+
+VALUES = Family("loss_values", _observed_values)
+WEIGHTINGS = Family("class_weights", _observed_values)
+DISTILLATIONS = Family("distillations", _observed_values)
+DEFAULTS = Family("distillation_defaults", _observed_values)  # none is known: with all arguments given such a loss is right
+GRADIENTS = Family("loss_gradients", _observed_gradients)
+
+
+def _of_values(family: Family) -> Callable[[Callable[[LossCase], Guesses]], Callable[[LossCase], Guesses]]:
+    """Register what guesses values of a case."""
+
+    def register(guesses: Callable[[LossCase], Guesses]) -> Callable[[LossCase], Guesses]:
+        family.register(guesses.__name__, lambda tried, wrong, rtol: _hypotheses(guesses, tried, wrong))
+        return guesses
+
+    return register
+
+
+@GRADIENTS
+def through_a_part_alone(wrong: Sequence[Tried], rtol: float) -> Hypotheses:
+    made = {id(one): dict(other_gradients(one.case)) for one in wrong}
+    for hint in made[id(wrong[0])]:
+        yield Hypothesis(*hint, lambda one, hint=hint: made[id(one)][hint])  # type: ignore[misc]
+
+
+def other_gradients(case: LossCase) -> Guesses:
     """Gradients by the logits where a part of the loss lets none through."""
     x, target, kept = case.logits, *targets(case)
     share = np.where(kept, 1.0 / max(int(kept.sum()), 1), 0.0)[:, None]
@@ -53,7 +116,8 @@ def _mean_of(case: LossCase) -> Callable[..., float]:
     return mean
 
 
-def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
+@_of_values(VALUES)
+def other_losses(case: LossCase) -> Guesses:
     """Other losses of the same case, by what mistake they are."""
     x, y, smoothing, n, mean = case.logits, case.labels, case.smoothing, case.logits.shape[1], _mean_of(case)
     soft, kept = y.dtype.kind == "f", _kept(case)
@@ -80,7 +144,7 @@ def other_losses(case: LossCase) -> Iterator[tuple[Hint, float]]:
     yield from _soft_labels_otherwise(case) if soft else _labels_otherwise(case)
 
 
-def _other_smoothings(case: LossCase) -> Iterator[tuple[Hint, float]]:
+def _other_smoothings(case: LossCase) -> Guesses:
     """Label smoothing with another share, or over something else than all classes."""
     x, smoothing, n, mean, kept = case.logits, case.smoothing, case.logits.shape[1], _mean_of(case), _kept(case)
     for other in (0.05, 0.1, 0.2, 0.9):
@@ -119,14 +183,14 @@ def _other_smoothings(case: LossCase) -> Iterator[tuple[Hint, float]]:
     yield (Kind.SMOOTHING, "the label loses what is smoothed, the other classes get nothing"), (1 - smoothing) * own
 
 
-def _soft_labels_otherwise(case: LossCase) -> Iterator[tuple[Hint, float]]:
+def _soft_labels_otherwise(case: LossCase) -> Guesses:
     y, mean = case.labels, _mean_of(case)
     yield (Kind.SOFT_AS_HARD, "soft labels are taken as hard ones"), mean(labels=y.argmax(1))
     entropy = float(-(y * np.log(np.where(y > 0, y, 1.0))).sum(1).mean())
     yield (Kind.DIVERGENCE, "the labels' entropy is taken off: a Kullback-Leibler divergence"), mean() - entropy
 
 
-def _labels_otherwise(case: LossCase) -> Iterator[tuple[Hint, float]]:
+def _labels_otherwise(case: LossCase) -> Guesses:
     """Hard labels of other classes, and other ways of ignoring some."""
     x, y, smoothing, n, mean, kept = case.logits, case.labels, case.smoothing, case.logits.shape[1], _mean_of(case), _kept(case)
     inside = y.clip(0, n - 1)
@@ -151,7 +215,7 @@ def _labels_otherwise(case: LossCase) -> Iterator[tuple[Hint, float]]:
             )
 
 
-def _reformed(case: LossCase) -> Iterator[tuple[Hint, float]]:
+def _reformed(case: LossCase) -> Guesses:
     """Losses with something else in the place of the logarithm of a softmax over the classes."""
     x, target, kept = case.logits, *targets(case)
 
@@ -182,7 +246,8 @@ def _reformed(case: LossCase) -> Iterator[tuple[Hint, float]]:
             yield (Kind.SATURATED, f"the probability is at least {eps:g}"), mean(np.log(np.maximum(softmax(x), eps)))
 
 
-def other_weightings(case: LossCase) -> Iterator[tuple[Hint, float]]:
+@_of_values(WEIGHTINGS)
+def other_weightings(case: LossCase) -> Guesses:
     """Other uses of class weights."""
     plain = replace(case, weight=None)
     assert case.weight is not None
@@ -203,7 +268,8 @@ def other_weightings(case: LossCase) -> Iterator[tuple[Hint, float]]:
     yield from (((Kind.CLASS_WEIGHTS, words), float(value)) for words, value in guesses.items())
 
 
-def other_distillations(case: LossCase) -> Iterator[tuple[Hint, float]]:
+@_of_values(DISTILLATIONS)
+def other_distillations(case: LossCase) -> Guesses:
     """Other distillations."""
     teacher = np.asarray(case.teacher)
     target, kept = targets(case)
