@@ -14,11 +14,11 @@ from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.strangers import strangers
 
-Search = Callable[[Context], Finding | None]
+ModuleSearch = Callable[[Context], Finding | None]
 # By step, searches for a module that is wrong, which values alone cannot say: before what the step's comparisons explain from what
 # they measured, and after it.
-WITH_GRADIENTS: tuple[Search, ...] = (models.built, models.forward_and_backward, models.in_training)
-BEFORE: dict[int, tuple[Search, ...]] = {
+WITH_GRADIENTS: tuple[ModuleSearch, ...] = (models.built, models.forward_and_backward, models.in_training)
+BEFORE: dict[int, tuple[ModuleSearch, ...]] = {
     0: (models.structure,),
     1: WITH_GRADIENTS,
     3: (models.built,),
@@ -27,7 +27,7 @@ BEFORE: dict[int, tuple[Search, ...]] = {
     6: (models.built,),
     8: (models.built,),
 }
-AFTER: dict[int, tuple[Search, ...]] = {
+AFTER: dict[int, tuple[ModuleSearch, ...]] = {
     0: (models.built,),
     1: (models.in_float32, precision.in_low_precision),
     4: (precision.in_low_precision,),
@@ -67,7 +67,7 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
 def _looks(context: Context, failed: StepResult) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
     """Names and looks at a failed step, in the order in which data flows."""
 
-    def searches(step: dict[int, tuple[Search, ...]]) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
+    def searches(step: dict[int, tuple[ModuleSearch, ...]]) -> Iterator[tuple[str, Callable[[], Finding | None]]]:
         for search in () if failed.stored else step.get(failed.step, ()):
             if search is not models.in_training or not context.unshared_randomness:
                 yield search.__name__, partial(search, context)

@@ -25,7 +25,7 @@ POLICIES = {"imagenet": ("auto_augment_imagenet", 6000), "ra": ("rand_augment", 
 EACH = 100  # pictures for each of RandAugment's magnitudes
 MAGNITUDES = range(31)  # of RandAugment
 HEIGHT, WIDTH = 224, 160  # of the picture, whose sides differ so that exchanged axes are seen
-Law = Mapping[Operations, float]
+Probabilities = Mapping[Operations, float]
 
 
 def stored(name: str, outcomes: Sequence[Operations]) -> dict[str, np.ndarray]:
@@ -54,7 +54,7 @@ def events(outcome: Operations) -> list[tuple]:
     return found
 
 
-def as_known(outcomes: Iterable[Operations], law: Law) -> Counter[Operations]:
+def as_known(outcomes: Iterable[Operations], law: Probabilities) -> Counter[Operations]:
     """How often each outcome occurs; a magnitude that is a stated one but for the rounding of float32 counts as that one."""
     stated: dict[str, np.ndarray] = {}
     for name, magnitude in {op for outcome in law for op in outcome}:
@@ -73,7 +73,7 @@ def as_known(outcomes: Iterable[Operations], law: Law) -> Counter[Operations]:
     return counted
 
 
-def operation_row(name: str, outcomes: Iterable[Operations], law: Law) -> Quantity:
+def operation_row(name: str, outcomes: Iterable[Operations], law: Probabilities) -> Quantity:
     """A row for what a policy has done, against the probability of everything that it can do."""
     known: Counter[tuple] = Counter()
     for outcome, probability in law.items():
@@ -134,7 +134,7 @@ class Policies:
                 return Finding("data", f"{function}: sign", Kind.SIGN, words, row.reason)
         return None
 
-    def _law(self, policy: str, magnitude: int | None) -> Law:
+    def _law(self, policy: str, magnitude: int | None) -> Probabilities:
         return self.draws.operations(policy, HEIGHT, WIDTH, magnitude)
 
     @staticmethod
@@ -159,7 +159,9 @@ class Policies:
 # --- by what mistake -------------------------------------------------------------------------------------------------------
 
 
-def operation_hint(draws: Draws, policy: str, outcomes: list[Operations], law: Law, magnitude: int | None) -> tuple[str, Hint]:
+def operation_hint(
+    draws: Draws, policy: str, outcomes: list[Operations], law: Probabilities, magnitude: int | None
+) -> tuple[str, Hint]:
     """Which operation a policy draws otherwise (``""`` where unknown), and how."""
     known = {op for outcome in law for op in outcome}
     names = {name for name, _ in known}
@@ -189,7 +191,7 @@ def operation_hint(draws: Draws, policy: str, outcomes: list[Operations], law: L
     return _share_hint([op for outcome in counted.elements() for op in outcome], law)
 
 
-def _share_hint(done: Sequence[tuple[str, float]], law: Law) -> tuple[str, Hint]:
+def _share_hint(done: Sequence[tuple[str, float]], law: Probabilities) -> tuple[str, Hint]:
     """The operation whose magnitudes have other shares, where each operation is as frequent as it must be."""
     expected: Counter[tuple[str, float]] = Counter()
     for outcome, probability in law.items():
