@@ -99,7 +99,7 @@ def audited(
     )
     _check_outputs(args, context, pair)
     _check_reparametrised(context)
-    if args.training and "cannot run in it" in (why := context.unshared_randomness):
+    if args.training and (why := context.unshared_randomness):
         raise UserError(f"--training: {why.removeprefix('training mode: ')}; without this flag it is left out")
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(

@@ -19,6 +19,7 @@ from alignment.models.matching import Matched
 from alignment.models.outputs import Order
 from alignment.strangers import strangers
 
+UNSHARED = "the reference draws random numbers that cannot be shared (those of dropout layers and the framework's functions can)"
 CONVERSION = "conversion not checked"  # the beginning of a note
 PASSES = 8  # that a network makes with the same weights and inputs before its outputs are taken to be no matter of chance
 
@@ -90,7 +91,8 @@ class Context(Given):
     def unshared_randomness(self) -> str:
         """Why the two sides cannot be compared in training mode; ``""`` where they can.
 
-        The masks of dropout layers are shared. What draws numbers by a function, or in a layer that is not known, is not.
+        The numbers of dropout layers and of the frameworks' own functions are shared. What is drawn elsewhere (by NumPy, in the
+        kernel of a recurrent layer) is not.
         """
         if self.without_training:
             return f"training mode: {self.without_training}"
@@ -106,7 +108,7 @@ class Context(Given):
         both = [(a, b) for later in passes[1:] for a, b in zip(passes[0], later, strict=True)]
         pairs = [(a, b) for a, b in (without_masked(*one) for one in both) if np.isfinite(a).all()]
         same = all(relative(distance(a, b), norm(a)) < 1e-4 for a, b in pairs)
-        return "" if same else "training mode: the reference draws random numbers that cannot be shared (nn.Dropout's can)"
+        return "" if same else f"training mode: {UNSHARED}"
 
     @once
     def drops_by_function(self) -> frozenset[str]:

@@ -1,4 +1,7 @@
-"""Functions that a module keeps as attributes, ``self.run = lambda x: m.proj(m.fc(x))``: those of a copy call its modules."""
+"""What a copy of a model does as the model did: functions kept as attributes call its own modules, random numbers are shared.
+
+Such a function is ``self.run = lambda x: m.proj(m.fc(x))``.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,14 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from alignment.frameworks._dropout import passed_on
+
 
 def follow(copies: Iterable[Any], originals: Iterable[Any]) -> None:
-    """Let the functions of copied modules use the copies of what they used, as ``copy.deepcopy`` shares functions."""
-    copies = list(copies)
+    """Let the functions of copied modules use the copies of what they used, as ``copy.deepcopy`` shares functions; and the
+    modules draw the numbers that the originals draw."""
+    copies, originals = list(copies), list(originals)
+    passed_on(copies, originals)
     twins = {id(original): made for original, made in zip(originals, copies, strict=False)}
     for module in copies:
         for name, value in list(vars(module).items()):

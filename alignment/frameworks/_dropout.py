@@ -1,4 +1,4 @@
-"""Dropout that is called as a function, with masks of given numbers where the module that calls it was told to share them."""
+"""Random numbers that a model's functions draw, from given ones where the module that calls them was told to share them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from alignment.frameworks._passes import Module
 
 ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+HALF = 2.0**26  # a number in [0, 1) has 53 bits: its first and last ones are two numbers
 Uniform = Callable[[tuple[int, ...]], np.ndarray]
 
 
@@ -24,12 +25,15 @@ class Sharing:
 
     Attributes:
         uniform: numbers in [0, 1) of a shape.
-        called: p of each call of a function, so far, that is no dropout layer's.
+        called: of each call of a function, so far, that is no dropout layer's: the share of values that it drops, or None where
+            the numbers are not drawn to drop anything, as far as can be seen.
+        drawn: the same of every call, that of a dropout layer too.
         by_layer: whether the function that a dropout layer calls has dropped by the numbers, and the layer has not returned.
     """
 
     uniform: Uniform
-    called: list[float] = field(default_factory=list)
+    called: list[float | None] = field(default_factory=list)
+    drawn: list[float | None] = field(default_factory=list)
     by_layer: bool = False
 
 
@@ -37,7 +41,7 @@ _SHARING: weakref.WeakKeyDictionary[Any, tuple[Sharing, bool]] = weakref.WeakKey
 
 
 def share(modules: Iterable[Module], layers: Iterable[Module], uniform: Uniform) -> Sharing:
-    """From now on functions that these modules call drop by given numbers.
+    """From now on functions that these modules call draw given numbers.
 
     Args:
         modules: of a model.
@@ -50,6 +54,13 @@ def share(modules: Iterable[Module], layers: Iterable[Module], uniform: Uniform)
     return sharing
 
 
+def passed_on(copies: Iterable[Module], originals: Iterable[Module]) -> None:
+    """Copies of modules share what these share."""
+    for made, original in zip(copies, originals, strict=False):
+        if original in _SHARING:
+            _SHARING[made] = _SHARING[original]
+
+
 def kept_values(p: float, shape: tuple[int, ...], drawn: tuple[int, ...]) -> np.ndarray | None:
     """Which values a dropout keeps: bool of a shape; None where the caller shares no numbers.
 
@@ -58,15 +69,51 @@ def kept_values(p: float, shape: tuple[int, ...], drawn: tuple[int, ...]) -> np.
         shape: of what it is given.
         drawn: of the numbers that are drawn, which broadcasts to ``shape``.
     """
+    numbers = uniform_numbers(drawn, p)
+    return None if numbers is None else np.broadcast_to(numbers >= p, shape)
+
+
+def uniform_numbers(shape: tuple[int, ...], dropped: float | None = None) -> np.ndarray | None:
+    """Numbers in [0, 1) of a shape, which float32 holds; None where the caller shares none.
+
+    Args:
+        shape: of the numbers.
+        dropped: share of the values that are dropped by them, where that is known.
+    """
     found = _caller()
     if found is None:
         return None
-    sharing, is_layer = found
+    _note(*found, dropped)
+    return np.floor(found[0].uniform(shape) * 2.0**24) / 2.0**24
+
+
+def normal_numbers(shape: tuple[int, ...]) -> np.ndarray | None:
+    """Normal numbers of a shape; None where the caller shares none. They are made of the uniform ones (Box and Muller)."""
+    found = _caller()
+    if found is None:
+        return None
+    _note(*found, None)
+    numbers = found[0].uniform(shape)
+    first, second = np.floor(numbers * HALF) / HALF, numbers * HALF % 1.0
+    return np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
+
+
+def occurs(probability: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Whether each of some events occurs: bool of a shape; None where the caller shares no numbers.
+
+    A dropout of the same share, and ``floor(probability + rand())``, keep the same values.
+    """
+    least, most = (float(function(probability)) for function in (np.min, np.max)) if np.size(probability) else (0.0, 0.0)
+    numbers = uniform_numbers(shape, 1 - most if least == most else None)
+    return None if numbers is None else numbers >= 1 - np.asarray(probability, dtype=np.float64)
+
+
+def _note(sharing: Sharing, is_layer: bool, dropped: float | None) -> None:
+    sharing.drawn.append(dropped)
     if is_layer:
         sharing.by_layer = True
     else:
-        sharing.called.append(p)
-    return np.broadcast_to(sharing.uniform(drawn) >= p, shape)
+        sharing.called.append(dropped)
 
 
 def _caller() -> tuple[Sharing, bool] | None:

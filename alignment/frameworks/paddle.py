@@ -23,9 +23,9 @@ from paddle.base import unique_name
 from alignment.frameworks import _attention
 from alignment.frameworks._attention import Attention, AttentionForm
 from alignment.frameworks._calls import FUNCTIONS, CallChange, Recorder, by_name
-from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
+from alignment.frameworks._paddle_draws import drawing
 from alignment.frameworks._paddle_initialisers import loaded_next
 from alignment.frameworks._paddle_norms import exact_norms, put_activations_behind, run_alone, with_given_eps
 from alignment.frameworks._paddle_resampling import resampling
@@ -326,9 +326,7 @@ class Paddle(Taped):
             (nn.functional, "hardtanh", exact_hardtanh),
             (nn.functional, "softshrink", exact_softshrink),
             (nn.functional, "log_softmax", exact_log_softmax),
-            (nn.functional, "dropout", shared_dropout),
-            (nn.functional, "dropout2d", shared_channel_dropout),
-            (nn.functional, "dropout3d", shared_channel_dropout),
+            *drawing(paddle),
             *[(nn.functional, name, function) for name, function in resampling(paddle).items()],
             *widened(paddle),
             (paddle._C_ops, "p_norm", exact_p_norm),
@@ -438,34 +436,6 @@ def exact_hardtanh(x: paddle.Tensor, min: float = -1.0, max: float = 1.0, name: 
     if x.dtype != paddle.float64:
         return NotImplemented
     return x.maximum(paddle.full_like(x, min)).minimum(paddle.full_like(x, max))
-
-
-def shared_dropout(
-    x: paddle.Tensor,
-    p: float = 0.5,
-    axis: Any = None,
-    training: bool = True,
-    *others: Any,
-    mode: str = "upscale_in_train",
-    **more: Any,
-) -> paddle.Tensor:
-    """Dropout with the masks that the calling layer shares; NotImplemented where it shares none."""
-    if others or not more.keys() <= {"inplace", "name"} or not isinstance(p, float | int):
-        return NotImplemented
-    axes = range(x.ndim) if axis is None else [one % x.ndim for one in (axis if isinstance(axis, list | tuple) else (axis,))]
-    drawn = tuple(size if number in axes else 1 for number, size in enumerate(x.shape))
-    kept = kept_values(p, tuple(x.shape), drawn) if training and 0 < p < 1 else None
-    scale = 1 if mode == "downscale_in_infer" else 1 - p
-    return NotImplemented if kept is None else x * paddle.to_tensor(kept / scale).astype(x.dtype)
-
-
-def shared_channel_dropout(
-    x: paddle.Tensor, p: float = 0.5, training: bool = True, data_format: str = "NCHW", name: str | None = None
-) -> paddle.Tensor:
-    """The same for whole channels."""
-    if not data_format.startswith("NC"):
-        return NotImplemented
-    return shared_dropout(x, p, [0, 1], training)
 
 
 def exact_log_softmax(x: paddle.Tensor, axis: int = -1, dtype: Any = None, name: str | None = None) -> paddle.Tensor:

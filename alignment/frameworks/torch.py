@@ -19,12 +19,12 @@ from torch.overrides import TorchFunctionMode
 from alignment.frameworks import _attention, _closures
 from alignment.frameworks._attention import ATTENTION, Attention, AttentionForm
 from alignment.frameworks._calls import CallChange, Recorder, by_name
-from alignment.frameworks._dropout import kept_values
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
 from alignment.frameworks._repeated import LARGE, repeated
 from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
+from alignment.frameworks._torch_draws import drawing
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.torchvision_operators import declare_missing_operators
@@ -341,8 +341,7 @@ class Torch(Taped):
             (nn.functional, "hardsigmoid", exact_hardsigmoid),
             (nn.functional, "celu", exact_celu),
             (nn.functional, "conv2d", depthwise_by_taps),
-            (nn.functional, "dropout", shared_dropout),
-            *[(nn.functional, f"dropout{count}d", shared_channel_dropout) for count in (1, 2, 3)],
+            *drawing(torch),
         ]
 
     # --- low precision -----------------------------------------------------------------------------------------------------
@@ -361,21 +360,6 @@ class Torch(Taped):
         here = {"autocast": _AutocastHere}, {"GradScaler": _GradScalerHere}
         with patched(torch, **here[0]), patched(torch.amp, **here[1]), patched(nn.functional, **slow):
             yield
-
-
-def shared_dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """Dropout with the masks that the calling module shares; NotImplemented where it shares none."""
-    return _dropped(input, p, training, tuple(input.shape))
-
-
-def shared_channel_dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """The same for whole channels."""
-    return _dropped(input, p, training, (*input.shape[:2], *(1,) * (input.ndim - 2)))
-
-
-def _dropped(input: torch.Tensor, p: float, training: bool, drawn: tuple[int, ...]) -> torch.Tensor:
-    kept = kept_values(p, tuple(input.shape), drawn) if training and 0 < p < 1 else None
-    return NotImplemented if kept is None else input * torch.from_numpy(kept / (1 - p)).to(input)
 
 
 def _scale_query(module: nn.MultiheadAttention, factor: float) -> bool:

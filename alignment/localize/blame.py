@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,6 +100,8 @@ class Pair:
     underived: set[str] = field(default_factory=set)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)
+    _called_so: dict[str, list] | None = None
 
     def __post_init__(self) -> None:
         for network in self.networks:
@@ -158,7 +160,20 @@ class Pair:
         paths = self.matching.paths
         if path in paths and self.stored and carrying(self.port, self.reference, path) is not None:
             return False  # a dump holds no answer of a part of a module
+        if path in self._refused:
+            return False
         return path not in paths or (not self._holds_more(path) and self.port.takes(path, self.calls[key]))
+
+    def _refuses(self, path: str, call: Call) -> bool:
+        """Whether the port runs as a whole and never calls a module as the reference did: what that raises is no mistake."""
+        if not path:
+            return False
+        if self._called_so is None:
+            root = self.calls.get("", Call(self.args, {}))
+            self._called_so = {}
+            for key, one in self.port.given_inside("", root, self.port.modules).items():
+                self._called_so.setdefault(key.partition("#")[0], []).append(_shapes(one.args, one.kwargs))
+        return bool(self._called_so) and _shapes(*self.port.given(path, call)) not in self._called_so.get(path, [])
 
     def _holds_more(self, path: str) -> bool:
         """Whether the port's module holds counterparts of modules outside of the reference's (it has tensors of both)."""
@@ -202,6 +217,7 @@ class Pair:
     def look_again(self, path: str) -> None:
         """Forget what is known of a module's calls, and of every module that was to blame."""
         self.blames = {key: blame for key, blame in self.blames.items() if not blame.guilty and key[0].partition("#")[0] != path}
+        self._refused.discard(path)
 
     def limits(self) -> dict[str, int]:
         """By module: how many numbers one call of the port's may give, a multiple of the reference's."""
@@ -227,6 +243,9 @@ class Pair:
             return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, oversized=True)
         theirs = self.reference.answer(path, call, cotangents)
         if not (ours.held and theirs.held):
+            return Blame(False)
+        if ours.error and self._refuses(path, call):
+            self._refused.add(path)
             return Blame(False)
         if ours.error:
             return Blame(True, "output", float("inf"), f"the port raised {ours.error}", ours, theirs)
@@ -359,6 +378,10 @@ class Pair:
             bound = max(bound, nothing)
         own = relative(error, scale) if np.isfinite(error) else float("inf")
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
+
+
+def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    return [array.shape for array in leaves((args, kwargs), np.ndarray)]
 
 
 def largest_of(named: NamedArrays) -> float:

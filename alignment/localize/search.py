@@ -122,7 +122,9 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
     takes = pair.takes(key)
     hides = any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.opened)
     if takes and path not in pair.mended and not hides and not pair.blame(key, phase).guilty and not pair.bare(path):
-        return
+        if pair.takes(key):
+            return
+        takes = False  # it refuses what the port never gives it
     if pair.takes(key):
         _learn(pair, key, phase)
     if takes or form is None:
@@ -144,7 +146,7 @@ def _learn(pair: Pair, key: str, phase: str) -> None:
         name: child
         for name, child in first.items()
         if not adapters.known(name) and name not in pair.mended and name in pair.matching.paths
-        and pair.calls[child].attended is None and (not pair.takes(child) or pair.blame(child, "forward").guilty)
+        and pair.calls[child].attended is None and (pair.blame(child, "forward").guilty or not pair.takes(child))
     }  # fmt: skip
     calls = pair.port.given_inside(path, pair.calls[key], unlike) if unlike else {}
     for name, child in unlike.items():

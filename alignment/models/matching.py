@@ -21,6 +21,7 @@ from alignment.models.links import Forms, Link, covered, forms_of, plain, same_k
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
 from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
+from alignment.models.unused import unused
 from alignment.models.values import Live
 from alignment.models.weights import translated
 from mobilenetv3_common.weights import Entry, is_statistic
@@ -96,6 +97,25 @@ def matched(
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
+    if not fits and live and any(more := _left_over(models, live, matching, found, inputs)):
+        without = unknown[0] | more[0], unknown[1] | more[1]
+        left = lacking(matching, found, mine.entries(port), theirs.entries(reference))
+        _hide(models, sides, without, tied)
+        other = _match(models, dict(names), sides, inputs, list(links), live)
+        if lacking(*other[:2], mine.entries(port), theirs.entries(reference)) < left:
+            (matching, found, fits), unknown = other, without
+            matching.notes += _unused_notes(more)
+        else:
+            _hide(models, sides, unknown, tied)
+    return _as_known(models, sides, matching, found, fits, unknown, tied)
+
+
+def _as_known(
+    models: tuple[Module, Module], sides: Sides, matching: Matching, found: list[Link], fits: bool, unknown: tuple[Forms, Forms],
+    tied: Tied,
+) -> Matched:  # fmt: skip
+    """How the port's modules and both sides' tensors are called under a matching."""
+    (mine, theirs), (port, reference) = sides, models
     entries = mine.entries(port), theirs.entries(reference)
     matching.unmatched = [one for one in matching.unmatched if not _is_elsewhere(one, matching, found, entries)]
     forms = forms_of(found, *entries)
@@ -114,14 +134,16 @@ def matched(
 
 
 def _is_elsewhere(one: Unmatched, matching: Matching, links: Sequence[Link], entries: tuple[list[Entry], list[Entry]]) -> bool:
-    """Whether a module that one side alone has holds nothing but tensors that the other side holds elsewhere."""
-    if one.kind not in ("missing", "extra"):
-        return False
-    number, path = (1, one.path) if one.kind == "missing" else (0, one.own)
-    paired = set(matching.paths) if number else set(matching.paths.values())
-    held = [entry.canonical for entry in entries[number] if f"{entry.canonical}.".startswith(f"{path}.")]
-    known = covered(links)[number]
-    return bool(held) and all(name in known or name.rpartition(".")[0] in paired for name in held)
+    """Whether a module that one side alone has holds nothing but tensors that the other side holds elsewhere, or unknown ones."""
+    sides = {"missing": [(1, one.path)], "extra": [(0, one.own)], "replaced": [(1, one.path), (0, one.own)]}.get(one.kind, [])
+    paired, known = (set(matching.paths.values()), set(matching.paths)), covered(links)
+    for number, path in sides:
+        held = [entry.canonical for entry in entries[number] if f"{entry.canonical}.".startswith(f"{path}.")]
+        if not held and not one.parameters:
+            return False  # a layer that computes something without tensors
+        if not all(name in known[number] or name.rpartition(".")[0] in paired[number] for name in held):
+            return False
+    return bool(sides)
 
 
 def _second_names(framework: Description, model: Module) -> tuple[str, ...]:
@@ -145,6 +167,37 @@ def _leave_out(framework: Description, model: Module, names: Sequence[str]) -> N
     """The modules that hold tensors under these names do not know them either; one at two paths holds them under its first."""
     for path, module in framework.modules(model).items():
         leave_out(module, [name for name in framework.own_tensors(module) if path and f"{path}.{name}" in names])
+
+
+def _left_over(
+    models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: Callable[[], tuple]
+) -> tuple[Forms, Forms]:
+    """Parameters without a counterpart that no pass of their own side reads, under their own names: nothing depends on them."""
+    names, named = matching.renaming(), covered(links)
+    held = [
+        {
+            (translated(entry.canonical, names) if number == 0 else entry.canonical, entry.shape): entry.own
+            for entry in side.entries(model)
+            if entry.canonical not in named[number]
+        }
+        for number, (side, model) in enumerate(zip(sides, models, strict=True))
+    ]
+    found: list[Forms] = []
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        alone = {own for key, own in held[number].items() if key not in held[1 - number]}
+        unread = unused(side, model, inputs) if alone else []
+        found.append({own: [] for own in unread if own in alone})
+    return found[0], found[1]
+
+
+def _unused_notes(left: tuple[Forms, Forms]) -> list[str]:
+    """What is said of parameters that no pass reads."""
+    sides = zip(("port", "reference"), ("reference", "port"), left, strict=True)
+    return [
+        f"no pass of the {side} reads {', '.join(list(own)[:3])}{' and others' if len(own) > 3 else ''}, which the {other} lacks"
+        for side, other, own in sides
+        if own
+    ]
 
 
 def _constants(models: tuple[Module, Module], sides: Sides) -> tuple[Forms, Forms]:

@@ -67,6 +67,7 @@ def _masked(framework: Framework, settings: Mapping[str, Any], functions: Sharin
         done, functions.by_layer = functions.by_layer, False
         if done or not framework.training(module) or p == 0:
             return None
+        functions.drawn.append(p)
         shape = tuple(int(n) for n in given.shape)
         kept = functions.uniform(_mask_shape(shape, settings)) >= p
         return framework.times(given, np.broadcast_to(kept, shape) / scale) if scale else None

@@ -432,6 +432,17 @@ class Network:
         finally:
             self.put_back(path)
 
+    def drawn(self, path: str, call: Call) -> list[float | None]:
+        """The share of values that each draw of random numbers drops in a call of a module; None where that is not known.
+
+        Draws that the engine cannot see are not among them, nor any of a side that was dumped.
+        """
+        if self.stored is not None or not hasattr(self, "functions"):
+            return []
+        before = len(self.functions.drawn)
+        self.answer(path, call)
+        return self.functions.drawn[before:]
+
     def answer_with(self, path: str, call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Answer:
         """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
         if self.stored is not None:

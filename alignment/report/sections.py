@@ -150,7 +150,7 @@ def sections_of(
     lines = _known_lines(context, known)
     return Sections(
         not failed,
-        blind if only_nothing_real(results) else _verdict(failed, mistakes, known, accepted, lines),
+        blind if only_nothing_real(results) else _verdict(failed, mistakes, known, accepted, lines) + _in_part(results, failed),
         mistakes,
         known,
         accepted,
@@ -172,6 +172,12 @@ def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accept
     apart = [f"{count} of the frameworks"] if known else []
     apart += [f"{counted(len(accepted), 'difference')} accepted"] if accepted else []
     return f"PASS: no mistake found in the port{f' ({chr(44).join(apart)})' if apart else ''}.".replace(",", ", ")
+
+
+def _in_part(results: Sequence[StepResult], failed: bool) -> str:
+    """What the verdict's line says of a training mode that was to be compared and could not be."""
+    reasons = [one for result in results for one in result.not_run.split("; ") if one.startswith("training mode: ")]
+    return "" if failed or not reasons or LEFT_OUT in reasons[0] else " Training mode was NOT compared."
 
 
 def _known_lines(context: Context, known: Sequence[Finding]) -> list[str]:

@@ -1,7 +1,8 @@
 """Differences of the frameworks themselves, whoever ports: they are listed, and are no mistakes of the port.
 
 There are two: how a batch's variance enters the running statistics, and how fresh weights are drawn. Each counts as known only
-where the frameworks' own layers compute, with the same momentum and eps on both sides. What the port's author wrote never does.
+where the frameworks' own layers compute, with the same momentum and eps on both sides. What the port's author wrote never does,
+but for a class derived from such a layer that calls its forward and adds to it.
 """
 
 from __future__ import annotations
@@ -59,11 +60,21 @@ def _normalisations(framework: Framework, model: Module, path: str) -> list[Mapp
         layer = framework.layer(module)
         if layer.kind != "batch_norm":
             continue
-        computing = getattr(type(module), framework.computing)
-        if computing.__module__.partition(".")[0] != framework.module_type.__module__.partition(".")[0]:
+        if not _by_framework(framework, type(module)):
             return []
         found.append(layer.settings)
     return found
+
+
+def _by_framework(framework: Framework, kind: type) -> bool:
+    """Whether a class computes statistics by the framework's own code; one derived from it may add an activation behind."""
+    package = framework.module_type.__module__.partition(".")[0]
+    computing = getattr(kind, framework.computing)
+    if computing.__module__.partition(".")[0] == package:
+        return True
+    stock = any(one.__module__.partition(".")[0] == package and one is not framework.module_type for one in kind.__mro__)
+    used = getattr(getattr(computing, "__code__", None), "co_names", ())
+    return stock and ("batch_norm" in used or {"super", framework.computing} <= set(used))
 
 
 def _same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from alignment import formulas, tolerance
@@ -29,6 +31,30 @@ def draws_by_itself(s: Subject) -> Hypotheses:
         changed = float((out != other).mean())
         words = f"two identical calls differ in {changed:.0%} of the values: it draws from a global generator"
         yield seen(Kind.GLOBAL_GENERATOR, words)
+
+
+@RANDOM
+def draws_otherwise(s: Subject) -> Hypotheses:
+    """In one pass through a module, other shares of values that are dropped, or another number of draws."""
+    ours, theirs = (network.drawn(s.path, s.call) for network in (s.pair.port, s.pair.reference))
+    if s.pair.truth is not None or sorted(map(str, ours)) == sorted(map(str, theirs)):
+        return
+    if not ours:
+        yield seen(Kind.DROPOUT_MISSING, f"the port draws no random numbers here, expected {_draws(theirs)}")
+    elif len(ours) != len(theirs):
+        kind = Kind.CALL_EXTRA if len(ours) > len(theirs) else Kind.CALL_MISSING
+        yield seen(kind, f"random numbers: {_draws(ours)}, expected {_draws(theirs)}")
+    elif None not in (*ours, *theirs):
+        pairs = [(f"{mine:.6g}", f"{right:.6g}") for mine, right in zip(ours, theirs, strict=True)]
+        if apart := dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]):
+            words = "; ".join(f"{mine} of the values, expected {right}" for mine, right in apart)
+            yield seen(Kind.DROPOUT_RATE, f"random numbers drop {words}")
+
+
+def _draws(drawn: Sequence[float | None]) -> str:
+    """How often numbers are drawn, and which shares of values they drop where that is known."""
+    shares = ", ".join(dict.fromkeys(f"{one:.6g}" for one in drawn if one is not None))
+    return f"{len(drawn)} draw{'' if len(drawn) == 1 else 's'}{f' (p = {shares})' if shares else ''}"
 
 
 @GENERAL
