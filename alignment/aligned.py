@@ -16,7 +16,7 @@ from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import EveryMistake, describe, every_mistake
 from alignment.comparisons.explain import locate
-from alignment.comparisons.model import converted
+from alignment.comparisons.model import converted, known
 from alignment.comparisons.ranks import ranks
 from alignment.comparisons.result import StepResult, only_nothing_real
 from alignment.comparisons.update import updates
@@ -229,6 +229,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     found, search = every_mistake(context)
     if not found.every:
         return done, locate(context, done, always=wanted.localize)
+    known.mark_rounding(found.every, done)
     found.every, unused = marked(wanted.accepts, found.every, wanted.strict)
     if all(one.kind is Kind.RAISES for one in found.every):
         found.remarks += _unused(wanted.accepts, unused)

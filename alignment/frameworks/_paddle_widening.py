@@ -13,6 +13,7 @@ from alignment.frameworks._exact import Replaced
 
 MADE = ("zeros", "ones", "full", "empty", "eye", "arange", "linspace", "zeros_like", "ones_like", "full_like", "to_tensor")
 OF_TENSOR = ("astype", "cast")
+ADDED = ("cumsum", "sum", "prod")  # with a type of their result
 
 
 def widened(paddle: Any) -> list[Replaced]:
@@ -20,7 +21,7 @@ def widened(paddle: Any) -> list[Replaced]:
 
     They do so while float64 is the default type.
     """
-    functions = [(paddle, name) for name in (*MADE, "cast")] + [(paddle.Tensor, name) for name in OF_TENSOR]
+    functions = [(paddle, name) for name in (*MADE, "cast", *ADDED)] + [(paddle.Tensor, name) for name in (*OF_TENSOR, *ADDED)]
     return [(owner, name, _wide(paddle, STOCK.setdefault((owner, name), getattr(owner, name)))) for owner, name in functions]
 
 

@@ -1,4 +1,6 @@
-"""Buffers that no file of weights holds (tables of rotary positions, non-persistent masks): each side's constructor computes them.
+"""Tables that no weights of the other side stand for (rotary positions, masks): each side's constructor computes them.
+
+They are buffers that are not saved, or that one side alone saves, and tensors that a module keeps as plain attributes.
 
 Two frameworks compute a sine in float32 to within a rounding, which exact mode, where all else agrees to 1e-13, would report of
 every sound port. So a table of the port that is the reference's but for float32's rounding has the reference's values there. One
@@ -7,13 +9,13 @@ that differs by more keeps its own, and is found by what the module computes wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, without_masked
-from alignment.frameworks.base import Framework, Module
+from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.models.links import plain
 
 MOST_PARTS = 4  # tables in one: cosines and sines
@@ -23,11 +25,25 @@ Tables = dict[str, dict[str, np.ndarray]]  # path of a module -> name of its buf
 def tables_of(framework: Framework, model: Module) -> Tables:
     """The floating tables of a model that was just built."""
     found: Tables = {}
-    for path, module in framework.modules(model).items():
-        arrays = {name: framework.array(tensor) for name, tensor in framework.unsaved(module).items()}
+    for path, tensors in _constants(framework, model):
+        arrays = {name: framework.array(tensor) for name, tensor in tensors.items()}
         if floating := {name: array for name, array in arrays.items() if array.dtype.kind == "f"}:
             found[path] = floating
     return found
+
+
+def _constants(framework: Framework, model: Module) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """The tensors of each module that are no weights, by name."""
+    known = {entry.own for entry in framework.entries(model)}
+    for path, module in framework.modules(model).items():
+        hidden = {
+            name: tensor
+            for name, tensor in framework.own_tensors(module).items()
+            if not framework.is_parameter(tensor) and (f"{path}.{name}" if path else name) not in known
+        }
+        kept = vars(module).items() if hasattr(module, "__dict__") else ()
+        plain_ones = {name: one for name, one in kept if isinstance(one, framework.tensor_type) and not framework.is_parameter(one)}
+        yield path, {**plain_ones, **hidden, **framework.unsaved(module)}
 
 
 def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
@@ -45,8 +61,8 @@ def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
     whole = [array for arrays in tables.values() for array in arrays.values()]
     known = [*whole, *(part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array)]
     changed = []
-    for path, module in framework.modules(port).items():
-        for name, tensor in framework.unsaved(module).items():
+    for path, tensors in _constants(framework, port):
+        for name, tensor in tensors.items():
             mine = framework.array(tensor)
             if mine.dtype.kind == "f" and (right := _right(mine, known)) is not None and not np.array_equal(right, mine):
                 framework.assign(tensor, right)

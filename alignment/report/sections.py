@@ -18,6 +18,7 @@ from alignment.report.table import also, counted
 KNOWN = {
     Kind.BIASED_VARIANCE: "running variance: {port} keeps the biased variance of a batch, {reference} the unbiased one",
     Kind.UNBIASED_VARIANCE: "running variance: {port} keeps the unbiased variance of a batch, {reference} the biased one",
+    Kind.FLOAT32_CONSTANT: "rounding: in float64 the sides differ by less than float32 rounds, for no known mistake",
     Kind.INITIALISATION: "fresh weights: {port} draws them from other distributions than {reference}",
 }
 VERSION = 1  # of the fields that an audit adds to alignment.json

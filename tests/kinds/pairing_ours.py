@@ -256,6 +256,20 @@ class Positions(nn.Layer):
         return self.head(paddle.tanh(x + self.table[: x.shape[1]].astype(x.dtype)))
 
 
+class PositionsAnew(Positions):
+    """Computes the table in each pass, which in float64 is not rounded."""
+
+    def forward(self, x):
+        place = paddle.arange(x.shape[1], dtype=x.dtype).unsqueeze(1)
+        step = self.base ** (paddle.arange(0, 8, 2, dtype=x.dtype) / -8)
+        table = paddle.stack([paddle.sin(place * step), paddle.cos(place * step)], -1).flatten(1)
+        return self.head(paddle.tanh(self.fc(x) + table))
+
+
+class PositionsAnewBase(PositionsAnew):
+    base = 9999.0
+
+
 class PositionsBase(Positions):
     base = 9999.0
 

@@ -1,6 +1,7 @@
 """Differences of the frameworks themselves, whoever ports: they are listed, and are no mistakes of the port.
 
-There are two: how a batch's variance enters the running statistics, and how fresh weights are drawn. Each counts as known only
+There are three: how a batch's variance enters the running statistics, how fresh weights are drawn, and a difference of float32's
+rounding in exact mode that nothing explains. Each of the first two counts as known only
 where the frameworks' own layers compute, with the same momentum and eps on both sides. What the port's author wrote never does,
 but for a class derived from such a layer that calls its forward and adds to it.
 """
@@ -8,17 +9,37 @@ but for a class derived from such a layer that calls its forward and adds to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alignment import tolerance
 from alignment.comparisons.context import Context
 from alignment.comparisons.model.fresh_weights import Verdict
+from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.kinds import Kind
 
+GROUPED = re.compile(r"\d+ of \d+ failed, first ")  # the reason of a row of many tensors; those that failed have their own
 VARIANCES = (Kind.BIASED_VARIANCE, Kind.UNBIASED_VARIANCE)
+
+
+def mark_rounding(findings: Sequence[Finding], results: Sequence[StepResult]) -> None:
+    """Let what no hypothesis explains be known where every row that fails does so by less than the reference's own float32 is off.
+
+    So it is where one side rounds a number to float32 that the other computes anew: a table of positions. Where anything else is
+    found, or a row fails in float32, such a finding stays a mistake.
+    """
+    unknown = [one for one in findings if not one.known]
+    rounded = [one for one in unknown if one.kind is Kind.FLOAT32_CONSTANT]
+    elsewhere = tuple(f".{place}.running_var" for one in findings if one.known and one.kind in VARIANCES for place in one.places)
+    rows = [row for result in results for row in result.quantities if not row.passed and not GROUPED.match(row.reason)]
+    rows = [row for row in rows if not row.name.endswith(elsewhere)]
+    alone = len(rounded) == len([one for one in unknown if one.stage != "initialisation"])
+    if rounded and alone and all(row.is_rounding for row in rows) and not any(result.problems for result in results):
+        for one in rounded:
+            one.known = True
 
 
 def _frameworks_differ(context: Context) -> bool:
