@@ -288,6 +288,25 @@ EDITS |= {
         "turns = [start + at for at in range(count)]", "run.training_plan", "3 times, rank 0 of 3",
     ),
 }  # fmt: skip
+# Of decoding, listing and checkpoints: the first of each kind is quick.
+EDITS |= {
+    "CMYK through OpenCV": Edit(
+        IMAGE, "return jpeg_components(data) == 4", "return jpeg_components(data) == 3", "image: formats", "CMYK",
+    ),
+    "classes in order without case": Edit(
+        "class_folders.py", "    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):\n        path =",
+        "    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name.lower()):\n        path =", "dataset_index",
+        "'cow', 'Yak'], expected ['Yak'",
+    ),
+    "files in order without case": Edit(
+        "class_folders.py", 'key=lambda path: path.rsplit("/", 1)', 'key=lambda path: path.lower().rsplit("/", 1)',
+        "dataset_index", "folders: files",
+    ),
+    "raw weights before their average": Edit(
+        "checkpoint.py", 'self.part("ema") or self.part("model")', 'self.part("model") or self.part("ema")', "Checkpoint.weights",
+        "of model/a, ema/a",
+    ),
+}  # fmt: skip
 LOOP_REWRITES = {
     "the mode at the epoch's end": Edit(
         LOOP, "        run.train_mode()\n        while run.iteration",

@@ -40,21 +40,23 @@ def touched(folder: Path, names: Sequence[str]) -> None:
 
 
 def folders() -> Iterator[Told]:
-    """Class folders and list files: labels count the sorted names, an empty class keeps its number, validation goes by names."""
+    """Class folders and list files: labels count the sorted names, capitals first; an empty class keeps its number."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         touched(
             root,
-            ["train/bee/2.png", "train/bee/10.png", "train/ant/1.jpg", "train/cow/sub/3.png", "val/cow/7.png", "val/bee/8.png"],
+            ["train/bee/2.png", "train/bee/10.png", "train/ant/b.jpg", "train/ant/Z.jpg", "train/cow/sub/3.png", "train/Yak/4.png"],
         )
+        touched(root, ["val/cow/7.png", "val/bee/8.png"])
         (root / "train/aaa").mkdir()
         train = index_dataset(root, "train")
-        yield Told("folders: classes in order", list(train.classes), ["aaa", "ant", "bee", "cow"])
+        yield Told("folders: classes in order", list(train.classes), ["Yak", "aaa", "ant", "bee", "cow"])
         yield Told("folders: files and labels", [*zip(train.names, train.labels, strict=True)], [
-            ("train/ant/1.jpg", 1), ("train/bee/10.png", 2), ("train/bee/2.png", 2), ("train/cow/sub/3.png", 3),
+            ("train/Yak/4.png", 0), ("train/ant/Z.jpg", 2), ("train/ant/b.jpg", 2), ("train/bee/10.png", 3),
+            ("train/bee/2.png", 3), ("train/cow/sub/3.png", 4),
         ])  # fmt: skip
         _, val = index_splits(root, match="subset")
-        yield Told("validation's classes among training's", [*val.labels], [2, 3])
+        yield Told("validation's classes among training's", [*val.labels], [3, 4])
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         touched(root, ["a.png", "b c.png", "d.png"])
@@ -147,6 +149,9 @@ def conversion() -> Iterator[Told]:
         file = Path(name, "checkpoint.safetensors")
         own = {f"{kind_of}/a": np.full(2, value) for kind_of, value in (("model", 1.0), ("ema", 2.0))}
         write_checkpoint(file, Checkpoint(own, {"config": {}}))
+        for given, value in ((own, 2.0), ({"model/a": own["model/a"]}, 1.0)):
+            held = Checkpoint(given).weights()["a"]
+            yield Told(f"weights to evaluate with, of {', '.join(given)}", held, np.full(2, value), "Checkpoint.weights")
         for take, value in (("auto", 2.0), ("averaged", 2.0), ("raw", 1.0)):
             with _silent():
                 yield Told(f"of a checkpoint, {take}", read_state(file, take)["a"], np.full(2, value), "weights_file.read_state")

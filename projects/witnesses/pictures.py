@@ -132,6 +132,14 @@ def formats() -> Iterator[Told]:
     yield Told(
         "16 bits: the upper 8 are kept", np.asarray(image.decode_bytes(encoded(Image.fromarray(levels), "PNG"), "x.png")), expected
     )
+    for mode in ("CMYK", "L", "RGB"):
+        data = encoded(drawn(24, 16).convert(mode))
+        with Image.open(io.BytesIO(data)) as opened:
+            stored = np.asarray(opened.convert("RGB"))
+        made = np.asarray(image.decode_bytes(data, "x.jpg", "cv2"))
+        yield Told(f"JPEG of mode {mode}, cv2, within rounding", _apart(made, stored) < 3, True)
+        if mode == "CMYK":
+            yield Told("JPEG of mode CMYK: Pillow's own levels with either decoder", made, stored)
     grey = encoded(drawn(33, 21).convert("L"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.jpg")
