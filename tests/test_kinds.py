@@ -8,14 +8,14 @@ from tests.kinds import pairing_ours, pairing_theirs
 INPUTS = {
     "Unused": "2x5x6", "FusedNet": "4x3x8x8", "TimeNet": "2x3x8x8", "Sine": "2x3x6x8", "Positions": "2x5x6", "Rotary": "2x5x16",
     "ConvBias": "4x3x8x8", "Packed": "2x5x12", "Segformer": "2x3x8x8", "Turned": "4x5x6", "TurnedRaw": "4x5x6",
-    "LayerNormNet": "2x5x8", "UNet": "2x3x8x8",
+    "LayerNormNet": "2x5x8", "Llama": "2x5x8", "UNet": "2x3x8x8",
 }  # fmt: skip
 SOUND = {
     "Unused": "Unused", "UnusedRenamed": "Unused", "UnusedOther": "Unused", "UnusedBoth": "Unused", "FusedNet": "FusedNet",
     "FusedLayers": "FusedNet", "TimeNet": "TimeNet", "Sine": "Sine", "Positions": "Positions", "PositionsAnew": "Positions",
     "Rotary": "Rotary", "RotaryPlain": "Rotary", "ConvBias": "ConvBias", "Packed": "Packed", "Segformer": "Segformer",
     "Turned": "Turned", "TurnedRaw": "TurnedRaw",
-    "LayerNormNet": "LayerNormNet", "LayerNormNetSame": "LayerNormNet", "UNet": "UNet",
+    "Llama": "Llama", "LayerNormNet": "LayerNormNet", "LayerNormNetSame": "LayerNormNet", "UNet": "UNet",
 }  # fmt: skip
 # Port -> reference, kind of the only mistake, words.
 WRONG = {
@@ -29,6 +29,8 @@ WRONG = {
     "ConvBiasDetached": ("ConvBias", "detached", ""),
     "SegformerPadding": ("Segformer", "padding", "reflect, expected zeros"),
     "TurnedSigmoid": ("Turned", "other_function", "sigmoid, expected tanh"),
+    "LlamaEps": ("Llama", "call_argument", "+ 1e-05, expected 1e-06"),
+    "LlamaGelu": ("Llama", "other_function", "gelu(approximate=none), expected silu"),
     "UNetTime": ("UNet", "call_missing", "silu is missing before"),
     "UNetSinusoid": ("UNet", "operand", "in this order"),
 }

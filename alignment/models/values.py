@@ -198,6 +198,8 @@ def confirmed(
     _try_layouts(trial, found, containers, fixed[1], end)
     if trial.error("", "") > tolerance.PAIRED_AGREE:
         _try_exchanges(trial, found, fixed[0], end)
+    if trial.error("", "") > tolerance.PAIRED_AGREE:
+        _try_own(trial, found, containers, fixed[1], end)
     found.agrees = trial.error("", "") <= tolerance.PAIRED_AGREE
     ours = trial.calls_of_port()
     for other, own in (containers | found.paths).items() if ours else ():
@@ -378,6 +380,44 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
         choices = [pick for pick, _ in picks[:-1]] + [picks[-1][0] + 1]
     found.paths |= {other: own for own, other in _exchanged(pairs, shown).items()}
     trial.load(found.paths, found.links)
+
+
+def _try_own(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
+    """Exchange the tensors of two classes of somebody's own that go by other names on each side (``g`` and ``weight`` of a norm).
+
+    It is right where the models then agree, or where more of the paired modules get or give the same.
+    """
+    bundles: dict[tuple[str, str], list[int]] = {}
+    for place, link in enumerate(found.links):
+        if link not in fixed and len(link.port) == len(link.reference) == 1:
+            bundles.setdefault((_holder(link.port[0]), _holder(link.reference[0])), []).append(place)
+    forms = {key: sorted(_own_form(trial, found.links[place]) for place in places) for key, places in bundles.items()}
+    pairs = {**containers, **found.paths}
+    agreeing = trial.agreeing(pairs)
+    for one, other in itertools.combinations(bundles, 2):
+        if forms[one] != forms[other] or time.monotonic() > end:
+            continue
+        links = list(found.links)
+        taken = {_own_form(trial, links[place]): links[place].reference for place in bundles[other]}
+        given = {_own_form(trial, links[place]): links[place].reference for place in bundles[one]}
+        for places, names in ((bundles[one], taken), (bundles[other], given)):
+            for place in places:
+                links[place] = replace(links[place], reference=names[_own_form(trial, found.links[place])])
+        trial.load_links(links)
+        now = trial.agreeing(pairs)
+        if now > agreeing or trial.error("", "") <= tolerance.PAIRED_AGREE:
+            found.links, agreeing = links, now
+        trial.load_links(found.links)
+
+
+def _holder(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _own_form(trial: Trial, link: Link) -> tuple:
+    """Last names and shape of the tensors of a link between two."""
+    shape = next(entry.shape for entry in trial.entries[1] if entry.canonical == link.reference[0])
+    return link.port[0].rpartition(".")[2], link.reference[0].rpartition(".")[2], shape, link.transposed, link.channels_last
 
 
 def _exchanged(pairs: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, str]:
