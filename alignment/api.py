@@ -25,6 +25,7 @@ class Place:
         source: the line of the port to change, ``file.py:31``; ``""`` where it is not known.
         confirmed: whether the same mistake, put into the reference, gives what the port gives.
         lines: the port's own lines, and the correction as a diff where it is known.
+        own: what the port itself calls the place; ``""`` where it is the same name.
     """
 
     place: str
@@ -35,11 +36,13 @@ class Place:
     also: tuple[str, ...] = ()
     confirmed: bool = False
     lines: tuple[str, ...] = ()
+    own: str = ""
 
     def card(self) -> str:
         """A few lines for a person: kind, place, source, words and figure."""
         more = f" and {len(self.also)} more" if self.also else ""
-        lines = [f"{self.kind} at {self.place or '(the whole model)'}{more}"]
+        own = f" ({self.own} in the port)" if self.own else ""
+        lines = [f"{self.kind} at {self.place or '(the whole model)'}{own}{more}"]
         lines += [f"  line: {self.source}"] if self.source else []
         lines += [f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"]
         return "\n".join([*lines, *(f"    {line}" for line in self.lines)])
@@ -206,4 +209,5 @@ def _result(folder: Path, aligned: Any) -> Result:
 
 
 def _place(one: Any) -> Place:
-    return Place(one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed)
+    said = one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed
+    return Place(*said, own=one.own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from alignment.flags import (
 from mobilenetv3_common import __version__
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.files import ensure_writable_dir
+from mobilenetv3_common.json_output import writable
 
 if TYPE_CHECKING:
     from alignment.comparisons.result import StepResult
@@ -110,6 +112,7 @@ def _refuse(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
         return
     if args.port_weights and not args.weights:
         raise UserError("--port-weights goes with --weights, the original from which the file was converted")
+    writable(args.json_file, "--json-file")
     if args.calibrate and args.port_weights:
         raise UserError("--calibrate changes the weights, and --port-weights compares files as they are: give one of the two")
 
@@ -118,7 +121,7 @@ def _every_port(args: argparse.Namespace, argv: Sequence[str], ports: Sequence[s
     """``run`` for each port of a project file, and one table of them all."""
     from alignment.report import ports as report
 
-    for name in ("inject", "bench_faults", "port_weights", "ranks"):
+    for name in ("inject", "bench_faults", "port_weights", "ranks", "json", "json_file"):
         if getattr(args, name):
             raise UserError(f"--{name.replace('_', '-')} concerns one port: add --port with one of {', '.join(ports)}")
     ensure_writable_dir(args.result_dir)
@@ -181,6 +184,7 @@ def _align(
     from alignment.comparisons.context import Context
     from alignment.comparisons.ranks import ranks
     from alignment.models.names import NameMap, read_map
+    from alignment.report.results import print_json
 
     names = NameMap() if args.names is None else read_map(args.names)
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
@@ -214,7 +218,10 @@ def _align(
 
     about = {"injected": args.inject or "", "keep": args.keep, "command": args.command}
     wanted = Request(steps, every, args.result_dir, flags, args.localize, on_ranks if args.ranks else None, **about)
-    return align(context, wanted).status
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+        aligned = align(context, wanted)
+    print_json(args, args.result_dir)
+    return aligned.status
 
 
 def measures() -> Any:

@@ -105,6 +105,11 @@ class SourceFault:
     hint: str
     edits: tuple[Edit, ...]
 
+    @property
+    def kind(self) -> str:
+        """The mistake's first name."""
+        return self.hint.partition("|")[0]
+
 
 @dataclass(frozen=True)
 class Rewrite:

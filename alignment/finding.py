@@ -66,6 +66,7 @@ class Finding:
         confirmed: whether the mistake, put into the reference, gives what the port gives; the reference's part is then the fix.
         accepted: whether the difference was known beforehand.
         known: whether it is one of the frameworks themselves, whoever ports (``alignment.comparisons.model.known``).
+        own: what the port itself calls the location; ``""`` where it calls it the same, or it is not known.
     """
 
     stage: Stage
@@ -78,6 +79,7 @@ class Finding:
     confirmed: bool = False
     accepted: bool = False
     known: bool = False
+    own: str = ""
 
     @property
     def places(self) -> list[str]:

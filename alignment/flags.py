@@ -16,7 +16,8 @@ PRECISIONS = ("bfloat16", "float16")
 # The benchmark has its own model, data and weights.
 NOT_BENCHED = (
     "model", "data_path", "weights", "port_weights", "checkpoint_weights",
-    "names", "device", "calibrate", "input", "fake_label", "image_backend", "seed", "localize", "config", "precision",
+    "names", "device", "calibrate", "input", "fake_label", "image_backend", "seed", "localize", "config", "precision", "json",
+    "json_file",
 )  # fmt: skip
 
 
@@ -65,6 +66,12 @@ def _add_material(p: Parser) -> None:
         help="a recipe of tools/train.py: steps 5 and 6 compare its optimizer, schedule and other training settings, on a small "
         "scale (default: the project's own recipe; its model is aligned unless --model names one)",
     )
+
+
+def _add_json(p: Parser) -> None:
+    """alignment.json besides where the results go."""
+    p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
+    p.add_argument("--json-file", metavar="FILE", help="write alignment.json here, too")
 
 
 def _add_faults(p: Parser) -> None:
@@ -127,6 +134,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
         metavar="N",
         help="also train on N processes with the port's launcher, and compare with the reference in one: step 7 of --steps",
     )
+    _add_json(p)
     _add_faults(p)
     return p
 
@@ -173,8 +181,7 @@ def audit_parser() -> Parser:
     p.add_argument("--device", default="cpu", help="cpu or gpu (default: cpu)")
     p.add_argument("--seed", type=int, default=0, help="of inputs, ulp changes and dropout masks (default: 0)")
     p.add_argument("--report", type=Path, default=RESULT, metavar="DIR", help=f"where the report goes (default: {RESULT})")
-    p.add_argument("--json", action="store_true", help="print alignment.json instead of the table, which goes to standard error")
-    p.add_argument("--json-file", metavar="FILE", help="write alignment.json here, too")
+    _add_json(p)
     return p
 
 

@@ -18,7 +18,9 @@ from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
 from alignment.comparisons.explain import locate
 from alignment.comparisons.ranks import ranks
+from alignment.finding import Finding
 from alignment.project import PARTS, Project, load_project
+from alignment.repair.search import likely
 from mobilenetv3_common.errors import UserError
 
 RANKS = 2  # processes of the step that trains on several
@@ -31,26 +33,29 @@ def main(call: dict[str, Any]) -> None:
         call: ``project`` (its file), ``steps``, ``out`` (a file for the result), ``weights`` (a folder in which the reference's
             weights are kept), ``localize``, ``in_haste`` (a step ends where something has failed), ``port_alone`` (nothing that
             the reference runs is edited, so that its training runs may be kept, too), ``others`` (models besides the first, on
-            which step 1 is run too), and ``about``, to say besides what the project is made of.
+            which step 1 is run too), ``seed``, ``repair`` (packages and files in which a correction may be looked for), and
+            ``about``, to say besides what the project is made of.
 
     The result has ``status`` (the command's exit status), ``step`` (the first that failed), ``problem``,
-    ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), and ``finding``. It is written before
-    localisation begins, and again after it.
+    ``seconds`` of each step, ``not_run`` (why a step, or a part of it, was not run), ``finding`` and ``candidates``. It is written
+    before localisation begins, and again after it.
     """
     start = time.monotonic()
     found: dict[str, Any] = {"status": 0, "step": None, "problem": "", "seconds": {}, "not_run": {}, "finding": None}
+    found["candidates"] = []
     try:
         project = load_project(call["project"])
         first = next(iter(project.models))
         kept = Path(call["weights"]) if call["port_alone"] else None
-        context = _context(project, first, Path(call["weights"]), in_haste=call["in_haste"], kept=kept)
+        settings = {"in_haste": call["in_haste"], "seed": call["seed"]}
+        context = _context(project, first, Path(call["weights"]), kept=kept, **settings)
         steps = [number for number in call["steps"] or sorted(STEPS) if not _lacks(number, context)]
         runs = [(first, number) for number in steps]
         if 1 in steps:
             place = steps.index(1) + 1
             runs[place:place] = [(model, 1) for model in call["others"]]
         for model, number in runs:
-            at = context if model == first else _context(project, model, Path(call["weights"]), in_haste=call["in_haste"])
+            at = context if model == first else _context(project, model, Path(call["weights"]), **settings)
             result = ranks.run(at, Path(call["project"]), RANKS) if number == ranks.NUMBER else run_step(number, at)
             name = str(number) if model == first else f"{number} {model}"
             found["seconds"][name] = round(result.seconds, 2)
@@ -64,6 +69,8 @@ def main(call: dict[str, Any]) -> None:
                 if call["localize"]:
                     finding = locate(at, [result], with_table=False).first
                     found["finding"] = asdict(finding) if finding else None
+                    if finding and call["repair"]:
+                        found["candidates"] = _candidates(at, finding, call)
                 break
         if call["about"] and found["status"] == 0:
             found |= about(project)
@@ -73,6 +80,14 @@ def main(call: dict[str, Any]) -> None:
         found |= {"status": 2, "problem": error.line}
     found["total"] = round(time.monotonic() - start, 2)
     _write(call["out"], found)
+
+
+def _candidates(context: Context, finding: Finding, call: dict[str, Any]) -> list[tuple[str, list[tuple[str, int, int, str]]]]:
+    """Corrections to be tried: what made each, and its edits, with files as they are called in the project's folder."""
+    root = Path.cwd().resolve()  # the copy
+    wanted = [root / name for name in call["repair"]]
+    made = likely(context, finding, sources=lambda file: any(file.is_relative_to(one) for one in wanted))
+    return [(one.kind, [(str(e.file.relative_to(root)), e.start, e.end, e.text) for e in one.fix]) for one in made]
 
 
 def _lacks(number: int, context: Context) -> str:
@@ -87,7 +102,7 @@ def _that_pass(project: Project, weights: Path) -> list[str]:
 
 def _context(project: Project, model: str, weights: Path, **settings: Any) -> Context:
     """A context with the kept weights of the reference; they do not depend on an edit of the port."""
-    file = weights / f"{model}.npz"
+    file = weights / f"{model}{settings.get('seed') or ''}.npz"
     if file.exists():
         with np.load(file) as kept:
             context = Context(project, model, given_state=dict(kept), **settings)

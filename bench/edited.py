@@ -89,11 +89,17 @@ class Task:
         key: what the caller knows it by.
         changed: file, relative to the project's folder -> its text.
         steps: in this order, until one fails; all that the project has where empty.
+        seed: of fake data, weights and sample order.
+        quick: end where something has failed, and locate nothing, whatever the workshop's other attempts do.
+        repair: packages and files in which a correction may be; candidates of it are wanted where there are any.
     """
 
     key: str
     changed: Mapping[str, str]
     steps: Sequence[int] = ()
+    seed: int = 0
+    quick: bool = False
+    repair: Sequence[str] = ()
 
 
 @dataclass
@@ -110,6 +116,7 @@ class Attempt:
         seconds: wall time.
         by_step: of each step that was run.
         not_run: step -> why it was not run, or which part of it.
+        candidates: of corrections, where they were asked for: what made each, and its edits (file, start, end in bytes, text).
     """
 
     outcome: str
@@ -120,6 +127,7 @@ class Attempt:
     seconds: float = 0.0
     by_step: dict[str, float] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
+    candidates: list[tuple[str, list[tuple[str, int, int, str]]]] = field(default_factory=list)
 
 
 class Workshop:
@@ -203,9 +211,8 @@ class Workshop:
         )
         return {file.partition("/")[0].removesuffix(".py") for file in changed} <= port - reference
 
-    def _call(
-        self, root: Path, name: str, steps: Sequence[int], changed: Iterable[str] = (), about: bool = False
-    ) -> dict[str, Any]:
+    def _call(self, root: Path, name: str, task: Task, about: bool = False) -> dict[str, Any]:
+        steps, localize = task.steps or self.steps, self.localize and not task.quick
         return {
             "id": name,
             "path": [str(root), str(ENGINE)],
@@ -216,9 +223,11 @@ class Workshop:
                 "steps": list(steps),
                 "out": str(self.folder / f"{name}.json"),
                 "weights": str(self.folder),
-                "localize": self.localize and not about,
-                "in_haste": not self.localize and not about,
-                "port_alone": about or self._edits_port_alone(changed),
+                "localize": localize and not about,
+                "in_haste": not localize and not about,
+                "port_alone": about or self._edits_port_alone(task.changed),
+                "seed": task.seed,
+                "repair": list(task.repair),
                 "others": self.others,
                 "about": about,
                 "every_model": self.every_model,
@@ -237,7 +246,7 @@ class Workshop:
             UserError: the project cannot be used, or does not pass.
         """
         start = time.monotonic()
-        job = json.dumps(self._call(self.root, "sound", self.steps, about=True))
+        job = json.dumps(self._call(self.root, "sound", Task("sound", {}), about=True))
         with open(self.folder / "sound.log", "wb") as log:
             subprocess.run([sys.executable, str(SERVER), "--once", job], stdout=log, stderr=log, env=_one_thread(), check=False)
         self.sound = self._attempt("sound", {"status": 0, "seconds": time.monotonic() - start})
@@ -278,15 +287,15 @@ class Workshop:
     def _submit(self, name: str, task: Task) -> None:
         make_copy(self.root, self.folder / name, self.own, task.changed)
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(self._call(self.folder / name, name, task.steps or self.steps, task.changed)) + "\n")
+        self._server.stdin.write(json.dumps(self._call(self.folder / name, name, task)) + "\n")
         self._server.stdin.flush()
 
-    def _attempt(self, name: str, said: dict[str, Any]) -> Attempt:
+    def _attempt(self, name: str, ended: dict[str, Any]) -> Attempt:
         """What a child wrote, or why it wrote nothing."""
-        out, seconds = self.folder / f"{name}.json", said["seconds"]
+        out, seconds = self.folder / f"{name}.json", ended["seconds"]
         found = json.loads(out.read_text()) if out.exists() else None
-        late = said["status"] is None
-        if found is None or (found["status"] == 0 and (late or said["status"])):
+        late = ended["status"] is None
+        if found is None or (found["status"] == 0 and (late or ended["status"])):
             if late:
                 return Attempt("timed out", None, problem=f"no verdict after {seconds:.0f} s", seconds=seconds)
             return Attempt("raised", 1, problem=_last_line(self.folder / f"{name}.log"), seconds=seconds)
@@ -295,11 +304,10 @@ class Workshop:
         less = {step: why for step, why in found["not_run"].items() if why != self.sound.not_run.get(step)}
         if outcome == "passed" and less and name != "sound":  # a verdict on less than the sound project's rests on
             return Attempt("refused", 0, problem=f"not run: {'; '.join(less.values())}", seconds=seconds, by_step=found["seconds"])
-        if found["finding"] is None and (late or said["status"]):
+        if found["finding"] is None and (late or ended["status"]):
             problem += "; localisation did not end" if late else "; localisation broke off"
-        return Attempt(
-            outcome, found["status"], found["step"], found["finding"], problem, seconds, found["seconds"], found["not_run"]
-        )
+        said = found["status"], found["step"], found["finding"], problem, seconds, found["seconds"], found["not_run"]
+        return Attempt(outcome, *said, found["candidates"])
 
 
 def _one_thread() -> dict[str, str]:

@@ -127,12 +127,14 @@ def patches_parser() -> Parser:
     """The flags of ``bench patches``."""
     p = Parser(
         prog="python -m bench patches",
-        description="Make known mistakes in the source of a copy, audit it, apply the patch that the audit offers, and verify the "
-        "patched copy with other weights. Exit status: 0 at least 85 % end with a verified patch, 1 fewer, 2 unusable.",
+        description="Make known mistakes in the source of a copy, audit it or run the step that owes each, apply the patch that "
+        "is found, and verify the patched copy with other weights. Exit status: 0 at least 85 % end with a verified patch, "
+        "1 fewer, 2 unusable.",
     )
     p.add_argument(
-        "lists", nargs="*", default=["functional", "layers"], metavar="LIST", help="functional or layers (default: both)"
-    )
+        "lists", nargs="*", default=["functional", "layers"], metavar="LIST",
+        help="functional, layers or edits, those of a project's source (default: functional and layers)",
+    )  # fmt: skip
     p.add_argument("--sample", type=int, metavar="N", help="of each list N mistakes, spread over their kinds (default: all)")
     p.add_argument("--seed", type=int, default=0, help="which ones are drawn (default: 0)")
     p.add_argument("--budget", type=float, default=120.0, metavar="SECONDS", help="for the search of one correction (default: 120)")
@@ -141,5 +143,9 @@ def patches_parser() -> Parser:
                    help="project of the functional mistakes")  # fmt: skip
     p.add_argument("--layers", type=Path, default=Path("projects/layers/pairs.py"), metavar="FILE",
                    help="file that defines PAIRS")  # fmt: skip
+    p.add_argument("--edits", type=Path, default=Path("projects/mobilenetv3/project.py"), metavar="FILE",
+                   help="project that lists edits of its source")  # fmt: skip
+    p.add_argument("--steps", metavar="1-6", help="edits that these steps owe (default: all)")
+    p.add_argument("--jobs", type=int, default=2, help="edits: candidates at a time, one thread each (default: 2)")
     p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
     return p

@@ -8,6 +8,8 @@ process, which has imported the frameworks and computed nothing. A patch that ch
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -17,55 +19,41 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from bench.patch_cases import INPUTS, PORT, REFERENCE, Case
+from alignment.faults import SourceFault, edits_of
+from alignment.flags import parse_steps
+from alignment.project import load_project
+from bench.patch_cases import INPUTS, PORT, REFERENCE, Case, functional_cases, layer_cases
+from bench.patch_edits import corrector
+from bench.patch_rows import Row, table
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open
 
 AUDIT_LIMIT = 600.0  # seconds
 ENOUGH = 0.85  # share of the mistakes that end with a verified patch
 
 
-@dataclass
-class Row:
-    """What came of one mistake.
+class Known(Protocol):
+    """A known mistake, by its name and its kind."""
 
-    Attributes:
-        name, kind: of the mistake.
-        source: of the mistake, ``"functional"``, ``"layers"`` or ``"source"``.
-        found: kinds of the mistakes that the audit found; none where it passes or cannot run.
-        written, applies, verified: whether a patch was offered, ``git apply`` takes it, and the patched copy passes.
-        by: what made the correction, e.g. ``"as_the_reference"``; ``"settings"`` where it was known at once.
-        patch: the diff.
-        problem: why there is no verified patch.
-        seconds: wall time.
-    """
+    @property
+    def name(self) -> str: ...
 
-    name: str
-    kind: str
-    source: str
-    found: list[str] = field(default_factory=list)
-    written: bool = False
-    applies: bool = False
-    verified: bool = False
-    by: str = ""
-    patch: str = ""
-    problem: str = ""
-    seconds: float = 0.0
-
-    def line(self) -> str:
-        """One line for a person."""
-        word = "verified" if self.verified else "applies" if self.applies else "written" if self.written else "NO PATCH"
-        return f"{self.source}, {self.name} [{self.kind}]: {word}{f' ({self.by})' if self.by else ''} {self.problem}".rstrip()
+    @property
+    def kind(self) -> str: ...
 
 
-def sample(cases: Sequence[Case], count: int | None, seed: int) -> list[Case]:
+K = TypeVar("K", bound=Known)
+
+
+def sample(cases: Sequence[K], count: int | None, seed: int) -> list[K]:
     """A part of some cases, spread over their kinds: one of each in turn, in a random order; all where ``count`` is None."""
     rng = random.Random(seed)
-    kinds: dict[str, list[Case]] = defaultdict(list)
+    kinds: dict[str, list[K]] = defaultdict(list)
     for case in cases:
         kinds[case.kind].append(case)
     piles = [rng.sample(pile, len(pile)) for pile in kinds.values()]
@@ -169,7 +157,10 @@ def _apply(row: Row, case: Case, folder: Path, fixes: list) -> None:
 # --- all --------------------------------------------------------------------------------------------------------------------
 
 
-def run(cases: dict[str, list[Case]], file: Path, budget: float, resume: bool) -> list[Row]:
+Correct = Callable[[Any], Row]  # makes a mistake of a list, and says what came of it
+
+
+def run(cases: dict[str, list[Any]], file: Path, resume: bool, correct: dict[str, Correct]) -> list[Row]:
     """All cases, each written to a file of JSON lines as it becomes known; those that the file has are not run again."""
     rows: dict[tuple[str, str], Row] = {}
     if resume and file.is_file():
@@ -186,7 +177,7 @@ def run(cases: dict[str, list[Case]], file: Path, budget: float, resume: bool) -
     for number, (name, case) in enumerate(wanted, start=1):
         if (name, case.name) in rows:
             continue
-        row = rows[name, case.name] = patched(case, name, budget)
+        row = rows[name, case.name] = correct[name](case)
         os.chdir(here)
         with open(file, "a", encoding="utf-8") as out:
             out.write(json.dumps(asdict(row)) + "\n")
@@ -194,44 +185,47 @@ def run(cases: dict[str, list[Case]], file: Path, budget: float, resume: bool) -
     return [rows[name, case.name] for name, case in wanted]
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Counts over the lists and over kinds of mistakes, and those without a verified patch."""
-    head = f"{'':36} {'mistakes':>8} {'written':>8} {'applies':>8} {'verified':>8}"
-    lines = [head]
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[f"  {row.kind}"].append(row)
-    for name in dict.fromkeys(row.source for row in rows):
-        lines.append(_sums(name, [row for row in rows if row.source == name]))
-    lines.append(_sums("all", rows))
-    lines += ["", "by kind of mistake:", *(_sums(name, groups[name]) for name in sorted(groups))]
-    lines += ["", "without a verified patch:", *(f"  {row.line()}" for row in rows if not row.verified)]
-    return "\n".join(lines)
-
-
-def _sums(name: str, rows: Sequence[Row]) -> str:
-    counts = [sum(getattr(row, what) for row in rows) for what in ("written", "applies", "verified")]
-    return (
-        f"{name:36} {len(rows):8} " + " ".join(f"{count:8}" for count in counts) + f"  {100 * counts[2] / max(len(rows), 1):.0f} %"
-    )
+def edits_of_steps(file: Path, steps: str | None) -> list[SourceFault]:
+    """The mistakes that a project lists as edits of its source, of some steps."""
+    known = list(edits_of(load_project(file)).faults.values())
+    chosen = parse_steps(steps, sorted({fault.step for fault in known}))
+    return [fault for fault in known if fault.step in chosen]
 
 
 def patches(argv: Sequence[str]) -> int:
     """The command; exit status 0 where at least 85 % end with a verified patch."""
     from bench.flags import patches_parser
-    from bench.patch_cases import functional_cases, layer_cases
 
     args: argparse.Namespace = patches_parser().parse_args(argv)
+    made: dict[str, Callable[[], Sequence[Known]]] = {
+        "functional": lambda: list(functional_cases(args.functional)),
+        "layers": lambda: list(layer_cases(args.layers)),
+        "edits": lambda: edits_of_steps(args.edits, args.steps),
+    }
+    if unknown := [name for name in args.lists if name not in made]:
+        raise UserError(f"{unknown[0]}: there is no such list of mistakes: use {', '.join(made)}")
+    if args.steps is not None and "edits" not in args.lists:
+        raise UserError("--steps goes with the list edits")
+    chosen: dict[str, list[Any]] = {name: sample(made[name](), args.sample, args.seed) for name in args.lists}
+    args.result_dir.mkdir(parents=True, exist_ok=True)
+    file = (args.result_dir / "patches.jsonl").resolve()
+    with contextlib.ExitStack() as stack:
+        correct: dict[str, Correct] = {}
+        if "edits" in args.lists:
+            correct["edits"] = stack.enter_context(corrector(args.edits, args.jobs, args.budget))
+        if {"functional", "layers"} & set(args.lists):
+            _import_frameworks()
+            correct |= {name: functools.partial(patched, name=name, budget=args.budget) for name in ("functional", "layers")}
+        rows = run(chosen, file, args.resume, correct)
+    print(f"\n{table(rows)}\nresults: {args.result_dir / 'patches.jsonl'}")
+    return 0 if sum(row.verified for row in rows) >= ENOUGH * len(rows) else 1
+
+
+def _import_frameworks() -> None:
+    """Once, before anything is forked."""
     import matplotlib.pyplot  # noqa: F401
-    import paddle  # noqa: F401  # once, before anything is forked
+    import paddle  # noqa: F401
     import torch  # noqa: F401
 
     import alignment.audit.command
     import alignment.localize  # noqa: F401
-
-    made = {"functional": list(functional_cases(args.functional)), "layers": list(layer_cases(args.layers))}
-    chosen = {name: sample(made[name], args.sample, args.seed) for name in args.lists}
-    args.result_dir.mkdir(parents=True, exist_ok=True)
-    rows = run(chosen, (args.result_dir / "patches.jsonl").resolve(), args.budget, args.resume)
-    print(f"\n{table(rows)}\nresults: {args.result_dir / 'patches.jsonl'}")
-    return 0 if sum(row.verified for row in rows) >= ENOUGH * len(rows) else 1

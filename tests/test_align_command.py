@@ -223,6 +223,23 @@ def test_localize_makes_the_table_of_a_sound_port(tmp_path, capsys):
     assert json.loads((tmp_path / "alignment.json").read_text())["localization"]["first"] is None
 
 
+def test_json_alone_is_on_standard_output_and_in_a_file(tmp_path, capsys):
+    """Of a whole project, whether the port is right or broken on purpose in a copy of its source."""
+    file, result = tmp_path / "a.json", tmp_path / "result"
+    assert main(["--steps", "3", "--json", "--json-file", str(file), "--result-dir", str(result)]) == 0
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["passed"] is True and "step 3 metric ... passed" in streams.err
+    assert streams.out == file.read_text() == (result / "alignment.json").read_text()
+    assert main(["--steps", "3", "--json-file", str(tmp_path / "no" / "a.json"), "--result-dir", str(tmp_path / "none")]) == 2
+    assert "there is no folder" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_json_of_an_edited_copy_is_alone_on_standard_output(tmp_path):
+    done = run_command("tools/align.py", "--steps", "3", "--inject", "top5_is_top1", "--json", "--result-dir", tmp_path)
+    assert done.returncode == 1 and json.loads(done.stdout)["first_divergence"]["location"] == "top_k_correct", done.stderr
+
+
 @pytest.mark.slow
 def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     assert main(["--inject", "list"]) == 0

@@ -205,6 +205,9 @@ EXPECTED: dict[str, Run] = {
     r"python -m bench patches functional --sample 10 --seed 1": Run(
         (r"^functional +10 ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py makes one mistake of each list"
     ),
+    r"python -m bench patches edits --steps 3,4 --sample 3": Run(
+        (r"^edits +3 ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py corrects one edit"
+    ),
     r"python -m bench patches": Run(
         (r"^all +\d+ ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py makes one mistake of each list"
     ),

@@ -114,6 +114,28 @@ def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, 
     assert "patch verified: the corrected copy passes an audit with other weights" in said, said
 
 
+def test_settings_that_are_only_spelled_otherwise_stay_as_they_are(audit, tmp_path):
+    """Beside a wrong setting of the same layer, and in a right port, where there is nothing to correct."""
+    spelled = "nn.Conv2D(3, 6, (3, 3), stride=[1, 1], padding={}, dilation=(1, 1))"
+    status, said, cards = audit("--eval-only", edits=[("nn.Conv2D(3, 6, 3, padding=1)", spelled.format("0"))])
+    assert status == 1 and f"+        self.conv = {spelled.format('1')}" in cards[0], cards
+    status, said, cards = audit("--eval-only", edits=[("nn.Conv2D(3, 6, 3, padding=1)", spelled.format("[1, 1]"))])
+    assert status == 0 and cards == [] and (tmp_path / "fix.diff").read_text() == "", said
+
+
+def test_a_card_has_the_ports_own_name_beside_the_references(audit, tmp_path):
+    renamed = [("self.conv = nn.Conv2D(3, 6, 3, padding=1)", "self.first = nn.Conv2D(3, 6, 3, padding=0)")]
+    status, said, _ = audit("--eval-only", edits=[*renamed, ("self.conv(x)", "self.first(x)")])
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert status == 1 and (mistake["location"], mistake["own"]) == ("conv", "first"), said
+    block, page = ((tmp_path / "report" / name).read_text() for name in ("report.md", "report.html"))
+    assert "kind: padding, first in the port, line to change: ours.py:" in said
+    assert "padding at conv (first in the port)" in page and "1. `conv` (`first` in the port)" in block
+    audit("--eval-only", edits=[KNOWN["padding"][:2]])
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert mistake["own"] == "" and "in the port)" not in (tmp_path / "report" / "report.md").read_text()
+
+
 @pytest.mark.slow  # make test-slow
 def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
     status, said, cards = audit(

@@ -11,7 +11,7 @@ import pytest
 
 from alignment import flags
 from alignment.faults import fault_named
-from alignment.flags import audit_parser, shown, stands_for
+from alignment.flags import audit_parser, run_parser, shown, stands_for
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.json_output import Outputs, add_output_flags, outputs_of
 from mobilenetv3_common.weights import as_paddle, write_state
@@ -64,7 +64,7 @@ def every_parser():
         if isinstance(action, argparse._SubParsersAction)
     ]
     named = {**{f"doctor {n}": p for n, p in subs[0].items()}, **{f"resnet50 {n}": p for n, p in subs[1].items()}}
-    return {**named, "predict": predict.parser(), "infer": infer.parser(), "audit": audit_parser()}
+    return {**named, "predict": predict.parser(), "infer": infer.parser(), "audit": audit_parser(), "run": run_parser()}
 
 
 def test_every_command_that_has_json_has_both_spellings():
@@ -75,7 +75,7 @@ def test_every_command_that_has_json_has_both_spellings():
             seen += 1
             assert options["--json"].nargs in ("?", 0), f"{name}: --json alone prints"
             assert options["--json-file"].metavar == "FILE", name
-    assert seen >= 12
+    assert seen >= 13
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from bench.cli import bench
 from bench.patch_cases import PORT, REFERENCE, functional_cases, layer_cases
-from bench.patches import Row, sample, table
+from bench.patch_edits import corrector, sources_of
+from bench.patch_rows import Row, table
+from bench.patches import edits_of_steps, sample
+from projects.mobilenetv3.edits import EDITS
 from tests.conftest import ROOT
 
 FUNCTIONAL, LAYERS = ROOT / "projects/functional/project.py", ROOT / "projects/layers/pairs.py"
@@ -43,6 +48,45 @@ def test_the_table_counts_and_names_what_has_no_verified_patch():
     said = table(rows).splitlines()
     assert said[3].split() == ["all", "3", "2", "1", "1", "33", "%"], said
     assert [line for line in said if line.startswith("  functional, c [axis]: NO PATCH")]
+
+
+def test_what_cannot_be_used_is_one_line(capsys):
+    for words, said in (
+        (["functionals"], "there is no such list of mistakes: use functional, layers, edits"),
+        (["layers", "--steps", "3"], "--steps goes with the list edits"),
+        (["edits", "--steps", "9"], "--steps '9'"),
+    ):
+        assert bench(["patches", *words]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: ") and told.count("\n") == 1 and said in told
+
+
+def test_a_correction_changes_no_check_and_nothing_of_the_reference():
+    class Shop:
+        root, project = ROOT, ROOT / "projects/mobilenetv3/project.py"
+        own: ClassVar = {"alignment", "bench", "mobilenetv3_common", "mobilenetv3_paddle", "mobilenetv3_ref", "projects", "tests"}
+        theirs: ClassVar = ["mobilenetv3_ref.data", "mobilenetv3_ref.train"]
+
+    wanted = ["mobilenetv3_common", "mobilenetv3_paddle", "projects/mobilenetv3/project.py"]
+    assert sources_of(Shop()) == wanted  # type: ignore[arg-type]
+
+
+def test_a_sample_of_edits_is_of_the_steps_that_owe_them():
+    project = ROOT / "projects/mobilenetv3/project.py"
+    assert len(edits_of_steps(project, None)) == 253
+    assert {fault.step for fault in edits_of_steps(project, "3,4")} == {3, 4}
+    drawn = sample(edits_of_steps(project, "3"), 4, 0)
+    assert len({fault.kind for fault in drawn}) == 4
+
+
+@pytest.mark.slow  # make test-slow
+def test_one_edit_of_the_source_is_corrected_and_verified(tmp_path):
+    """A comparison of ranks the other way round: what the reference reads corrects it, and the file reads as before."""
+    fault = EDITS.faults["smallest_logits"]
+    with corrector(ROOT / "projects/mobilenetv3/project.py", jobs=1, budget=300) as correct:
+        row = correct(fault)
+    assert row.verified and row.restored and row.found == ["top_k_correct: smallest"], row
+    assert row.patch.startswith("--- a/mobilenetv3_paddle/metric/accuracy.py") and "+    ahead = " in row.patch
 
 
 @pytest.mark.slow  # make test-slow

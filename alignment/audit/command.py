@@ -111,7 +111,7 @@ def audited(
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
         print(f"{written}: to paste into a pull request")
-    print_json(args)
+    print_json(args, args.report)
     return aligned
 
 

@@ -65,5 +65,5 @@ def reported(
             json.dump(summary | {"audit": {"command": joined, **about}}, file, indent=1)
             file.write("\n")
         print(f"{shown(args.report / 'report.md')}: to paste into a pull request")
-    print_json(args)
+    print_json(args, args.report)
     return aligned, table.verdict(context, steps, every)

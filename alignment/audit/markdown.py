@@ -55,7 +55,8 @@ def _found(aligned: Aligned) -> list[str]:
         lines.append("")
     for number, one in enumerate(wrong):
         if sections and (card := sections.card(number)):
-            lines += [f"{number + 1}. `{one.location}`", "", "```diff", *card, "```", ""]
+            own = f" (`{one.own}` in the port)" if one.own else ""
+            lines += [f"{number + 1}. `{one.location}`{own}", "", "```diff", *card, "```", ""]
     if sections and sections.known_lines:
         lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     if aligned.localization.remarks:

@@ -193,9 +193,11 @@ def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
 
 
 def describe(context: Context, findings: Sequence[Finding]) -> None:
-    """Give findings in one place the line of the port to change, and whether it is a difference of the frameworks themselves."""
+    """Give findings the line of the port to change, the port's own name, and whether the frameworks themselves differ so."""
     model = fresh_port(context)
     for finding in findings:
+        if model is not None and finding.stage != "structure":  # there the location may be in one side alone
+            finding.own = finding.own or own_name(context, finding.location)
         finding.source = finding.source or _line(context, model, finding)
         if model is not None:
             finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
@@ -256,6 +258,15 @@ def own_path(context: Context, place: str) -> str:
     while place and place not in matching.paths:
         place = place.rpartition(".")[0]
     return _unshown(context, matching.paths.get(place, place))
+
+
+def own_name(context: Context, place: str) -> str:
+    """What the port itself calls a module, or a tensor or function of one; ``""`` where it is the same name."""
+    matching, module = context.paired.matched.matching, place
+    while module and module not in matching.paths:
+        module = module.rpartition(".")[0]
+    own = _unshown(context, matching.paths.get(module, module))
+    return own + place[len(module) :] if module and own != module else ""
 
 
 def _unshown(context: Context, path: str) -> str:

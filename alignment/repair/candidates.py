@@ -49,6 +49,7 @@ class Region:
         words: of the finding.
         theirs: what the reference has in its place, which may be of several functions.
         languages: names of the frameworks, the port's first.
+        named: whether the finding names the function; else it is one of those that could be meant.
     """
 
     source: PortFile
@@ -57,6 +58,7 @@ class Region:
     words: str = ""
     theirs: tuple[Definition, ...] = ()
     languages: tuple[str, str] = ("", "")
+    named: bool = True
     numbers: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +81,10 @@ class Region:
 
     def nodes(self) -> Iterator[ast.AST]:
         """Of the function's body, those of the blamed line first."""
-        body = self.function.body if isinstance(self.function, Definition) else [self.function]
+        body: list[ast.AST] = [self.function]
+        if isinstance(self.function, Definition):
+            given = self.function.args
+            body = [*self.function.body, *given.defaults, *(one for one in given.kw_defaults if one is not None)]
         found = [node for statement in body for node in ast.walk(statement)]
         near = [node for node in found if self.line and _covers(node, self.line)]
         yield from near
@@ -111,14 +116,14 @@ class Candidate:
 
 
 def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Candidate]:
-    """What some makers make of a function, in their order and each once: of the blamed line, or of the other lines."""
+    """What some makers make of a function, one of each in turn and each once: of the blamed line, or of the other lines."""
     lines, seen = region.lines, set[tuple[int, int, str]]()
-    for name in makers:
-        for edit in MAKERS[name](region):
-            mark = edit.start, edit.end, edit.text
-            if (edit.line in lines) == near and mark not in seen and _means_something(region.source, edit):
-                seen.add(mark)
-                yield Candidate(name, (edit,))
+    made = [((name, edit) for edit in MAKERS[name](region) if (edit.line in lines) == near) for name in makers]
+    for name, edit in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*made))):
+        mark = edit.start, edit.end, edit.text
+        if mark not in seen and _means_something(region.source, edit):
+            seen.add(mark)
+            yield Candidate(name, (edit,))
 
 
 def _means_something(source: PortFile, edit: SourceEdit) -> bool:
@@ -192,6 +197,8 @@ def sign(region: Region) -> Iterator[SourceEdit]:
             yield region.source.replaced(node, region.source.text(node.operand))
         elif isinstance(node, ast.If | ast.IfExp):
             yield region.source.replaced(node.test, f"not ({region.source.text(node.test)})")
+        elif isinstance(node, ast.Call | ast.Name) and isinstance(region.source.parents.get(node), ast.Call | ast.Tuple):
+            yield region.source.replaced(node, f"-{region.source.text(node)}")
 
 
 @maker
@@ -259,6 +266,32 @@ def argument_left_out(region: Region) -> Iterator[SourceEdit]:
             kept = ast.Call(node.func, node.args, [k for k in node.keywords if not (k.arg or "").endswith("_attr")])
             if len(kept.keywords) < len(node.keywords) - 1:  # neither weight nor bias
                 yield region.source.replaced(node, ast.unparse(kept))
+
+
+@maker
+def namesake(region: Region) -> Iterator[SourceEdit]:
+    """``f(alpha=0.99)`` in a function that reads ``config``: ``f(alpha=config.alpha)``; or its own argument of that name."""
+    read = [n.value.id for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    bases = [name for name in dict.fromkeys(read) if name in (*region.arguments(), "self")]
+    for node in region.nodes():
+        for one in node.keywords if isinstance(node, ast.Call) else ():
+            if one.arg and isinstance(one.value, ast.Constant):
+                own = [one.arg] if one.arg in region.arguments() else []
+                yield from (region.source.replaced(one.value, text) for text in [*own, *(f"{base}.{one.arg}" for base in bases)])
+
+
+@maker
+def unused_setting(region: Region) -> Iterator[SourceEdit]:
+    """What the class keeps, or the function is given, and nothing reads, in the place of a number, a name or a truth value."""
+    around = region.source.parents.get(region.function)
+    kept = [n for n in ast.walk(around) if isinstance(n, ast.Attribute) and _of_self(n)] if isinstance(around, ast.ClassDef) else []
+    read = {n.attr for n in kept if isinstance(n.ctx, ast.Load)}
+    used = {n.id for n in ast.walk(region.function) if isinstance(n, ast.Name)}
+    unused = [f"self.{n.attr}" for n in kept if isinstance(n.ctx, ast.Store) and n.attr not in read]
+    unused += [one for one in region.arguments() if one not in used]
+    for node in region.nodes() if unused else ():
+        if isinstance(node, ast.Constant) and not isinstance(node.value, str):
+            yield from (region.source.replaced(node, text) for text in dict.fromkeys(unused))
 
 
 @maker
@@ -339,6 +372,22 @@ def statement_left_out(region: Region) -> Iterator[SourceEdit]:
     for node in region.nodes():
         if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and not isinstance(getattr(node, "value", None), ast.Constant):
             yield region.source.without(node)
+
+
+@maker
+def override_left_out(region: Region) -> Iterator[SourceEdit]:
+    """The method itself, where what its class inherits may be right."""
+    around = region.source.parents.get(region.function)
+    if isinstance(region.function, Definition) and isinstance(around, ast.ClassDef) and around.bases and len(around.body) > 1:
+        yield region.source.without(region.function)
+
+
+@maker
+def slice_left_out(region: Region) -> Iterator[SourceEdit]:
+    """``planes[::-1]`` becomes ``planes``."""
+    for node in region.nodes():
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            yield region.source.replaced(node, region.source.text(node.value))
 
 
 @maker

@@ -94,10 +94,15 @@ class Mirror:
                     left.remove(one)
                     right.remove(best)
                     yield from self._statement(one, best)
+            if len(left) == len(right):
+                yield from (self._in_place(one, other) for one, other in zip(left, right, strict=True))
             yield from (self.source.without(one) for one in left if len(ours) > 1)
-            for one in right:
-                if at < len(ours):
-                    yield self.source.before(ours[at], ast.unparse(self.rendered(one)))
+            for one in right if ours else ():
+                put = self.source.before if at < len(ours) else self.source.after
+                yield put(ours[min(at, len(ours) - 1)], ast.unparse(self.rendered(one)))
+
+    def _in_place(self, ours: ast.stmt, theirs: ast.stmt) -> SourceEdit:
+        return self.source.replaced(ours, self.source.indented(ours, ast.unparse(self.rendered(theirs))))
 
     def _statement(self, ours: ast.stmt, theirs: ast.stmt) -> Iterator[SourceEdit]:
         for name in ("test", "target", "value", "iter", "items", "targets", "exc"):
@@ -110,6 +115,8 @@ class Mirror:
             a, b = getattr(ours, name, None), getattr(theirs, name, None)
             if isinstance(a, list) and isinstance(b, list):
                 yield from self._block(a, b)
+        if key(ours) != key(theirs) and not hasattr(ours, "body"):
+            yield self._in_place(ours, theirs)  # what is not an expression of it differs: "=" and "+="
 
     def _expressions(self, ours: ast.expr, theirs: ast.expr) -> Iterator[SourceEdit]:
         if key(ours) == key(theirs) or isinstance(ours, ast.Starred) != isinstance(theirs, ast.Starred):

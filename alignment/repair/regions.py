@@ -2,18 +2,22 @@
 
 A finding about a module is about its class's forward, the constructor that makes it, and those around it. A finding about another
 part of a project names its function or class, found in the port's own files; where the name is that of an entry of a table
-(``apply_op:Rotate``), the entry.
+(``apply_op:Rotate``), the entry; where it is that of a field, its default. Behind these come the part's other functions,
+those first that mention what the finding names.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from alignment.comparisons.context import Context
@@ -28,26 +32,41 @@ from alignment.repair.source import PortFile
 from alignment.strangers import strangers
 
 ENGINE = Path(__file__).resolve().parents[1]
+PART_OF = {
+    "data": "data",
+    "metric": "metric",
+    "loss": "loss",
+    "update": "train",
+    "schedule": "train",
+    "train": "train",
+    "ranks": "train",
+}
+FURTHER = 12  # functions of the part besides those that the finding names
+STEM = 6  # letters of a word that others of its family share: shuffled, shuffle
+ALIKE = 0.3  # share of their names that two functions must have in common to be taken for each other
 OF_MODEL = ("structure", "weights", "forward", "backward", "initialisation", "train")
 
 
-def regions_of(context: Context, finding: Finding) -> list[Region]:
-    """Where a mistake may be, the likeliest first; nothing outside the port's own files."""
-    search = _Regions(context, finding)
+def regions_of(context: Context, finding: Finding, sources: Callable[[Path], bool] = lambda file: True) -> list[Region]:
+    """Where a mistake may be, the likeliest first; nothing outside the port's own files, of which ``sources`` may omit some."""
+    search = _Regions(context, finding, sources)
     found: list[Region] = []
-    for region in search.of_modules() if finding.stage in OF_MODEL else search.by_name():
+    of_model = finding.stage in OF_MODEL
+    made = itertools.chain(search.of_modules() if of_model else (), search.by_name(), () if of_model else search.of_part())
+    for region in itertools.chain(search.of_loading(), made):
         if all(region.function is not one.function for one in found):
             found.append(region)
     return found
 
 
 class _Regions:
-    def __init__(self, context: Context, finding: Finding) -> None:
+    def __init__(self, context: Context, finding: Finding, sources: Callable[[Path], bool]) -> None:
         self.context, self.finding = context, finding
         self.languages = context.port.framework.name, context.reference.framework.name
         self.words = f"{finding.hint} {finding.measured}"
         self._sources: dict[Path, PortFile | None] = {}
-        self.files = own_files(context)
+        self.files = [file for file in own_files(context) if sources(file)]
+        self._right: dict[str, list[tuple[str, str, Definition]]] | None = None
 
     def source(self, file: Path) -> PortFile | None:
         if file not in self._sources:
@@ -58,7 +77,24 @@ class _Regions:
         return self._sources[file]
 
     def region(self, source: PortFile, node: ast.AST, line: int = 0, theirs: Sequence[Definition] = ()) -> Region:
+        theirs = theirs or (self.counterparts(source, node) if isinstance(node, Definition) else ())
         return Region(source, node, line, self.words, tuple(theirs), self.languages)
+
+    def counterparts(self, source: PortFile, node: Definition) -> list[Definition]:
+        """The reference's functions of this name: those of a class and a file of the same names alone, where there are any.
+
+        Where none has the name, the function that says most alike in the file of the same name.
+        """
+        if self._right is None:
+            self._right = _definitions(_files_of(_packages_of_reference(self.context)))
+        place = source.file.stem, _class_of(source, node)
+        held = [(sum(a == b for a, b in zip(place, one[:2], strict=True)), one[2]) for one in self._right.get(node.name, [])]
+        if not held:
+            beside = [one[2] for some in self._right.values() for one in some if one[0] == source.file.stem]
+            closest = max(beside, key=lambda one: _alike(node, one), default=None)
+            return [closest] if closest is not None and _alike(node, closest) >= ALIKE else []
+        best = max(score for score, _ in held)
+        return [function for score, function in held if score == best]
 
     # --- modules ----------------------------------------------------------------------------------------------------------
 
@@ -132,7 +168,7 @@ class _Regions:
                 around = [
                     n for n in ast.walk(source.tree) if isinstance(n, Definition) and n.lineno <= number <= (n.end_lineno or 0)
                 ]
-                yield from (self.region(source, node, number, self._named(node.name)) for node in around[-1:])
+                yield from (self.region(source, node, number) for node in around[-1:])
 
     # --- other parts ------------------------------------------------------------------------------------------------------
 
@@ -154,39 +190,104 @@ class _Regions:
 
     def _parts(self, source: PortFile, node: ast.AST) -> Iterator[Region]:
         for one in [n for n in ast.walk(node) if isinstance(n, Definition)]:
-            yield self.region(source, one, 0, self._named(one.name))
+            yield self.region(source, one)
+        for one in node.body if isinstance(node, ast.ClassDef) else ():
+            if (
+                isinstance(one, ast.AnnAssign)
+                and one.value is not None
+                and _mentions(self.finding.location, ast.unparse(one.target))
+            ):
+                yield self.region(source, one.value)
 
     def _called(self, source: PortFile, name: str) -> Iterator[Region]:
         for node in ast.walk(source.tree):
             if isinstance(node, Definition) and node.name == name:
                 yield from self._parts(source, node)
 
-    def _named(self, name: str) -> list[Definition]:
-        """Functions of this name in the reference's parts and classes."""
-        found: list[Definition] = []
-        for part in PARTS:
-            module = getattr(self.context.reference, part, None)
-            for value in vars(module).values() if module is not None else ():
-                if inspect.isclass(value) or inspect.isfunction(value):
-                    found += _functions(_tree_of(value)).get(name, [])
-        return found
+    def of_part(self) -> Iterator[Region]:
+        """Functions of the port's part that is wrong: those that mention what the finding names, from the first such line."""
+        part = getattr(self.context.port, PART_OF.get(self.finding.stage, ""), None)
+        file = getattr(part, "__file__", None)
+        inside = Path(file).resolve().parent if file and Path(file).name == "__init__.py" else None
+        stems = [word[:STEM] for word in re.findall(r"[a-z]{3,}", f"{self.finding.location} {self.finding.kind}".lower())]
+        said: list[tuple[PortFile, Definition, dict[str, int]]] = []  # each function, and the line of its first mention of a word
+        for source in filter(None, map(self.source, self.files)):
+            for node in [one for one in ast.walk(source.tree) if isinstance(one, Definition)]:
+                lines = source.text(node).lower().splitlines()
+                first = {word: next((n for n, line in enumerate(lines) if word in line), -1) for word in dict.fromkeys(stems)}
+                said.append((source, node, {word: node.lineno + n for word, n in first.items() if n >= 0}))
+        often = Counter(word for *_, words in said for word in words)  # a word that few functions mention says more
+
+        def likely(one: tuple[PortFile, Definition, dict[str, int]]) -> tuple[bool, float]:
+            source, _, words = one
+            return inside is None or source.file.is_relative_to(inside), sum(1 / often[word] for word in words)
+
+        for source, node, words in sorted((one for one in said if one[2]), key=likely, reverse=True)[:FURTHER]:
+            yield replace(self.region(source, node, words[min(words, key=often.__getitem__)]), named=False)
+
+    def of_loading(self) -> Iterator[Region]:
+        """Where the port is told to load its weights otherwise, if they are wrong and it is."""
+        if self.finding.stage == "weights" and self.context.spec.load is not None:
+            for source in filter(None, map(self.source, self.files)):
+                for node in [one for one in ast.walk(source.tree) if isinstance(one, Definition)]:
+                    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and _called_with(one, "load")]
+                    yield from (self.region(source, one) for one in calls[:1])
 
 
-def own_files(context: Context) -> set[Path]:
-    """The Python files of the port: imported ones that are neither installed, nor the reference's, nor the engine's."""
-    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+def _called_with(call: ast.Call, argument: str) -> bool:
+    return any(one.arg == argument for one in call.keywords)
+
+
+def _mentions(text: str, name: str) -> bool:
+    return _plain(name) in [_plain(word) for word in re.findall(r"[A-Za-z_]\w*", text)]
+
+
+def _alike(one: ast.AST, other: ast.AST) -> float:
+    a, b = ({getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(f)} - {""} for f in (one, other))
+    return len(a & b) / max(len(a | b), 1)
+
+
+def _class_of(source: PortFile, node: ast.AST) -> str:
+    around = source.parents.get(node)
+    return around.name if isinstance(around, ast.ClassDef) else ""
+
+
+def _definitions(files: Sequence[Path]) -> dict[str, list[tuple[str, str, Definition]]]:
+    """Name of a function -> the stem of its file, its class, and itself."""
+    found: dict[str, list[tuple[str, str, Definition]]] = {}
+    for file in files:
+        source = PortFile.of(file)
+        for node in ast.walk(source.tree):
+            if isinstance(node, Definition):
+                found.setdefault(node.name, []).append((file.stem, _class_of(source, node), node))
+    return found
+
+
+def _packages_of_reference(context: Context) -> set[str]:
+    """The packages, and modules outside a package, of the reference's parts and of what makes its model."""
     theirs = {getattr(getattr(context.reference, part), "__name__", "") for part in PARTS}
     theirs.add(getattr(inspect.unwrap(getattr(context.spec.reference, "func", context.spec.reference)), "__module__", ""))
-    packages = {name.partition(".")[0] for name in theirs if name}
-    found = set()
+    return {name.partition(".")[0] for name in theirs if name}
+
+
+def _loaded() -> Iterator[tuple[str, Path]]:
+    """Packages and files of the modules that are imported and not installed."""
+    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not file or not file.endswith(".py") or name.partition(".")[0] in packages | {"alignment", "bench", "tests", "__main__"}:
-            continue
-        path = Path(file).resolve()
-        if "site-packages" not in path.parts and not any(path.is_relative_to(one) for one in [*installed, ENGINE]):
-            found.add(path)
-    return found
+        path = Path(file).resolve() if file and file.endswith(".py") else None
+        if path and "site-packages" not in path.parts and not any(path.is_relative_to(one) for one in [*installed, ENGINE]):
+            yield name.partition(".")[0], path
+
+
+def _files_of(packages: set[str]) -> list[Path]:
+    return sorted({path for name, path in _loaded() if name in packages})
+
+
+def own_files(context: Context) -> list[Path]:
+    """The Python files of the port: imported ones that are neither installed, nor the reference's, nor the engine's."""
+    others = _packages_of_reference(context) | {"alignment", "bench", "tests", "__main__"}
+    return sorted({path for name, path in _loaded() if name not in others})
 
 
 def _class_node(kind: type) -> tuple[Path, int] | None:

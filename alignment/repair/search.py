@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
-from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Candidate, candidates
+from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Candidate, Region, candidates
 from alignment.repair.edits import Fix
 from alignment.repair.regions import regions_of
 
@@ -69,11 +70,26 @@ def _first(
     return None
 
 
-def likely(context: Context, finding: Finding, most: int = MOST) -> list[Candidate]:
-    """The candidates of a finding: those of the blamed line, those that read as the reference, then of its functions in turn."""
-    regions = regions_of(context, finding)
+def likely(
+    context: Context, finding: Finding, most: int = MOST, sources: Callable[[Path], bool] = lambda file: True
+) -> list[Candidate]:
+    """The candidates of a finding, those of the functions that it names first.
+
+    Args:
+        context, finding: the two sides, and what was found.
+        most: candidates.
+        sources: which files may be changed, of the port's own.
+    """
+    regions = regions_of(context, finding, sources)
+    named, others = ([one for one in regions if one.named == so] for so in (True, False))
+    behind = list(itertools.islice(_of(named), most - most // 3 if others else most))
+    return list(itertools.islice(itertools.chain(behind, _of(others)), most))
+
+
+def _of(regions: Sequence[Region]) -> Iterator[Candidate]:
+    """Candidates of the blamed lines, those that read as the reference, then of the functions in turn."""
     blamed = (one for region in regions for one in candidates(region, MAKERS, near=True))
     first = (one for region in regions for one in candidates(region, FIRST_OF_ALL, near=False))
     rest = [candidates(region, [name for name in MAKERS if name not in FIRST_OF_ALL], near=False) for region in regions]
     in_turn = (one for row in itertools.zip_longest(*rest) for one in row if one is not None)
-    return list(itertools.islice(itertools.chain(blamed, first, in_turn), most))
+    return itertools.chain(blamed, first, in_turn)

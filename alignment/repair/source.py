@@ -67,13 +67,26 @@ class PortFile:
 
     def without(self, statement: ast.stmt) -> SourceEdit:
         """A statement that is left out, with its lines."""
-        start, end = self.line_start(statement.lineno), self.line_start((statement.end_lineno or statement.lineno) + 1)
+        first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+        start, end = self.line_start(first), self.line_start((statement.end_lineno or statement.lineno) + 1)
         return SourceEdit(self.file, start, end, "", statement.lineno)
 
     def before(self, statement: ast.stmt, text: str) -> SourceEdit:
         """A statement in front of another one."""
         start = self.line_start(statement.lineno)
-        return SourceEdit(self.file, start, start, f"{' ' * statement.col_offset}{text}\n", statement.lineno)
+        return SourceEdit(
+            self.file, start, start, f"{' ' * statement.col_offset}{self.indented(statement, text)}\n", statement.lineno
+        )
+
+    def after(self, statement: ast.stmt, text: str) -> SourceEdit:
+        """A statement behind another one."""
+        end = self.span(statement)[1]
+        text = f"\n{' ' * statement.col_offset}{self.indented(statement, text)}"
+        return SourceEdit(self.file, end, end, text, statement.end_lineno or statement.lineno)
+
+    def indented(self, statement: ast.stmt, text: str) -> str:
+        """The lines of a text after its first, as deep as a statement stands."""
+        return text.replace("\n", f"\n{' ' * statement.col_offset}")
 
 
 def _loose(text: str) -> bool:

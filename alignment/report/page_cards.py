@@ -44,7 +44,8 @@ def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Row
 
 
 def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
-    name = f"{number}. {one.kind or 'a difference'} at {one.location or '(the whole model)'}"
+    own = f" ({one.own} in the port)" if one.own else ""
+    name = f"{number}. {one.kind or 'a difference'} at {one.location or '(the whole model)'}{own}"
     others = f"<p>The same at {escape(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
     if len(one.also) > 3:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{escape(', '.join(one.also))}</details>"

@@ -22,6 +22,7 @@ from alignment.report.sections import Sections
 from alignment.report.table import passed, verdict
 from mobilenetv3_common.files import atomic_open
 
+VERSION = 1  # of alignment.json, which docs/findings.schema.json describes
 RECORD_NAMES = {"backward": "losses"}  # the guide calls step 5's record by its content
 
 
@@ -50,6 +51,7 @@ def summary(
 ) -> dict[str, Any]:
     """The content of alignment.json; ``made`` is from ``provenance``, ``flags`` are the command's."""
     return {
+        "findings_version": VERSION,
         **(made or {}),
         "passed": passed(results),
         "project": context.project.name,
@@ -168,9 +170,9 @@ def write_results(
         file.write(page.render(context, said_in_one_line, about | versions(), results, localization, covered, sections))
 
 
-def print_json(args: Any) -> None:
-    """alignment.json of ``--report`` on standard output and into the file of ``--json-file``, where either was asked for."""
-    text = (args.report / "alignment.json").read_text(encoding="utf-8")
+def print_json(args: Any, folder: Path) -> None:
+    """A folder's alignment.json on standard output and into the file of ``--json-file``, where either was asked for."""
+    text = (folder / "alignment.json").read_text(encoding="utf-8")
     if args.json:
         print(text, end="")
     if args.json_file:

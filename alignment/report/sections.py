@@ -21,7 +21,6 @@ KNOWN = {
     Kind.FLOAT32_CONSTANT: "rounding: in float64 the sides differ by less than float32 rounds, for no known mistake",
     Kind.INITIALISATION: "fresh weights: {port} draws them from other distributions than {reference}",
 }
-VERSION = 1  # of the fields that an audit adds to alignment.json
 LEFT_OUT = "left out (--eval-only)"  # why training mode is not compared, where that was asked for
 PROJECT = "a project file (python -m alignment run PROJECT)"
 FLAGS = {  # of topics that an audit does not compare by itself
@@ -126,7 +125,6 @@ class Sections:
     def as_json(self) -> dict[str, Any]:
         """What alignment.json has of it."""
         return {
-            "findings_version": VERSION,
             "verdict": self.verdict,
             "mistakes": [{**vars(one), "card": self.card(number)} for number, one in enumerate(self.mistakes)],
             "known_differences": [vars(one) for one in self.known],

@@ -201,9 +201,10 @@ def mistakes(localization: Localization) -> list[str]:
 
 
 def kind_and_source(finding: Finding) -> str:
-    """What a mistake is called, and the line of the port, for people."""
+    """What a mistake is called, the port's own name of its place where that is another, and the line of the port, for people."""
     known = "line to change:" if finding.kind else "see"
-    return f"kind: {finding.kind or 'unknown'}" + (f", {known} {finding.source}" if finding.source else "")
+    own = f", {finding.own} in the port" if finding.own else ""
+    return f"kind: {finding.kind or 'unknown'}{own}" + (f", {known} {finding.source}" if finding.source else "")
 
 
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
