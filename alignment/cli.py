@@ -184,7 +184,6 @@ def _align(
     from alignment.comparisons.context import Context
     from alignment.comparisons.ranks import ranks
     from alignment.models.names import NameMap, read_map
-    from alignment.report.results import print_json
 
     names = NameMap() if args.names is None else read_map(args.names)
     named = recipe.model if recipe is not None and recipe.model in project.models else ""
@@ -218,10 +217,17 @@ def _align(
 
     about = {"injected": args.inject or "", "keep": args.keep, "command": args.command}
     wanted = Request(steps, every, args.result_dir, flags, args.localize, on_ranks if args.ranks else None, **about)
+    return _printed(args, lambda: align(context, wanted).status)
+
+
+def _printed(args: argparse.Namespace, aligned: Callable[[], int]) -> int:
+    """Align; what people read goes to standard error where JSON is printed."""
+    from alignment.report.results import print_json
+
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        aligned = align(context, wanted)
+        status = aligned()
     print_json(args, args.result_dir)
-    return aligned.status
+    return status
 
 
 def measures() -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from alignment.kinds import Kind
+from mobilenetv3_common.counted import agreed
 
 Stage = Literal[
     "structure",
@@ -81,6 +82,9 @@ class Finding:
     known: bool = False
     own: str = ""
 
+    def __post_init__(self) -> None:
+        self.hint, self.measured = agreed(self.hint), agreed(self.measured)
+
     @property
     def places(self) -> list[str]:
         """Every place of the mistake."""
@@ -111,7 +115,7 @@ class Localization:
         if self.first is not None:
             return self.first.line()
         compared = len({row.name for row in self.layers})
-        return f"no divergence: {compared} modules agree" if compared else "no divergence"
+        return agreed(f"no divergence: {compared} modules agree") if compared else "no divergence"
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``localization`` in alignment.json."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from mobilenetv3_common.counted import agreed
+
 SHOWN = 5  # places of a finding that a table shows; the page shows more, the JSON file all
 
 
@@ -42,17 +44,17 @@ class Outcome:
 
 def found(measured: str, where: Sequence[str] = ()) -> Outcome:
     """There is a problem."""
-    return Outcome(Verdict.FOUND, measured, tuple(where))
+    return Outcome(Verdict.FOUND, agreed(measured), tuple(where))
 
 
 def nothing(measured: str) -> Outcome:
     """It was looked for and is not there."""
-    return Outcome(Verdict.NONE, measured)
+    return Outcome(Verdict.NONE, agreed(measured))
 
 
 def not_applicable(reason: str) -> Outcome:
     """It could not be looked for, and the reason."""
-    return Outcome(Verdict.NOT_APPLICABLE, reason)
+    return Outcome(Verdict.NOT_APPLICABLE, agreed(reason))
 
 
 def judged(where: Sequence[str], problem: str, sound: str) -> Outcome:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from alignment.audit.fixes import fixes_of
 from alignment.comparisons import STEPS, lacks, run_step
 from alignment.comparisons.checked import check
 from alignment.comparisons.context import Context
@@ -20,6 +21,7 @@ from alignment.comparisons.explain import locate
 from alignment.comparisons.ranks import ranks
 from alignment.finding import Finding
 from alignment.project import PARTS, Project, load_project
+from alignment.repair.candidates import Candidate
 from alignment.repair.search import likely
 from mobilenetv3_common.errors import UserError
 
@@ -86,7 +88,9 @@ def _candidates(context: Context, finding: Finding, call: dict[str, Any]) -> lis
     """Corrections to be tried: what made each, and its edits, with files as they are called in the project's folder."""
     root = Path.cwd().resolve()  # the copy
     wanted = [root / name for name in call["repair"]]
-    made = likely(context, finding, sources=lambda file: any(file.is_relative_to(one) for one in wanted))
+    allowed = lambda file: any(file.is_relative_to(one) for one in wanted)  # noqa: E731
+    known = [Candidate("settings", fix) for fix in fixes_of(context, [finding]) if fix and all(allowed(e.file) for e in fix)]
+    made = [*known, *likely(context, finding, sources=allowed)]
     return [(one.kind, [(str(e.file.relative_to(root)), e.start, e.end, e.text) for e in one.fix]) for one in made]
 
 

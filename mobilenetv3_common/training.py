@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mobilenetv3_common.checkpoint import CONFIG, Checkpoint, CheckpointFolder, write_effective
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.data_check import check_pictures
 from mobilenetv3_common.dataset_index import SPLITS, has_split
 from mobilenetv3_common.errors import Diverged, UserError
@@ -72,7 +73,7 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
         log.line(
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
-            f"{run.updates_per_epoch} updates an epoch" + (f", resumed at update {run.update}" if run.update else "")
+            f"{counted(run.updates_per_epoch, 'update')} an epoch" + (f", resumed at update {run.update}" if run.update else "")
         )
         for line in beginning(run, config, None if folder is None else folder.folder):
             log.line(line)

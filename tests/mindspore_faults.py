@@ -68,7 +68,7 @@ NETWORK = {
     "pooling valid by default": (POOL, "nn.MaxPool2d(3, stride=2)", "stem.3", "padding 0, expected (1, 1)"),
     "pooling stride 1 by default": (POOL, POOL.replace("stride=2, ", ""), "stem.3", "stride 1, expected (2, 2)"),
     "average pooling": (POOL, POOL.replace("Max", "Avg"), "stem.3", "average pooling that counts the padding"),
-    "group": (", group=2", "", "block.conv1.weight", "1 groups, expected 2"),
+    "group": (", group=2", "", "block.conv1.weight", "1 group, expected 2"),
     "another activation": ("nn.HSwish()", "nn.ReLU6()", "block.act", "it computes ReLU6, expected Hardswish"),
     "Dense without bias": ("nn.Dense(8, 5)", "nn.Dense(8, 5, has_bias=False)", "fc.bias", "the port's Dense has no bias"),
     "Dense with activation": ("nn.Dense(8, 5)", 'nn.Dense(8, 5, activation="relu")', "fc.activation", "ReLU: the reference has no"),

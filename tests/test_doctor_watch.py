@@ -40,7 +40,7 @@ PLANTED = {
     "stays_in_evaluation": ("watch.evaluation_mode", 5, "in evaluation mode, though they did not before", "dropout"),
     "training_mode": ("watch.training_mode", 4, "3 layers are in training mode during the evaluation", "features.4"),
     "functional_dropout": ("watch.random_evaluation", 4, "dropout is active", "the model's output"),
-    "average_left": ("watch.changed_by_evaluation", 4, "the evaluation changed 1 tensors", "head.weight"),
+    "average_left": ("watch.changed_by_evaluation", 4, "the evaluation changed 1 tensor", "head.weight"),
     "schedule_not_stepped": ("watch.rate", 2, "0.02, where the schedule has 0.018", "update 2"),
     "schedule_twice": ("watch.rate", 2, "0.0162, where the schedule has 0.018", "update 2"),
     "state_lost": ("watch.state", 4, "none of the optimizer's 10 tensors of state", "update 4"),  # its first update after three
@@ -52,7 +52,7 @@ PLANTED = {
     "likelihood_of_logits": ("watch.likelihood", 1, "the model gives numbers that are none", "the model's output"),
     "broadcast": ("watch.one_target", 2, "to the mean of their targets, not to their own", "the loss"),
     "written_back": ("watch.stands_still", 2, "its steps are undone", "features.0.weight"),
-    "constant_start": ("watch.equal_units", 2, "the units of 1 layers are equal and stay equal", "features.0.weight"),
+    "constant_start": ("watch.equal_units", 2, "the units of 1 layer are equal and stay equal", "features.0.weight"),
     "unregistered": ("watch.unregistered", 1, "4 parameters get a gradient and are no part of the model", "Linear.weight, layer 1"),
     "one_class": ("watch.no_gradient", 2, "a cross-entropy over one column is 0 whatever the output", "features.0.weight"),
     "cut_off": ("watch.probabilities", 1, "the model ends with a ReLU", "the model's output"),

@@ -152,7 +152,7 @@ def test_the_doctor_reads_a_folder_of_classes_as_training_does(lite_folders, tmp
     assert sorted(found.names) == sorted([*train.names, *held.names]) and found.classes == train.classes
     assert doctor(["data", str(flat)]) == 1
     said = capsys.readouterr().out
-    assert "data.folders: 1 classes are none of their own" in said and "train: .thumbnails is no class" in said
+    assert "data.folders: 1 folder is no class" in said and "train: .thumbnails is no class" in said
     shutil.rmtree(flat / ".thumbnails")
     assert doctor(["data", str(flat)]) == 0, "sound data without train/ and val/ has no problem"
     for name in list(os.listdir(flat))[1:]:

@@ -28,8 +28,8 @@ from alignment.repair.edits import Fix, diff
 from alignment.report.environment import commit, machine
 from alignment.report.results import print_json
 from alignment.report.sections import LEFT_OUT
-from alignment.report.table import counted
 from alignment.strangers import strangers
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir
 from mobilenetv3_common.json_output import writable

@@ -24,6 +24,7 @@ from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.models.unused import unused
 from alignment.models.values import Live
 from alignment.models.weights import translated
+from mobilenetv3_common.counted import agreed, counted
 from mobilenetv3_common.weights import Entry, is_statistic
 
 Tied = tuple[Sequence[str], Sequence[str]]
@@ -441,17 +442,20 @@ def _by_layers(
     pair_containers(*models, sides, matching, every)
     moved = [(mine, theirs) for mine, theirs in found.pairs if mine.path != theirs.path and theirs.entries]
     if moved:
-        mine, theirs = moved[0]
-        matching.notes.append(
-            f"{len(moved)} layers with weights have another place in the port and are paired by order of use, "
-            f"first {theirs.path} ({theirs.part.title}), called {mine.path} in the port"
-        )
+        matching.notes.append(_moved(*moved[0], len(moved)))
     if found.links:
-        first = found.links[0]
-        matching.notes.append(
-            f"{sum(len(link.reference) for link in found.links)} tensors are stored differently in the port, first {first.words()}"
-        )
+        count = agreed(f"{sum(len(link.reference) for link in found.links)} tensors are stored differently in the port")
+        matching.notes.append(f"{count}, first {found.links[0].words()}")
     return matching, every
+
+
+def _moved(mine: Unit, theirs: Unit, count: int) -> str:
+    """What is said of layers that are paired though they have other places; of the first by name."""
+    has, are = ("has", "is") if count == 1 else ("have", "are")
+    return (
+        f"{counted(count, 'layer')} with weights {has} another place in the port and {are} paired by order of use, "
+        f"first {theirs.path} ({theirs.part.title}), called {mine.path} in the port"
+    )
 
 
 def _own_tensors(mine: Unit, theirs: Unit) -> Iterator[Link]:

@@ -118,8 +118,11 @@ class Candidate:
 def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Candidate]:
     """What some makers make of a function, one of each in turn and each once: of the blamed line, or of the other lines."""
     lines, seen = region.lines, set[tuple[int, int, str]]()
-    made = [((name, edit) for edit in MAKERS[name](region) if (edit.line in lines) == near) for name in makers]
-    for name, edit in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*made))):
+
+    def made(name: str) -> Iterator[tuple[str, SourceEdit]]:
+        return ((name, edit) for edit in MAKERS[name](region) if (edit.line in lines) == near)
+
+    for name, edit in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*map(made, makers)))):
         mark = edit.start, edit.end, edit.text
         if mark not in seen and _means_something(region.source, edit):
             seen.add(mark)

@@ -191,13 +191,10 @@ class _Regions:
     def _parts(self, source: PortFile, node: ast.AST) -> Iterator[Region]:
         for one in [n for n in ast.walk(node) if isinstance(n, Definition)]:
             yield self.region(source, one)
-        for one in node.body if isinstance(node, ast.ClassDef) else ():
-            if (
-                isinstance(one, ast.AnnAssign)
-                and one.value is not None
-                and _mentions(self.finding.location, ast.unparse(one.target))
-            ):
-                yield self.region(source, one.value)
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            default = part.value if isinstance(part, ast.AnnAssign) else None
+            if isinstance(part, ast.AnnAssign) and default and _mentions(self.finding.location, ast.unparse(part.target)):
+                yield self.region(source, default)
 
     def _called(self, source: PortFile, name: str) -> Iterator[Region]:
         for node in ast.walk(source.tree):

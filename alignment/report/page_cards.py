@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alignment.finding import Finding
-from alignment.report.table import counted
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import escape, strip
 
 OPEN = 3  # cards that are not folded

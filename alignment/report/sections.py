@@ -13,7 +13,8 @@ from alignment.coverage import Coverage, options_of
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.report import table
-from alignment.report.table import also, counted
+from alignment.report.table import also
+from mobilenetv3_common.counted import counted
 
 KNOWN = {
     Kind.BIASED_VARIANCE: "running variance: {port} keeps the biased variance of a batch, {reference} the unbiased one",

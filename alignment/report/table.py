@@ -173,11 +173,6 @@ def notes(context: Context) -> list[str]:
     return [f"note: {note}" for note in context.notes()]
 
 
-def counted(number: int, noun: str) -> str:
-    """``"1 mistake"``, ``"2 mistakes"``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def also(finding: Finding, most: int = 3) -> str:
     """The further places of a mistake, for people."""
     if not finding.also:

@@ -66,7 +66,7 @@ def folders(subject: DataSubject) -> Outcome:
         for name in index.classes:
             if (first := spelt.setdefault(re.sub(r"[\s_-]+", "", name.casefold()) or name, name)) != name:
                 where.append(f"{split}: {printable(first)} and {printable(name)} are one class")
-    return judged(where, f"{len(where)} classes are none of their own", "every class has a name of its own")
+    return judged(where, f"{len(where)} folders are no class", "every class has a name of its own")
 
 
 def _is_class_level(path: Path, classes: Path) -> bool:

@@ -1,0 +1,42 @@
+"""Nouns and verbs agree with a count of one, wherever a line is made of a count."""
+
+import pytest
+
+from alignment.finding import Finding
+from alignment_doctor.findings import found, judged, nothing
+from mobilenetv3_common.counted import agreed, counted
+
+CASES = {
+    "1 pictures": "1 picture",
+    "1 classes are without a picture": "1 class is without a picture",
+    "1 tensors differ": "1 tensor differs",
+    "the units of 1 layers are equal and stay equal": "the units of 1 layer are equal and stay equal",
+    "1 groups, expected 2": "1 group, expected 2",
+    "at update 3: 1 more lines": "at update 3: 1 more line",
+    "2 of 1 batches, 1 processes": "2 of 1 batch, 1 process",
+}
+# Counts that are no one, and a one that is no count of the noun behind it.
+SILENT = ("11 pictures", "1 of 5 tensors differ", "0.1 values", "1,001 files are pictures", "e-1 layers", "batch 8 x 1", "1 is",
+          "2 classes", "step 1 forward", "layer1 tensors")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_count_of_one_has_its_noun_and_verb(text):
+    assert agreed(text) == CASES[text] == agreed(CASES[text])
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_other_text_stays_as_it_is(text):
+    assert agreed(text) == text
+
+
+def test_what_the_doctor_and_the_engine_say_agrees():
+    assert (
+        found("1 pictures", ["a"]).measured
+        == judged(["a"], "1 pictures", "").measured
+        == nothing("1 pictures").measured
+        == "1 picture"
+    )
+    one = Finding("structure", "conv", hint="1 groups, expected 2", measured="1 values")
+    assert (one.hint, one.measured) == ("1 group, expected 2", "1 value")
+    assert counted(1, "mistake") == "1 mistake" and counted(0, "mistake") == "0 mistakes"
