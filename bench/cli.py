@@ -44,6 +44,10 @@ def bench(argv: Sequence[str]) -> int:
         from bench.patches import patches
 
         return patches(argv[1:])
+    if argv[:1] == ["planted"]:
+        from bench.planted import planted
+
+        return planted(argv[1:])
     parser = bench_parser()
     args = parser.parse_args(argv)
     if args.ranks is not None:

@@ -149,3 +149,21 @@ def patches_parser() -> Parser:
     p.add_argument("--jobs", type=int, default=2, help="edits: candidates at a time, one thread each (default: 2)")
     p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
     return p
+
+
+def planted_parser() -> Parser:
+    """The flags of ``bench planted``."""
+    p = Parser(
+        prog="python -m bench planted",
+        description="Train both sides on digits, the port with one small difference at a time, and judge the final accuracies by "
+        "the test of equivalence. Exit status: 0 no difference above a margin is called equal, 1 one is, 2 unusable.",
+    )
+    p.add_argument("project", nargs="?", type=Path, default=Path("tests/pairs/two_small.py"), metavar="FILE",
+                   help="defines PROJECT, of two sides that train (default: tests/pairs/two_small.py)")  # fmt: skip
+    p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of runs for each difference (default: 10)")
+    p.add_argument("--epochs", type=int, default=12, metavar="N", help="of each run (default: 12)")
+    p.add_argument("--margin", type=float, nargs="+", default=[0.15, 1.0], metavar="POINTS", help="(default: 0.15 1)")
+    p.add_argument("--names", metavar="NAME,NAME", help="these differences alone (default: all)")
+    p.add_argument("--resume", action="store_true", help="keep what planted.jsonl in the result folder has")
+    p.add_argument("--result-dir", type=Path, default=RESULT, metavar="DIR", help=f"where the results go (default: {RESULT})")
+    return p

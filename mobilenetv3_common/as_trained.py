@@ -13,7 +13,7 @@ from mobilenetv3_common.dataset_index import has_split
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig, flag_of
 
-AS_TRAINED = ("model", "width_mult", "resize_size", "crop_size", "image_backend")
+AS_TRAINED = ("model", "width_mult", "resize_size", "crop_size", "mean", "std", "image_backend")
 Config = TypeVar("Config", bound=TrainConfig)
 
 
@@ -39,7 +39,9 @@ def as_trained(config: Config, given: Collection[str]) -> tuple[Config, str]:
     known = field_types(type(config))
     wanted = {name: then[name] for name in AS_TRAINED if name in then and name in known}
     for name, value in wanted.items():
-        of_type = known[name][0]
+        of_type, optional = known[name]
+        if optional and value is None:
+            continue
         if not isinstance(value, (int, float) if of_type is float else of_type) or isinstance(value, bool):
             raise UserError(f"checkpoint {config.pretrained} is damaged: its {name} is {str(value)[:80]}: take another one")
     if _held_out(config, then):

@@ -35,12 +35,14 @@ class EvalPreset:
 
 @dataclass(frozen=True)
 class TrainPreset:
-    """Random resized crop, horizontal flip, an automatic augmentation, normalise, random erasing; then batch mixing.
+    """Random crop, horizontal flip, an automatic augmentation, normalise, random erasing; then batch mixing.
 
     Attributes:
         crop_size: output height and width in pixels.
         crop_scale: range of the crop's area as a share of the picture's.
         crop_ratio: range of the crop's width / height.
+        crop_padding: in place of the random resized crop, a crop of the picture's own size out of the picture with so many black
+            pixels on each side, which is then scaled; None for the random resized crop.
         hflip_prob: probability of a horizontal flip, 0..1.
         auto_augment: None, ``"imagenet"`` (AutoAugment), ``"ra"`` (RandAugment) or ``"ta_wide"`` (TrivialAugment Wide).
         ra_magnitude: RandAugment's magnitude bin, 0..30.
@@ -64,6 +66,7 @@ class TrainPreset:
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     reduce_to: int | None = None
+    crop_padding: int | None = None
 
     def __post_init__(self) -> None:
         if self.auto_augment is not None and self.auto_augment not in AUTO_AUGMENT_POLICIES:

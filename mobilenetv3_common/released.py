@@ -56,8 +56,8 @@ def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
         "Model": f"{config['model']}, width {config['width_mult']:g}, {len(classes)} classes",
         "Trained with": "PaddlePaddle" if framework == "paddle" else "PyTorch",
         "Validation top-1": "not evaluated" if top1 is None else f"{top1:.4f}, update {meta['update']}",
-        "Preprocessing": f"shorter side to {config['resize_size']} pixels, centre crop {config['crop_size']}, ImageNet's mean and "
-        f"standard deviation, decoder {config['image_backend']}",
+        "Preprocessing": f"shorter side to {config['resize_size']} pixels, centre crop {config['crop_size']}, "
+        f"{_normalised(config)}, decoder {config['image_backend']}",
         "Begun from": printable(config["pretrained"]) if config["pretrained"] else "fresh weights",
         "Weights": "moving average" if config["ema_decay"] else "of the last update",
     }
@@ -66,6 +66,14 @@ def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
     return (
         "\n\n".join([f"# {config['model']}", table, _loading(config["model"], framework), "## Classes", _numbered(classes)]) + "\n"
     )
+
+
+def _normalised(config: dict[str, Any]) -> str:
+    """By which mean and deviation."""
+    own = {name: config.get(name) for name in ("mean", "std")}
+    if not any(own.values()):
+        return "ImageNet's mean and standard deviation"
+    return f"mean {own['mean'] or 'of ImageNet'} and standard deviation {own['std'] or 'of ImageNet'}"
 
 
 def _loading(model: str, framework: str) -> str:

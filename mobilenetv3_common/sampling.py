@@ -209,7 +209,7 @@ class SampleParams:
     """Every random parameter of one training sample.
 
     Attributes:
-        crop: top, left, height and width in pixels of the decoded picture.
+        crop: top, left, height and width in pixels of the decoded picture; what lies outside of it is black.
         flip: whether to mirror.
         ops: automatic augmentation as (operation, signed magnitude), in order; names are torchvision's.
         erase: top, left, height and width in the output, or None.
@@ -246,9 +246,19 @@ def sample_params(preset: TrainPreset, seed: int, key: SampleKey, height: int, w
         rng = generator("erase", *at)
         if rng.random() < preset.random_erase_prob:
             erase = random_erasing_box(rng, size, size)
-    crop = random_resized_crop_box(generator("crop", *at), height, width, preset.crop_scale, preset.crop_ratio)
+    rng = generator("crop", *at)
+    if preset.crop_padding is not None:
+        crop = padded_crop_box(rng, height, width, preset.crop_padding)
+    else:
+        crop = random_resized_crop_box(rng, height, width, preset.crop_scale, preset.crop_ratio)
     flip = bool(generator("flip", *at).random() < preset.hflip_prob)
     return SampleParams(crop, flip, ops, erase)
+
+
+def padded_crop_box(rng: np.random.Generator, height: int, width: int, padding: int) -> Box:
+    """The distribution of torchvision's ``RandomCrop`` with ``padding``: a box of the picture's size, at a random place."""
+    top, left = (int(rng.integers(2 * padding + 1)) - padding for _ in range(2))
+    return top, left, height, width
 
 
 def random_resized_crop_box(

@@ -19,7 +19,7 @@ import pytest
 
 import alignment_doctor.cli
 from alignment import cli
-from bench.flags import ablate_parser, bench_parser, patches_parser, real_parser
+from bench.flags import ablate_parser, bench_parser, patches_parser, planted_parser, real_parser
 from mobilenetv3_common import __version__
 from projects.mobilenetv3.faults import FAULTS
 from tests.browser import browser, opened
@@ -75,6 +75,8 @@ def test_every_commands_flags_exist(command):
         ablate_parser().parse_args(words[4:])
     elif words[:4] == ["python", "-m", "bench", "patches"]:
         patches_parser().parse_args(words[4:])
+    elif words[:4] == ["python", "-m", "bench", "planted"]:
+        planted_parser().parse_args(words[4:])
     elif words[:4] == ["python", "-m", "bench", "real"]:
         real_parser().parse_args(words[4:])
     elif words[:3] == ["python", "-m", "http.server"]:

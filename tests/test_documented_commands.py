@@ -208,6 +208,9 @@ EXPECTED: dict[str, Run] = {
     r"python -m bench patches edits --steps 3,4 --sample 3": Run(
         (r"^edits +3 ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py corrects one edit"
     ),
+    r"python -m bench planted": Run(
+        (r"^\| nothing \|", r"0 of \d+ verdicts call"), weekly="tests/test_planted.py plants one difference in three seeds"
+    ),
     r"python -m bench patches": Run(
         (r"^all +\d+ ", r"results: result/patches\.jsonl"), weekly="tests/test_patches.py makes one mistake of each list"
     ),

@@ -26,7 +26,8 @@ from alignment.frameworks.base import Wanted
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
-from mobilenetv3_common.sampling import BatchPlan
+from mobilenetv3_common.sampling import BatchPlan, SampleKey, sample_params
+from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights import read_state, write_state
 from tests.conftest import ROOT
 from tests.mindspore_faults import FAULTS, PORT, REFERENCE, found
@@ -701,6 +702,24 @@ def test_a_loaders_error_is_one_line_and_its_batches_are_in_order(tmp_path):
         with pytest.raises(UserError, match="is not a picture") as caught:
             list(build_loader(ImageDataset(index, preset), plan, workers))
         assert "\n" not in caught.value.line and str(index.names[7]) in caught.value.line
+
+
+@installed
+@pytest.mark.parametrize("size", [32, 224])
+def test_a_crop_out_of_a_padded_picture_is_torchvisions(size):
+    """MindSpore's side of CIFAR-10's recipe; tests/test_padded_crops.py has the other two."""
+    from PIL import Image
+
+    from projects.resnet50.in_mindspore.data.transforms import train_transform
+    from tests.test_padded_crops import GIVEN, PICTURE, STD, by_torchvision
+
+    preset = TrainConfig(crop_padding=4, crop_size=size, resize_size=size, **GIVEN).train_preset
+    for number in range(8):
+        params = sample_params(preset, 0, SampleKey(0, number, number), 32, 32)
+        right = by_torchvision(size, params.crop, params.flip)
+        made = train_transform(Image.fromarray(PICTURE), preset, params)
+        np.testing.assert_allclose(made, right, atol=1.01 / 255 / min(STD))
+        assert np.abs(made - right).mean() < 1e-3
 
 
 @installed

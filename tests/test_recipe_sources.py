@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mobilenetv3_common.config_file import make_config
-from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
 from mobilenetv3_common.train_config import TrainConfig
 from projects.resnet50.config import ResNetConfig
 from tests.conftest import ROOT
@@ -51,8 +50,9 @@ TORCHVISIONS = {
 MINDSPORES_GUIDE = {
     "optimizer": "adam", "lr": 0.001, "weight_decay": 1e-5, "lr_schedule": "constant", "batch_size": 32, "epochs": 90,
     "hflip_prob": 0.5, "auto_augment": None, "random_erase": 0.0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8,
-    "drop_last": True, "model": "resnet50", "crop_size": 224, "resize_size": 224, "min_crop_scale": 1.0,
-    "train_preset.mean": (0.4914, 0.4822, 0.4465), "train_preset.std": (0.2023, 0.1994, 0.2010),
+    "drop_last": True, "model": "resnet50", "crop_size": 224, "resize_size": 224, "train_preset.crop_padding": 4,
+    "train_preset.mean": (0.4914, 0.4822, 0.4465), "train_preset.std": (0.2023, 0.1994, 0.2010), "eval_preset.tta": "none",
+    "eval_preset.mean": (0.4914, 0.4822, 0.4465), "eval_preset.std": (0.2023, 0.1994, 0.2010),
 }  # fmt: skip
 SOURCES = {
     "configs/mobilenet_v3_small_sgd120.yaml": Source("Paddle's tutorial", PADDLES_TUTORIAL),
@@ -65,11 +65,14 @@ SOURCES = {
             "model": ("resnet50_cifar", "the network: its first layers are those for 32 pixels"),
             "crop_size": (32, "crop_size: 32 pixels; the guide enlarges to 224"),
             "resize_size": (32, "crop_size: 32 pixels; the guide enlarges to 224"),
-            "min_crop_scale": (0.6, "at least 0.6 of the area; the guide pads by 4 pixels and cuts 32 out"),
-            "train_preset.mean": (IMAGENET_MEAN, "the guide has CIFAR-10's, 0.4914 0.4822 0.4465"),
-            "train_preset.std": (IMAGENET_STD, "and 0.2023 0.1994 0.2010"),
         },
         ResNetConfig,
+    ),
+    "projects/resnet50/cifar10_224.yaml": Source("MindSpore's migration guide", MINDSPORES_GUIDE, kind=ResNetConfig),
+    "configs/cifar10_mobilenetv3.yaml": Source(
+        "MindSpore's migration guide",
+        MINDSPORES_GUIDE,
+        {"model": ("mobilenet_v3_small", "the model: the guide's is ResNet-50")},
     ),
 }
 OWN = {"configs/lite.yaml", "configs/digits.yaml", "configs/finetune.yaml"}  # of nobody else

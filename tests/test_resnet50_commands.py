@@ -180,6 +180,8 @@ def test_the_checklist_is_filled_from_the_recipe(capsys):
     ]  # fmt: skip
     assert rows["learning rate schedule"] == "constant 0.001" and "adam" in rows["optimizer"] and "1e-05" in rows["optimizer"]
     assert "batch size 32, 90 epochs" in rows["training"] and "Bottleneck" in rows["network structure"]
+    assert "random crop with 4 pixels of padding, scaled to 32, horizontal flip" in rows["data augmentation"]
+    assert "normalisation by mean 0.4914,0.4822,0.4465 and deviation 0.2023" in rows["data augmentation"]
     assert "horizontal flip" in rows["data augmentation"] and rows["training process"] == "none"
     flags = ["--lr-schedule", "step", "--lr-step-epochs", "3", "--warmup-epochs", "2", "--label-smoothing", "0.1", "--mixup-alpha"]
     assert main(["plan", "--model=resnet18", *flags, "0.2", "--optimizer=sgd", "--ema-decay=0.9", "--accumulate=4"]) == 0

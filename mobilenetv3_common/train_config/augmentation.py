@@ -15,6 +15,11 @@ class AugmentationSettings(Section):
     TITLE = "augmentation"
 
     min_crop_scale: float = option(0.08, "smallest random crop as a share of the picture's area, above 0 to 1", within="(0, 1]")
+    crop_padding: int | None = option(
+        None,
+        "in place of the random resized crop: put so many black pixels around a picture, and cut its own size out of that",
+        within="[0, 4096]",
+    )
     hflip_prob: float = option(0.5, "probability of a horizontal flip", within=SHARE)
     auto_augment: str | None = option(None, "automatic augmentation: imagenet, ra or ta_wide")
     random_erase: float = option(0.0, "probability of random erasing", within=SHARE)

@@ -46,6 +46,10 @@ class TrainConfig(
         ends = self.mix_off_epochs == 0 or (self.mix_off_epochs < self.epochs and self.train_preset.mixes)
         require(ends, f"--mix-off-epochs needs mixup or cutmix, and must be below --epochs ({self.epochs})", self.mix_off_epochs)
         require(not self.eval_raw or self.ema_decay > 0, "--eval-raw needs a moving average (--ema-decay)", self.ema_decay)
+        whole = self.crop_padding is None or not self.reduced_decoding
+        require(
+            whole, "--crop-padding counts pixels of the picture as it is stored: leave --reduced-decoding out", self.crop_padding
+        )
         if self.mix_group is not None:
             fits = self.batch_size % self.mix_group == 0
             require(fits, f"--mix-group must divide --batch-size ({self.batch_size})", self.mix_group)
@@ -86,4 +90,6 @@ class TrainConfig(
             cutmix_alpha=self.cutmix_alpha,
             reduce_to=self.resize_size if self.reduced_decoding else None,
             mix_epochs=self.epochs - self.mix_off_epochs if self.mix_off_epochs else None,
+            crop_padding=self.crop_padding,
+            **self.normalisation,
         )

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.presets import TTA, EvalPreset
-from mobilenetv3_common.train_config.section import Section, option, require
+from mobilenetv3_common.train_config.section import Section, flag_of, option, require
+
+Channels = tuple[float, float, float]
+
+
+def _channels(flag: str, text: str, least: float) -> Channels:
+    """Three numbers between commas.
+
+    Raises:
+        UserError: they are not, or one is below ``least`` or above 1.
+    """
+    try:
+        red, green, blue = (float(part) for part in text.split(","))
+    except ValueError:
+        red = green = blue = math.nan
+    fits = all(least <= value <= 1 for value in (red, green, blue))
+    require(fits, f"{flag} must be three numbers from {least:g} to 1 with commas between, as in 0.485,0.456,0.406", text)
+    return red, green, blue
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,8 @@ class PictureSettings(Section):
     workers: int = option(2, "loader processes a rank; 0 loads in the training process", within="[0, 1024]")
     resize_size: int = option(256, "evaluation: shorter side in pixels before the crop", within="[1, 4096]")
     crop_size: int = option(224, "pixels of the network's input", within="[1, 4096]")
+    mean: str | None = option(None, "of red, green and blue, each from 0 to 1; ImageNet's by default", metavar="X,X,X")
+    std: str | None = option(None, "standard deviation of red, green and blue; ImageNet's by default", metavar="X,X,X")
     tta: str = option("none", "evaluation: views of each picture whose probabilities are averaged", TTA)
 
     def check(self) -> None:
@@ -42,4 +62,17 @@ class PictureSettings(Section):
 
     @property
     def eval_preset(self) -> EvalPreset:
-        return EvalPreset(self.resize_size, self.crop_size, tta=self.tta)
+        return EvalPreset(self.resize_size, self.crop_size, tta=self.tta, **self.normalisation)
+
+    @property
+    def normalisation(self) -> dict[str, Channels]:
+        """``mean`` and ``std`` as numbers, where they are given.
+
+        Raises:
+            UserError: they are not three numbers in their range.
+        """
+        found = {}
+        for name, least in (("mean", 0.0), ("std", 1e-3)):
+            if (text := getattr(self, name)) is not None:
+                found[name] = _channels(flag_of(name), text, least)
+        return found

@@ -10,6 +10,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.train_config import MODELS
+from mobilenetv3_common.train_config.pictures import PictureSettings
 
 MOST_PIXELS_A_SIDE = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -91,6 +92,16 @@ def preset(resize_size: Any, crop_size: Any, mean: Any = None, std: Any = None) 
         given[name] = tuple(number(value, name, least, 1.0) for value in values)
     try:
         return EvalPreset(resize, crop, **given)
+    except UserError as error:
+        raise Senseless(error.line) from error
+
+
+def channels(value: Any, name: str) -> list[float]:
+    """Mean or deviation as a checkpoint's settings have it: three numbers between commas."""
+    if not isinstance(value, str) or len(value) > 200:
+        raise Senseless(f"{name} is no text of three numbers: {shown(value)}")
+    try:
+        return list(PictureSettings(**{name: value}).normalisation[name])
     except UserError as error:
         raise Senseless(error.line) from error
 

@@ -78,7 +78,7 @@ def load_trained(
     layer = foreign.build(found, path)
     load_model_arrays(layer, as_paddle(state), str(path))
     layer.eval()
-    preset = EvalPreset(config.get("resize_size", 256), config.get("crop_size", 224))
+    preset = EvalPreset(**{name: config[name] for name in ("resize_size", "crop_size", "mean", "std") if name in config})
     if resize_size or crop_size:
         preset = replace(preset, resize_size=resize_size or preset.resize_size, crop_size=crop_size or preset.crop_size)
     if classes is not None or names is None:
@@ -95,12 +95,15 @@ def _facts(meta: Any, path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]
     """
     try:
         config = facts.table(facts.table(meta, "the metadata")["config"], "config")
-        preset = facts.preset(config["resize_size"], config["crop_size"])
+        normalised = [None if (own := config.get(name)) is None else facts.channels(own, name) for name in ("mean", "std")]
+        preset = facts.preset(config["resize_size"], config["crop_size"], *normalised)
         found = {
             "model": facts.model(config["model"]),
             "width_mult": facts.number(config["width_mult"], "width_mult", 0.01, 16),
             "resize_size": preset.resize_size,
             "crop_size": preset.crop_size,
+            "mean": preset.mean,
+            "std": preset.std,
             "image_backend": facts.image_backend(config["image_backend"]),
         }
         return found, facts.classes(meta["classes"])

@@ -57,7 +57,8 @@ def train_transform(image: Image.Image | np.ndarray, preset: TrainPreset, params
 
         shrinks = height > 2 * side and width > 2 * side
         method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-        image = Image.fromarray(cv2.resize(image[top : top + height, left : left + width], (side, side), interpolation=method))
+        window = np.asarray(Image.fromarray(image).crop((left, top, left + width, top + height)))  # black beyond the border
+        image = Image.fromarray(cv2.resize(window, (side, side), interpolation=method))
     else:
         image = F.resized_crop(image, top, left, height, width, [side, side], bilinear)
     if params.flip:

@@ -21,12 +21,16 @@ def plan(config: ResNetConfig) -> str:
 
 
 def _augmentation(c: ResNetConfig) -> list[str]:
-    found = [f"random resized crop to {c.crop_size}, at least {c.min_crop_scale:g} of the area"]
+    if c.crop_padding is None:
+        found = [f"random resized crop to {c.crop_size}, at least {c.min_crop_scale:g} of the area"]
+    else:
+        found = [f"random crop with {c.crop_padding} pixels of padding, scaled to {c.crop_size}"]
     found += [f"horizontal flip with probability {c.hflip_prob:g}"] if c.hflip_prob else []
     found += [f"{c.auto_augment} policy"] if c.auto_augment else []
     found += [f"random erasing with probability {c.random_erase:g}"] if c.random_erase else []
     found += [f"{name} with {value:g}" for name, value in (("mixup", c.mixup_alpha), ("cutmix", c.cutmix_alpha)) if value]
-    return [*found, "normalisation", f"evaluation: shorter side {c.resize_size}, crop {c.crop_size}"]
+    own = f"normalisation by mean {c.mean or 'of ImageNet'} and deviation {c.std or 'of ImageNet'}"
+    return [*found, own if c.mean or c.std else "normalisation", f"evaluation: shorter side {c.resize_size}, crop {c.crop_size}"]
 
 
 def _schedule(c: ResNetConfig) -> list[str]:

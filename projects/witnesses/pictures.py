@@ -95,7 +95,8 @@ def reduced() -> Iterator[Told]:
 
 def _resized(picture: Image.Image, box: tuple[int, int, int, int], size: int, method: int) -> np.ndarray:
     top, left, height, width = box
-    return np.asarray(cv2.resize(np.asarray(picture)[top : top + height, left : left + width], (size, size), interpolation=method))
+    window = picture.crop((left, top, left + width, top + height))  # black beyond the border
+    return np.asarray(cv2.resize(np.asarray(window), (size, size), interpolation=method))
 
 
 def crops() -> Iterator[Told]:
@@ -107,6 +108,8 @@ def crops() -> Iterator[Told]:
         ((3, 5, 80, 40), cv2.INTER_LINEAR, "the height alone shrinks by more than two"),
         ((0, 0, 40, 40), cv2.INTER_LINEAR, "both sides shrink by two"),
         ((10, 20, 12, 15), cv2.INTER_LINEAR, "both sides grow"),
+        ((-4, 3, 90, 120), cv2.INTER_AREA, "a crop beyond two sides of the picture"),
+        ((2, -4, 90, 120), cv2.INTER_AREA, "a crop beyond the other two"),
     ):
         made = image.crop_and_resize(np.asarray(picture), box, 20)
         yield Told(f"{words}: box {box} to 20 pixels", made, _resized(picture, box, 20, method))

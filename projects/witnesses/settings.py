@@ -83,20 +83,23 @@ def presets() -> Iterator[Told]:
     """``TrainConfig.train_preset`` and ``eval_preset``: every setting reaches the pictures."""
     given: dict[str, Any] = {
         "epochs": 9, "crop_size": 160, "resize_size": 184, "min_crop_scale": 0.35, "hflip_prob": 0.25, "auto_augment": "ra",
-        "random_erase": 0.125, "mixup_alpha": 0.2, "cutmix_alpha": 0.75, "mix_off_epochs": 2,
+        "random_erase": 0.125, "mixup_alpha": 0.2, "cutmix_alpha": 0.75, "mix_off_epochs": 2, "crop_padding": 3,
     }  # fmt: skip
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     expected: dict[str, Any] = {
         "crop_size": 160, "crop_scale": (0.35, 1.0), "crop_ratio": (0.75, 4 / 3), "hflip_prob": 0.25, "auto_augment": "ra",
         "ra_magnitude": 9, "random_erase_prob": 0.125, "mixup_alpha": 0.2, "cutmix_alpha": 0.75, "mix_epochs": 7, "mean": mean,
-        "std": std, "reduce_to": None,
+        "std": std, "reduce_to": None, "crop_padding": 3,
     }  # fmt: skip
     yield Told("training", fields_of(TrainConfig(**given).train_preset), expected)
-    reduced = TrainConfig(reduced_decoding=True, **given).train_preset
+    reduced = TrainConfig(reduced_decoding=True, **(given | {"crop_padding": None})).train_preset
     yield Told("--reduced-decoding keeps --resize-size pixels", reduced.reduce_to, 184)
     yield Told("mixing to the end", TrainConfig(mixup_alpha=0.2).train_preset.mix_epochs, None)
     evaluation = {"resize_size": 184, "crop_size": 160, "mean": mean, "std": std, "tta": "flip"}
     yield Told("evaluation", fields_of(TrainConfig(tta="flip", **given).eval_preset), evaluation)
+    own = TrainConfig(mean="0.25,0.5,0.75", std="0.125, 0.5,1")
+    for name, preset in (("training", own.train_preset), ("evaluation", own.eval_preset)):
+        yield Told(f"{name}, its own mean and deviation", [preset.mean, preset.std], [(0.25, 0.5, 0.75), (0.125, 0.5, 1.0)])
 
 
 def mixing() -> Iterator[Told]:
@@ -127,8 +130,9 @@ def average() -> Iterator[Told]:
 DEFAULTS: dict[str, Any] = {
     "model": "mobilenet_v3_small", "width_mult": 1.0, "dropout": 0.2, "pretrained": None, "image_backend": "pil",
     "reduced_decoding": False, "resize_size": 256, "crop_size": 224, "tta": "none", "val_share": None, "min_crop_scale": 0.08,
-    "hflip_prob": 0.5, "auto_augment": None, "random_erase": 0.0, "mixup_alpha": 0.0, "cutmix_alpha": 0.0, "mix_off_epochs": 0,
-    "mix_group": None, "epochs": 10, "batch_size": 32, "min_updates": 1, "drop_last": True, "repeat_augment": 1, "accumulate": 1,
+    "crop_padding": None, "mean": None, "std": None, "hflip_prob": 0.5, "auto_augment": None, "random_erase": 0.0,
+    "mixup_alpha": 0.0, "cutmix_alpha": 0.0, "mix_off_epochs": 0, "mix_group": None, "epochs": 10, "batch_size": 32,
+    "min_updates": 1, "drop_last": True, "repeat_augment": 1, "accumulate": 1,
     "optimizer": "sgd", "param_groups": None, "momentum": 0.9, "nesterov": False, "alpha": 0.9, "beta1": 0.9, "beta2": 0.999,
     "eps": 1e-8, "weight_decay": 1e-4, "norm_weight_decay": None, "bias_weight_decay": None, "l1_decay": 0.0, "layer_decay": 1.0,
     "lr": 0.1, "scale_lr_from": None, "scale_lr_by": "linear", "lr_schedule": "cosine", "lr_unit": "update", "lr_step_epochs": 30,

@@ -151,7 +151,7 @@ def workers(subject: RunSubject) -> Outcome:
 def _augments(preset: TrainPreset) -> bool:
     """Whether some random change of single pictures is switched on."""
     return (
-        preset.crop_scale[0] < 1
+        (preset.crop_scale[0] < 1 if preset.crop_padding is None else preset.crop_padding > 0)
         or preset.hflip_prob not in (0, 1)
         or preset.auto_augment is not None
         or preset.random_erase_prob > 0
