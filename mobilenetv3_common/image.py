@@ -156,8 +156,8 @@ def crop_and_resize(pixels: np.ndarray, box: tuple[int, int, int, int], size: in
     area = min(height, width) > 2 * size
     below, right = top + height - pixels.shape[0], left + width - pixels.shape[1]
     if min(top, left, -below, -right) < 0:
-        beyond = [max(pixels_there, 0) for pixels_there in (-top, below, -left, right)]
-        pixels = cv2.copyMakeBorder(pixels, *beyond, cv2.BORDER_CONSTANT, value=(0, 0, 0))
+        beyond = [(max(first, 0), max(last, 0)) for first, last in ((-top, below), (-left, right))]
+        pixels = np.pad(pixels, (*beyond, (0, 0)))
         top, left = max(top, 0), max(left, 0)
     cut = pixels[top : top + height, left : left + width]
     return cv2.resize(cut, (size, size), interpolation=cv2.INTER_AREA if area else cv2.INTER_LINEAR)

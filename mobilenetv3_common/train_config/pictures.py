@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.presets import TTA, EvalPreset
@@ -65,13 +66,13 @@ class PictureSettings(Section):
         return EvalPreset(self.resize_size, self.crop_size, tta=self.tta, **self.normalisation)
 
     @property
-    def normalisation(self) -> dict[str, Channels]:
+    def normalisation(self) -> dict[str, Any]:
         """``mean`` and ``std`` as numbers, where they are given.
 
         Raises:
             UserError: they are not three numbers in their range.
         """
-        found = {}
+        found: dict[str, Channels] = {}
         for name, least in (("mean", 0.0), ("std", 1e-3)):
             if (text := getattr(self, name)) is not None:
                 found[name] = _channels(flag_of(name), text, least)

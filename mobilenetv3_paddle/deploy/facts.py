@@ -101,7 +101,8 @@ def channels(value: Any, name: str) -> list[float]:
     if not isinstance(value, str) or len(value) > 200:
         raise Senseless(f"{name} is no text of three numbers: {shown(value)}")
     try:
-        return list(PictureSettings(**{name: value}).normalisation[name])
+        given: dict[str, Any] = {name: value}
+        return list(PictureSettings(**given).normalisation[name])
     except UserError as error:
         raise Senseless(error.line) from error
 
