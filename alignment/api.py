@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import html
 import json
-import tempfile
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -122,34 +123,49 @@ def audit(
         training: also compare training mode and fresh weights, as far as the reference can run in it.
         accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
         strict: differences of the frameworks are mistakes, too.
-        report: folder for the report; a temporary one where None.
+        report: folder for the report; where None, a temporary one, which stays after the end of the process only if the port fails.
         quiet: print nothing.
         **options: further flags of the command, with underscores: ``weights``, ``names``, ``updates``, ``seed``, ``device``.
 
     Raises:
         UserError: something that was given cannot be used.
     """
-    from alignment.audit.command import audited
-    from alignment.audit.given import Nowhere, maker_of
     from alignment.dumps.api import Dump
+    from alignment.scratch import report_folder
+
+    with report_folder(report) as folder, _quiet(quiet):
+        if isinstance(port, Dump) or isinstance(reference, Dump):
+            result = _of_dumps(port, reference, folder, training)
+        else:
+            more = {"input": inputs, "accept": list(accept), "strict": strict, "training": None if training else False}
+            result = _of_models(port, reference, folder, options, more)
+    if report is None and result.passed:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return result
+
+
+def _quiet(quiet: bool) -> contextlib.AbstractContextManager:
+    from alignment.audit.given import Nowhere
+
+    return contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext()
+
+
+def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any], more: dict[str, Any]) -> Result:
+    """The result of an audit of two models, with further flags of the command, and those that ``audit`` has an argument for."""
+    from alignment.audit.command import audited
+    from alignment.audit.given import maker_of
     from alignment.flags import audit_parser
     from mobilenetv3_common.errors import UserError
 
-    folder = Path(report) if report is not None else Path(tempfile.mkdtemp(prefix="alignment_"))
-    if isinstance(port, Dump) or isinstance(reference, Dump):
-        return _of_dumps(port, reference, folder, training, quiet)
     makers = [maker_of("port", port), maker_of("reference", reference)]
-    args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text, "--report", str(folder)])
+    args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text])
     for name, value in options.items():
         if not hasattr(args, name):
             raise UserError(f"audit() has no argument {name!r}: it takes those of python -m alignment audit --help")
         setattr(args, name, Path(value) if name == "names" and value is not None else value)
-    args.input, args.accept, args.strict = inputs, list(accept), strict
-    args.training = None if training else False
+    vars(args).update(more, report=folder)
     flags = ["--port", args.port, "--reference", args.reference]
-    with contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
-        aligned = audited(args, flags, makers[0], makers[1])
-    return _result(folder, aligned)
+    return _result(folder, audited(args, flags, makers[0], makers[1]))
 
 
 def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
@@ -166,9 +182,8 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     return result
 
 
-def _of_dumps(port: Any, reference: Any, folder: Path, training: bool, quiet: bool) -> Result:
+def _of_dumps(port: Any, reference: Any, folder: Path, training: bool) -> Result:
     """The result of an audit of two dumps, which are searched for the first mistake only."""
-    from alignment.audit.given import Nowhere
     from alignment.dumps.api import Dump
     from alignment.dumps.command import audited
     from alignment.flags import audit_parser
@@ -179,8 +194,7 @@ def _of_dumps(port: Any, reference: Any, folder: Path, training: bool, quiet: bo
     flags = ["--port-dump", str(port.folder), "--reference-dump", str(reference.folder)]
     args = audit_parser().parse_args([*flags, "--report", str(folder)])
     args.training = (training and port.training and reference.training) or None
-    with contextlib.redirect_stdout(Nowhere()) if quiet else contextlib.nullcontext():
-        aligned, verdict = audited(args, flags)
+    aligned, verdict = audited(args, flags)
     first, (rows, markdown) = aligned.localization.first, _written(folder)
     unchecked = [f"{topic}: it needs both models in one process" for topic in aligned.covered.not_covered]
     found = [] if first is None else [_place(first)]

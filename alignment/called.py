@@ -91,7 +91,7 @@ def functions(modules: Iterable[ModuleType]) -> dict[str, FunctionType]:
                 function = _plain(value)
                 if function is None or (name.startswith("_") and name not in SPECIAL) or prefix.startswith("_"):
                     continue
-                if function.__code__.co_filename == module.__file__:
+                if function.__code__.co_filename == getattr(module, "__file__", None):
                     found[f"{function.__module__}.{prefix}{name}"] = function
     return found
 

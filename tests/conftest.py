@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,14 @@ def lite_folders(lite_copy: Path) -> Path:
     for name in ("train_list.txt", "val_list.txt"):
         (lite_copy / name).unlink()
     return lite_copy
+
+
+@pytest.fixture
+def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary folders of this process and of its children: one of the test's own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 def mode_of(flags) -> list[str]:

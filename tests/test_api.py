@@ -11,6 +11,8 @@ from alignment import Result, assert_aligned, audit
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("own_temporary")  # reports that are given no folder
+
 
 def reference():
     return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())

@@ -13,6 +13,8 @@ from alignment import Dump, audit, dump, load
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("own_temporary")  # reports that are given no folder
+
 
 def reference():
     return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))

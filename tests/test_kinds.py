@@ -5,6 +5,7 @@ import pytest
 from alignment import audit
 from tests.kinds import pairing_ours, pairing_theirs
 
+pytestmark = pytest.mark.usefixtures("own_temporary")  # reports that are given no folder
 INPUTS = {
     "Unused": "2x5x6", "FusedNet": "4x3x8x8", "TimeNet": "2x3x8x8", "Sine": "2x3x6x8", "Positions": "2x5x6", "Rotary": "2x5x16",
     "ConvBias": "4x3x8x8", "Packed": "2x5x12", "Segformer": "2x3x8x8", "Turned": "4x5x6", "TurnedRaw": "4x5x6",

@@ -10,10 +10,8 @@ import contextlib
 import multiprocessing
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from alignment.models.tracing import training_mode
 from alignment.repair.copies import copied
 from alignment.repair.edits import Fix, applied
 from alignment.repair.search import QUICK, SEARCHED, Where
+from alignment.scratch import scratch
 from alignment.strangers import strangers
 
 LIMIT = 60.0  # seconds for one candidate
@@ -113,8 +112,8 @@ class Trials:
 
     def __call__(self, fixes: Sequence[Fix], how: str, left: frozenset[Where] = frozenset()) -> bool:
         """Whether the port is right with some corrections."""
-        with tempfile.TemporaryDirectory(prefix="alignment_patch_") as made:
-            port, folders = copied(self.job.port[0], applied(fixes), Path(made))
+        with scratch() as made:
+            port, folders = copied(self.job.port[0], applied(fixes), made)
             folders = (*folders, *self.job.folders)
             job = replace(self.job, port=(port, self.job.port[1]), folders=folders, how=how, left=left)
             return bool(answered(self._context, right, (job,), LIMIT))
@@ -126,13 +125,13 @@ def answered(context: Any, function: Callable, args: tuple, limit: float) -> Any
     process = context.Process(target=_answer, args=(function, args, sender), daemon=True)
     process.start()
     sender.close()
-    found = None
-    with contextlib.suppress(EOFError):  # it ended without an answer
-        if receiver.poll(limit):
-            found = receiver.recv()
-    process.kill()
-    process.join()
-    return found
+    try:
+        with contextlib.suppress(EOFError):  # it ended without an answer
+            return receiver.recv() if receiver.poll(limit) else None
+        return None
+    finally:  # also where this process is asked to stop
+        process.kill()
+        process.join()
 
 
 def _answer(function: Callable, args: tuple, sender: Any) -> None:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from alignment.audit.trial import Job
 from alignment.comparisons.context import Context
 from alignment.repair.copies import copied
 from alignment.repair.edits import Fix, applied
+from alignment.scratch import scratch
 
 LIMIT = 1800  # seconds
 HANDED_ON = ("port_args", "reference_args", "input", "names", "precision", "device")  # flags that the second audit has, too
@@ -33,9 +33,9 @@ def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
     installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     if any(file.is_relative_to(folder) for file in changed for folder in installed):
         return "patch not tried: the port's source belongs to an installed package"
-    with tempfile.TemporaryDirectory(prefix="alignment_patch_") as made:
-        port, _ = copied(args.port, changed, Path(made))
-        return _audited(args, port, Path(made))
+    with scratch() as made:
+        port, _ = copied(args.port, changed, made)
+        return _audited(args, port, made)
 
 
 def job_of(args: argparse.Namespace, context: Context) -> Job:
