@@ -17,7 +17,7 @@ from alignment.localize import localize
 from alignment.localize.hypotheses import optimizers, picture_boxes, pictures
 from alignment.localize.hypotheses.arrays import bfloat16, explains, float16
 from alignment.localize.hypotheses.hypothesis import Observed
-from alignment.models.weights import copy_to_paddle
+from alignment.models.weights import copy_weights
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
 
@@ -55,12 +55,12 @@ def test_a_hypothesis_counts_where_it_explains_the_port_and_the_right_one_does_n
 
 def found(ours, theirs, training=False, inputs=INPUTS, names=None):
     """Location, kind and words of the first finding; of a part that is alone in its network."""
-    copy_to_paddle(theirs, ours, names)
+    copy_weights(theirs, ours, names)
     for part in ("running_mean", "running_var"):
         for module in theirs.modules():
             if hasattr(module, part):
                 getattr(module, part).copy_(torch.rand(getattr(module, part).shape) + 0.5)
-    copy_to_paddle(theirs, ours, names)
+    copy_weights(theirs, ours, names)
     first = localize(ours, theirs, inputs, training=training, names=names).first
     return (None, Kind.UNKNOWN, "") if first is None else (first.location, first.kind, first.hint)
 

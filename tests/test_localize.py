@@ -16,7 +16,7 @@ from alignment.comparisons.data import data
 from alignment.comparisons.explain import AFTER, BEFORE, locate
 from alignment.comparisons.update import backward
 from alignment.localize import localize, match_modules
-from alignment.models.weights import copy_to_paddle
+from alignment.models.weights import copy_weights
 from mobilenetv3_common.errors import UserError
 
 INPUTS = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)
@@ -52,7 +52,7 @@ def build(kept, theirs=None, extra=None):
     if extra is not None:
         ours = nn.Sequential(*list(ours.children())[: extra[0]], extra[1], *list(ours.children())[extra[0] :])
     if theirs is not None:
-        copy_to_paddle(theirs, ours)
+        copy_weights(theirs, ours)
     return ours
 
 
@@ -165,7 +165,7 @@ def test_other_names_are_mapped():
 
     ours, theirs = Ours(), Theirs()
     names = {"stem": "conv", "head": "fc"}
-    copy_to_paddle(theirs, ours, names)
+    copy_weights(theirs, ours, names)
     for given in (None, names):
         report = localize(ours, theirs, INPUTS, names=given)
         assert report.first is None and len(report.notes) == (0 if given else 2)
@@ -198,7 +198,7 @@ def test_a_layer_that_forward_leaves_out_is_named():
     theirs = Theirs()
     for used in ("once", "never", "twice"):
         ours = Ours(used)
-        copy_to_paddle(theirs, ours)
+        copy_weights(theirs, ours)
         first = localize(ours, theirs, INPUTS).first
         if used == "once":
             assert first is None

@@ -34,8 +34,6 @@ class Layout:
         transposed: kinds of layers (``Layer.kind``) whose ``weight`` lies transposed.
         flat: kinds of layers (``Layer.kind``) whose parameters over several axes lie in one dimension.
         counters: last names of tensors that the canonical form leaves out.
-        momentum_keeps: whether the momentum of a normalisation layer is the share of the old statistics (Paddle, MindSpore),
-            not that of the new batch (torch).
     """
 
     statistics: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +41,6 @@ class Layout:
     transposed: frozenset[str] = frozenset()
     flat: frozenset[str] = frozenset()
     counters: frozenset[str] = frozenset()
-    momentum_keeps: bool = False
 
 
 @dataclass(frozen=True)

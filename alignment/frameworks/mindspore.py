@@ -58,7 +58,7 @@ class MindSpore(Taped):
     scaler: ClassVar[Mapping[str, str]] = {"scale": "scale_value", "interval": "scale_window", "count": "counter"}
     computing = "construct"
     rank_variable = "RANK_ID"
-    layout = Layout(statistics=MINDSPORE_STATISTICS, renamed=RENAMED, momentum_keeps=True)
+    layout = Layout(statistics=MINDSPORE_STATISTICS, renamed=RENAMED)
 
     def use(self, device: str) -> None:
         if device == "gpu":

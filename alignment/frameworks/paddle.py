@@ -75,10 +75,7 @@ class Paddle(Taped):
     }  # fmt: skip
     rank_variable = "PADDLE_TRAINER_ID"
     convention = AttentionForm(_attention.PADDLE)
-    layout = Layout(
-        statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}),
-        momentum_keeps=True,
-    )  # fmt: skip
+    layout = Layout(statistics=PADDLE_STATISTICS, renamed=RENAMED, transposed=frozenset({"linear"}), flat=frozenset({"layernorm"}))
 
     def use(self, device: str) -> None:
         if device == "gpu":

@@ -54,11 +54,6 @@ def load_renamed(
     framework.load(model, {other.get(name, name): array for name, array in state.items()}, source)
 
 
-def copy_to_paddle(module: Module, layer: Module, names: Mapping[str, str] | None = None) -> None:
-    """``copy_weights`` from a torch module to a Paddle layer; ``names``: Paddle path -> torch path."""
-    copy_weights(module, layer, names)
-
-
 def load_file(path: str | os.PathLike, sides: Sequence[tuple[Framework, Module | None]], take: str = "auto") -> State:
     """Read a weights file that is in the own form of one of two models, as a canonical state that fits the first.
 
