@@ -36,13 +36,11 @@ def report_folder(report: str | os.PathLike | None) -> Iterator[Path]:
     if report is not None:
         yield Path(report)
         return
-    folder = Path(tempfile.mkdtemp(prefix="alignment_"))
-    try:
-        with _leaving_at_stop():
-            yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with contextlib.ExitStack() as removed, _leaving_at_stop():
+        folder = Path(tempfile.mkdtemp(prefix="alignment_"))
+        removed.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
+        removed.pop_all()
 
 
 def _sweep() -> None:

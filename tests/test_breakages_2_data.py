@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from alignment.comparisons import guarded
 from alignment.comparisons.data import data
 from alignment.comparisons.data import errors as data_errors
 from alignment.comparisons.data.batches import Batches
+from alignment.comparisons.data.eval_transform import Decoding, EvalTransform
 from alignment.comparisons.data.evaluation import Evaluation
 from alignment.comparisons.data.loading import batches, first_pictures
+from alignment.comparisons.data.operations import EveryOperation
+from alignment.comparisons.data.samples import SampleCalls
+from alignment.comparisons.data.train_transform import TrainTransform
 from alignment.comparisons.explain import locate
 from alignment.faults import injected, replaced
 from mobilenetv3_common.errors import UserError
@@ -55,14 +60,15 @@ OTHERS = {
 
 
 class Once:
-    """``measure`` of a comparison, in which the reference is measured once for the same loadings, of whichever project."""
+    """``measure`` of a comparison, in which the reference is measured once for the same material, of whichever project."""
 
     def __init__(self, kind):
         self.measure, self.kept = kind.measure, []
 
     def __call__(self, comparison, context, role):
         sides = (context.reference.data, context.project.independent, context.image_backend, context.seed)
-        same = type(comparison), comparison.loadings, list(comparison.whom), sides
+        given = [getattr(comparison, name, None) for name in ("loadings", "whom", "backend", "magnitudes")]
+        same = type(comparison), given, pickle.dumps(getattr(comparison, "stages", None)), sides
         for others, measured in self.kept if role == "reference" else ():
             if others == same:
                 return measured
@@ -72,7 +78,15 @@ class Once:
         return measured
 
 
-ONCE = {kind: Once(kind) for kind in (Batches, Evaluation)}
+ONCE = {kind: Once(kind) for kind in (Batches, Evaluation, Decoding, EvalTransform, TrainTransform, EveryOperation, SampleCalls)}
+
+
+@pytest.fixture(scope="module")
+def context(context):
+    """The same with what all of these projects have in common: the models and their weights."""
+    made = context()
+    weights, matched = made.material.weights, made.paired.matched
+    return lambda *project: context(*project).knowing(weights=weights, matched=matched)
 
 
 @pytest.fixture(autouse=True)
