@@ -28,6 +28,7 @@ from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, sections_of
 from alignment.strangers import engine
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
 
@@ -185,7 +186,7 @@ def _print(context: Context, wanted: Request, aligned: Aligned) -> None:
         print(f"{localization.table()}\n")
     notes = context.notes()
     if sections is not None:
-        listed = covered.text() if wanted.covered else f"covered: {len(covered.covered)} things (--covered lists them)"
+        listed = covered.text() if wanted.covered else f"covered: {counted(len(covered.covered), 'thing')} (--covered lists them)"
         said = [*sections.lines(), "", listed]
         said[0] = paint(said[0], "green" if sections.passed else "red")
         notes = [note for note in notes if not note.startswith(CONVERSION)]  # it stands under what was not checked

@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 
 PLURALS = {
-    "classes": "class", "batches": "batch", "processes": "process", "entries": "entry", "copies": "copy", "epochs": "epoch",
+    "classes": "class", "batches": "batch", "processes": "process", "entries": "entry", "copies": "copy", "losses": "loss",
+    "passes": "pass", "axes": "axis", "hypotheses": "hypothesis", "times": "time",
     **{f"{noun}s": noun for noun in (
         "picture", "tensor", "layer", "module", "file", "folder", "value", "row", "update", "seed", "step", "place", "group",
         "label", "channel", "head", "sample", "array", "mistake", "problem", "check", "run", "rank", "worker", "line", "node",
         "operator", "weight", "parameter", "shard", "difference", "figure", "thread", "second", "minute", "iteration", "token",
-        "dimension",
+        "dimension", "activation", "answer", "block", "byte", "candidate", "comparison", "dump", "epoch", "event", "fault",
+        "gradient", "input", "log", "model", "mutant", "name", "number", "output", "pair", "result", "setting", "statistic",
+        "thing", "unit",
     )},
 }  # fmt: skip
 VERBS = {
     "are": "is", "have": "has", "were": "was", "do": "does", **{verb: f"{verb}s" for verb in (
         "come", "lie", "differ", "repeat", "move", "train", "keep", "overflow", "agree", "decode", "stand", "begin", "belong",
-        "use", "need",
+        "use", "need", "get", "hold", "respond", "sum", "become", "follow", "call", "say", "survive",
     )},
 }  # fmt: skip
 NOUNS, MORE = "|".join(PLURALS), "more |further |other |random |constant "
-ONE = re.compile(rf"(?<![\w.,:/-])(?P<of>of )?1 (?P<more>{MORE})?(?P<noun>{NOUNS})\b(?: (?P<verb>{'|'.join(VERBS)})\b)?")
+VERB = rf"(?P<adverb> never| no longer| also)? (?P<verb>{'|'.join(VERBS)})\b"
+ONE = re.compile(rf"(?<![\w.,:/-])(?P<of>(?:1 )?of )?1 (?P<more>{MORE})?(?P<noun>{NOUNS})\b(?:{VERB})?")
 
 
 def counted(number: int, noun: str) -> str:
@@ -35,8 +39,8 @@ def agreed(text: str) -> str:
     """
 
     def one(found: re.Match[str]) -> str:
-        of, more, verb = (found[name] or "" for name in ("of", "more", "verb"))
+        of, more, adverb, verb = (found[name] or "" for name in ("of", "more", "adverb", "verb"))
         said = f"{of}1 {more}{PLURALS[found['noun']]}"
-        return f"{said} {verb if of else VERBS[verb]}" if verb else said
+        return f"{said}{adverb} {verb if of == 'of ' else VERBS[verb]}" if verb else said
 
     return ONE.sub(one, text)

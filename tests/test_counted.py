@@ -14,6 +14,12 @@ CASES = {
     "1 groups, expected 2": "1 group, expected 2",
     "at update 3: 1 more lines": "at update 3: 1 more line",
     "2 of 1 batches, 1 processes": "2 of 1 batch, 1 process",
+    "1 activations are dead": "1 activation is dead",
+    "1 losses": "1 loss",
+    "covered: 1 things (--covered lists them)": "covered: 1 thing (--covered lists them)",
+    "called 1 times in the port's forward": "called 1 time in the port's forward",
+    "1 of 1 parameters never get a gradient": "1 of 1 parameter never gets a gradient",
+    "1 parameters no longer get a gradient": "1 parameter no longer gets a gradient",
 }
 # Counts that are no one, and a one that is no count of the noun behind it.
 SILENT = ("11 pictures", "1 of 5 tensors differ", "0.1 values", "1,001 files are pictures", "e-1 layers", "batch 8 x 1", "1 is",

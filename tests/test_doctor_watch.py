@@ -45,7 +45,7 @@ PLANTED = {
     "schedule_twice": ("watch.rate", 2, "0.0162, where the schedule has 0.018", "update 2"),
     "state_lost": ("watch.state", 4, "none of the optimizer's 10 tensors of state", "update 4"),  # its first update after three
     "spoilt_picture": ("watch.finite", 2, "overflowed", "gradient of features.0.weight"),
-    "dead": ("watch.dead", 2, "1 activations are dead", "features.5"),
+    "dead": ("watch.dead", 2, "1 activation is dead", "features.5"),
     "summed": ("watch.step_size", 1, "of their size", None),
     "softmax_twice": ("watch.probabilities", 1, "the loss takes their softmax again", "the model's output"),
     "sigmoid_twice": ("watch.probabilities", 1, "the loss takes their sigmoid again", "the model's output"),

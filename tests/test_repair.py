@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import alignment.repair.search  # noqa: F401 (registers all makers)
 from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Region, candidates
 from alignment.repair.edits import applied, diff
 from alignment.repair.mirror import Definition, Mirror, key
@@ -119,3 +120,85 @@ def test_a_diff_applies_where_the_file_has_no_newline_at_its_end(tmp_path, monke
     source = PortFile.of(tmp_path / "port.py")
     node = next(one for one in ast.walk(source.tree) if isinstance(one, ast.BinOp))
     assert "+a = 1 - 2\n\\ No newline" in diff([(source.replaced(node, "1 - 2"),)])
+
+
+# The port's function, its mistake -> what it should read, and the reference's function where that tells.
+FORGOTTEN = {
+    "an operand that nothing reads": (
+        "def forward(self, x, mean, std):\n    return x / std\n",
+        "def forward(self, x, mean, std):\n    return (x - mean) / std\n",
+        None,
+    ),
+    "the line for the other of two": (
+        "def forward(self, mean, variance):\n    self.variance.set(variance)\n",
+        "def forward(self, mean, variance):\n    self.mean.set(mean)\n    self.variance.set(variance)\n",
+        None,
+    ),
+    "a function that nothing calls": (
+        "def _shifted(x):\n    return x\n\ndef forward(self, x):\n    return x * 2\n",
+        "def _shifted(x):\n    return x\n\ndef forward(self, x):\n    return _shifted(x * 2)\n",
+        None,
+    ),
+    "a block left out": (
+        "def forward(self, blocks):\n    return run(blocks[:1] + blocks[2:])\n",
+        "def forward(self, blocks):\n    return run(blocks)\n",
+        None,
+    ),
+    "two things the other way round": (
+        "def forward(self, m, s):\n    return zip(m[::-1], s[::-1])\n",
+        "def forward(self, m, s):\n    return zip(m, s)\n",
+        None,
+    ),
+    "another interpolation": (
+        "def forward(self, x):\n    return x.resize(8, Way.NEAREST)\n",
+        "def forward(self, x):\n    return x.resize(8, Way.BILINEAR)\n",
+        None,
+    ),
+    "a branch that is never taken": (
+        "def forward(self, x, config):\n    if False:\n        x = paddle.warm(x)\n    return x\n",
+        "def forward(self, x, config):\n    if config.warm > 0:\n        x = paddle.warm(x)\n    return x\n",
+        "def forward(self, x, config):\n    if config.warm > 0:\n        y = torch.cat(x)\n        x = y.sum(x)\n    return x\n",
+    ),
+    "a line that stands before another": (
+        "def forward(self, o):\n    o.clear_grad()\n",
+        "def forward(self, o):\n    self.scaler.step(o)\n    o.clear_grad()\n",
+        "def forward(self, o):\n    self.scaler.step(o)\n    o.zero_grad()\n",
+    ),
+    "what the reference gives a name": (
+        "def forward(self, c):\n    return made(c.width, stride=c.stride)\n",
+        "def forward(self, c):\n    return made(c.width, stride=1 if c.dilation > 1 else c.stride)\n",
+        "def forward(self, c):\n    stride = 1 if c.dilation > 1 else c.stride\n    return made(c.width, stride=stride)\n",
+    ),
+    "a schedule that is called otherwise": (
+        "def forward(self, lr, c):\n    return LambdaDecay(lr, lambda _: 1.0)\n\nStepDecay = 1\n",
+        "def forward(self, lr, c):\n    return StepDecay(lr, c.size, c.gamma)\n\nStepDecay = 1\n",
+        "def forward(self, optimizer, c):\n    return StepLR(optimizer, c.size, c.gamma)\n",
+    ),
+    "two lines that belong together": (
+        "def forward(self, x, y):\n    kept = paddle.ones_like(x)\n    index = x.clip(0)\n    return kept * index + y\n",
+        "def forward(self, x, y):\n    kept = x != self.no\n    index = paddle.where(kept, x, y)\n    return kept * index + y\n",
+        "def forward(self, x, y):\n    kept = x != self.no\n    index = torch.where(kept, x, y)\n    return kept * index + y\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGOTTEN)
+def test_what_a_function_has_forgotten_is_among_the_candidates(case, tmp_path):
+    port, right, reference = FORGOTTEN[case]
+    head = "import paddle\n\n"
+    made = texts(tmp_path, head + port, reference)
+    made += texts(tmp_path, head + port, None) if reference is None else _all(tmp_path, head + port, reference)
+    assert key(ast.parse(head + right)) in [key(ast.parse(text)) for text in made], made
+
+
+def _all(folder, port, reference):
+    (folder / "port.py").write_text(port)
+    source = PortFile.of(folder / "port.py")
+    region = Region(source, forward(source.tree), theirs=(forward(ast.parse(reference)),), languages=("paddle", "torch"))
+    return [applied([one.fix])[source.file].decode() for near in (True, False) for one in candidates(region, MAKERS, near)]
+
+
+def test_a_name_that_the_ports_file_has_not_makes_no_candidate(tmp_path):
+    port = "import paddle\n\nclass Net:\n    def forward(self, x):\n        return paddle.relu(x)\n"
+    reference = "class Net:\n    def forward(self, x):\n        return elsewhere(x)\n"
+    assert not any("return elsewhere" in text for text in texts(tmp_path, port, reference))

@@ -27,7 +27,7 @@ FAMILIES = tuple(
         "floor round ceil", "all any", "tril triu", "softmax log_softmax", "adaptive_avg_pool2d adaptive_max_pool2d",
         "avg_pool2d max_pool2d", "exp expm1", "log log1p log2 log10", "AdaptiveAvgPool2D AdaptiveMaxPool2D", "hflip vflip",
         "argmax argmin", "Adam AdamW", "clip_grad_norm_ clip_grad_value_", "zeros_like ones_like", "sqrt rsqrt", "split chunk",
-        "Brightness Color Contrast Sharpness", "equalize autocontrast",
+        "Brightness Color Contrast Sharpness", "equalize autocontrast", "NEAREST BILINEAR BICUBIC LANCZOS BOX HAMMING",
     )
 )  # fmt: skip
 OPERATORS: dict[type, tuple[type, ...]] = {
@@ -219,9 +219,9 @@ def operand_left_out(region: Region) -> Iterator[SourceEdit]:
 @maker
 def other_function(region: Region) -> Iterator[SourceEdit]:
     for node in region.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-            end = region.source.span(node.func)[1]
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            name = node.attr if isinstance(node, ast.Attribute) else node.func.id  # type: ignore[union-attr]
+            end = region.source.span(node if isinstance(node, ast.Attribute) else node.func)[1]
             for family in FAMILIES:
                 for other in family if name in family else ():
                     yield SourceEdit(region.source.file, end - len(name.encode()), end, other, node.lineno)

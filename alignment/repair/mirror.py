@@ -8,8 +8,11 @@ the same are kept as they are written. What a difference means is not judged her
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import difflib
+import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from alignment.repair.edits import SourceEdit
@@ -70,14 +73,18 @@ class Mirror:
 
     def __init__(self, source: PortFile, ours: Definition, theirs: Definition, languages: tuple[str, str]) -> None:
         self.source, self.ours = source, ours
-        self.theirs = translated(_renamed(ours, theirs), *languages)
+        self.theirs = translated(_inlined(ours, _renamed(ours, theirs)), *languages)
         self._known = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+        self._names = self._known | _defined(source.tree) | _defined(self.theirs) | {*dir(builtins)}
         self._layers = _name_of_layers(source.tree, languages[0])
         self._own = {key(node): node for node in ast.walk(ours) if isinstance(node, ast.expr)}
 
     def changes(self) -> Iterator[SourceEdit]:
-        """Each difference as an edit: the smallest ones of a statement first."""
-        yield from self._block(self.ours.body, self.theirs.body)
+        """Each difference as an edit, the smallest ones of a statement first; none with a name that the port's file has not."""
+        for edit in self._block(self.ours.body, self.theirs.body):
+            attribute = self.source.content[: edit.start].endswith(b".")
+            if attribute or _names_read(edit.text) <= self._names:
+                yield edit
 
     def _block(self, ours: Sequence[ast.stmt], theirs: Sequence[ast.stmt]) -> Iterator[SourceEdit]:
         ours = [one for one in ours if not _says_nothing(one)]
@@ -86,20 +93,30 @@ class Mirror:
         for tag, a, b, c, d in difflib.SequenceMatcher(None, [key(s) for s in ours], [key(s) for s in theirs], False).get_opcodes():
             if tag == "equal":
                 continue
-            left, right = list(ours[a:b]), list(theirs[c:d])
+            left, right, partner = list(ours[a:b]), list(theirs[c:d]), dict[ast.stmt, ast.stmt]()
             at = b
             for one in list(left):
                 best = max(right, key=lambda other: _similar(one, other), default=None)
                 if best is not None and _similar(one, best) >= ALIKE:
                     left.remove(one)
                     right.remove(best)
+                    partner[best] = one
                     yield from self._statement(one, best)
             if len(left) == len(right):
                 yield from (self._in_place(one, other) for one, other in zip(left, right, strict=True))
             yield from (self.source.without(one) for one in left if len(ours) > 1)
             for one in right if ours else ():
-                put = self.source.before if at < len(ours) else self.source.after
-                yield put(ours[min(at, len(ours) - 1)], ast.unparse(self.rendered(one)))
+                behind = [partner[other] for other in theirs[theirs.index(one) : d] if other in partner]
+                put = self.source.before if behind or at < len(ours) else self.source.after
+                yield put(behind[0] if behind else ours[min(at, len(ours) - 1)], ast.unparse(self.rendered(one)))
+            if b - a > 1 and d > c:
+                yield self._together(ours[a:b], theirs[c:d])
+
+    def _together(self, ours: Sequence[ast.stmt], theirs: Sequence[ast.stmt]) -> SourceEdit:
+        """Statements that stand together, all of them as the reference has them."""
+        (start, _), (_, end) = self.source.span(ours[0]), self.source.span(ours[-1])
+        text = self.source.indented(ours[0], "\n".join(ast.unparse(self.rendered(one)) for one in theirs))
+        return SourceEdit(self.source.file, start, end, text, ours[0].lineno)
 
     def _in_place(self, ours: ast.stmt, theirs: ast.stmt) -> SourceEdit:
         return self.source.replaced(ours, self.source.indented(ours, ast.unparse(self.rendered(theirs))))
@@ -140,12 +157,20 @@ class Mirror:
             start = end - len((ours.func.attr if isinstance(ours.func, ast.Attribute) else ours.func.id).encode())
             yield SourceEdit(self.source.file, start, end, _name(theirs), ours.lineno)
         mine, other = _given(ours), _given(theirs)
+        if mine and other and key(mine[0]) != key(other[0]) and len(ours.args) and len(theirs.args):
+            yield self.source.replaced(ours, self._with_own_first(ours, theirs))
         for a, b in zip(mine, other, strict=False):
             yield from self._expressions(a, b)
         held = {one.arg: one.value for one in theirs.keywords}
         for one in ours.keywords:
             if one.arg in held:
                 yield from self._expressions(one.value, held[one.arg])
+
+    def _with_own_first(self, ours: ast.Call, theirs: ast.Call) -> str:
+        """The reference's call with what the port's is given first: ``StepDecay(lr, 2)`` for ``StepLR(optimizer, 2)``."""
+        made = self.rendered(theirs)
+        assert isinstance(made, ast.Call)
+        return ast.unparse(ast.Call(made.func, [ours.args[0], *made.args[1:]], made.keywords))
 
     def rendered(self, node: ast.AST) -> ast.AST:
         """The reference's expression with the port's own text where it says the same."""
@@ -200,6 +225,44 @@ def _renamed(ours: Definition, theirs: Definition) -> Definition:
 
     found: Definition = Renamed().visit(copy.deepcopy(theirs))
     return found
+
+
+def _inlined(ours: Definition, theirs: Definition) -> Definition:
+    """The reference's function without names that it assigns once and the port does not have: ``stride`` becomes its value."""
+    held = {node.id for node in ast.walk(ours) if isinstance(node, ast.Name)}
+    stored = Counter(node.id for node in ast.walk(theirs) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    plain = [
+        one for one in theirs.body if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
+    ]
+    values = {one.targets[0].id: one.value for one in plain if stored[one.targets[0].id] == 1 and one.targets[0].id not in held}  # type: ignore[attr-defined]
+    if not values:
+        return theirs
+
+    class Inlined(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.AST:
+            value = values.get(node.id) if isinstance(node.ctx, ast.Load) else None
+            return self.visit(copy.deepcopy(value)) if value is not None else node
+
+    found: Definition = Inlined().visit(theirs)
+    found.body = [one for one in found.body if not (isinstance(one, ast.Assign) and one in plain and one.targets[0].id in values)]  # type: ignore[attr-defined]
+    return found
+
+
+def _defined(tree: ast.AST) -> set[str]:
+    """Names that a tree binds."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    found |= {node.name for node in ast.walk(tree) if isinstance(node, Definition | ast.ClassDef)}
+    found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return found | {(one.asname or one.name).partition(".")[0] for node in imports for one in node.names}
+
+
+def _names_read(text: str) -> set[str]:
+    try:
+        tree = ast.parse(textwrap.dedent(text.strip("\n")).strip())
+    except SyntaxError:
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _arguments(function: Definition) -> list[ast.arg]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import alignment.repair.forgotten  # noqa: F401 (registers its makers)
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
 from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Candidate, Region, candidates

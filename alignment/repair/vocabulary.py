@@ -8,9 +8,11 @@ import re
 from typing import TypeVar
 
 MODULES = frozenset({"torch", "paddle", "F", "nn", "np", "math", "P", "T", "ops", "mint"})
-NAMES = {"torch": "paddle", "Module": "Layer", "SiLU": "Silu", "optim": "optimizer", "RMSprop": "RMSProp"}
+NAMES = {"torch": "paddle", "Module": "Layer", "SiLU": "Silu", "optim": "optimizer", "RMSprop": "RMSProp", "StepLR": "StepDecay",
+         "MultiStepLR": "MultiStepDecay", "ExponentialLR": "ExponentialDecay", "CosineAnnealingLR": "CosineAnnealingDecay",
+         "LambdaLR": "LambdaDecay"}  # fmt: skip
 CALLS = {"cat": "concat", "clamp": "clip", "permute": "transpose", "view": "reshape", "transpose": "swapaxes", "arctan": "atan",
-         "from_numpy": "to_tensor"}  # fmt: skip
+         "from_numpy": "to_tensor", "zero_grad": "clear_grad"}  # fmt: skip
 IN_LISTS = frozenset({"permute", "view", "reshape", "expand", "repeat", "ones", "zeros"})  # several numbers -> a list of them
 KEYWORDS = {"dim": "axis", "eps": "epsilon", "bias": "bias_attr", "keepdims": "keepdim"}
 GIVEN = {"avg_pool1d": "exclusive", "avg_pool2d": "exclusive", "avg_pool3d": "exclusive"}  # what is true by default there, not here

@@ -18,6 +18,7 @@ from alignment.report import page_cards
 from alignment.report.picture import failures, panels
 from alignment.report.sections import Sections
 from alignment.report.table import exact_difference, not_run, notes, passed
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
 
 SHOWN = 300  # rows of a step; alignment.json has all
@@ -142,7 +143,11 @@ def _coverage(covered: Coverage) -> str:
     lines = [f"<p><strong>{escape(module)}</strong>: {escape(names)}</p>" for module, names in _by_module(covered.not_run)]
     functions = f'<details class="names"><summary>{folded}</summary>{"".join(lines)}</details>' if lines else ""
     what = f'<dl class="place list">{items}</dl>{functions}' if items or functions else ""
-    return f"<details><summary>What the verdict rests on ({len(covered.covered)} things)</summary>{what}</details>" if what else ""
+    return (
+        f"<details><summary>What the verdict rests on ({counted(len(covered.covered), 'thing')})</summary>{what}</details>"
+        if what
+        else ""
+    )
 
 
 def _by_module(functions: Sequence[str]) -> list[tuple[str, str]]:
