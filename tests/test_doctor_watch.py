@@ -394,4 +394,4 @@ def test_a_kernel_whose_looked_at_taps_get_no_gradient_does_not_stand_still():
         optimizer.step()
         optimizer.zero_grad()
         watch.after_update()
-    assert watch.findings["watch.stands_still"].outcome.measured == "1 parameters move"
+    assert watch.findings["watch.stands_still"].outcome.measured == "1 parameter moves"

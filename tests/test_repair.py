@@ -9,6 +9,7 @@ import pytest
 
 import alignment.repair.search  # noqa: F401 (registers all makers)
 from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Region, candidates
+from alignment.repair.copies import copied
 from alignment.repair.edits import applied, diff
 from alignment.repair.mirror import Definition, Mirror, key
 from alignment.repair.source import PortFile
@@ -202,3 +203,23 @@ def test_a_name_that_the_ports_file_has_not_makes_no_candidate(tmp_path):
     port = "import paddle\n\nclass Net:\n    def forward(self, x):\n        return paddle.relu(x)\n"
     reference = "class Net:\n    def forward(self, x):\n        return elsewhere(x)\n"
     assert not any("return elsewhere" in text for text in texts(tmp_path, port, reference))
+
+
+def test_a_name_that_holds_what_it_was_given_is_no_other_name(tmp_path):
+    """``x = f(x)`` in the reference once made the search end without a word."""
+    port = "import paddle\n\nclass Net:\n    def forward(self, x):\n        return self.head(self.norm(x))\n"
+    reference = (
+        "class Net:\n    def forward(self, a):\n        a = self.norm(a)\n        b = self.act(a)\n        return self.head(b)\n"
+    )
+    assert any("self.act(" in text for text in texts(tmp_path, port, reference))
+
+
+def test_a_namesake_elsewhere_does_not_take_the_place_of_the_port(tmp_path):
+    for where in ("mine", "other"):
+        (tmp_path / where).mkdir()
+        (tmp_path / where / "ours.py").write_text(f"WHERE = {where!r}\n")
+    (tmp_path / "other" / "large.py").write_text("x = 1\n")
+    (tmp_path / "made").mkdir()
+    port, _ = copied(f"{tmp_path / 'mine' / 'ours.py'}:Net", {tmp_path / "other" / "large.py": b"x = 2\n"}, tmp_path / "made")
+    assert Path(port.partition(":")[0]).read_text() == "WHERE = 'mine'\n"
+    assert (tmp_path / "made" / "large.py").read_text() == "x = 2\n"

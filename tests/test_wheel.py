@@ -1,6 +1,7 @@
 """The wheel: built, installed where there is no checkout, and used."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -102,4 +103,49 @@ def test_train_and_predict(installed):
 def test_audit(installed):
     models = ("--port", "mobilenetv3_paddle.models:mobilenet_v3_small", "--reference", "torchvision.models:mobilenet_v3_small")
     done = installed("alignment", "audit", *models, "--input", "2x3x64x64", "--report", "report.md")
-    assert "passed" in done.stdout.lower()
+    assert "PASS: no mistake found in the port" in done.stdout
+
+
+SUITE = """
+from torch import nn as right
+
+import pytest
+from paddle import nn
+
+
+def sound():
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+
+
+def wrong():
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(approximate=True), nn.Linear(8, 2))
+
+
+def reference():
+    return right.Sequential(right.Linear(4, 8), right.GELU(), right.Linear(8, 2))
+
+
+@pytest.mark.aligned(inputs="3x4")
+@pytest.mark.parametrize("port", [sound, wrong])
+def test_the_port(aligned, port):
+    aligned(port, reference)
+"""
+
+
+def test_its_pytest_plugin_in_a_suite_elsewhere(installed, tmp_path):
+    """Found by its entry point, with no configuration: the sound port passes; the other fails, and its report is kept."""
+    (tmp_path / "test_port.py").write_text(SUITE)
+    kept = tmp_path / "kept"
+    suite = ("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_port.py"), "--alignment-artifacts", str(kept))
+    done = installed("python", *suite, status=1)
+    assert "1 failed, 1 passed" in done.stdout and "activation" in done.stdout, done.stdout
+    (report,) = kept.glob("*/report.html")
+    assert "activation" in report.read_text() and str(report.parent) in done.stdout
+
+
+def test_both_notebooks_run_without_the_checkout(installed, tmp_path):
+    for name in ("scripts/run_notebooks.py", "docs/notebooks", "docs/examples", "lite_data"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, tmp_path / name)
+    done = installed("python", str(tmp_path / "scripts" / "run_notebooks.py"), "--check")
+    assert done.stdout.count(".ipynb: ") == 2, done.stdout + done.stderr

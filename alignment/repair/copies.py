@@ -18,13 +18,14 @@ def copied(port: str, changed: Mapping[Path, bytes], folder: Path) -> tuple[str,
     Returns:
         The copy as ``port`` names it, and the folder for the front of the path.
     """
-    moved = {file: _copy(file, folder) for file in changed}
+    name, _, maker = port.rpartition(":")
+    own = Path(name).resolve() if name.endswith(".py") else None
+    moved = {
+        file: _copy(file, folder) for file in [*([own] if own else []), *changed]
+    }  # a namesake elsewhere takes no place of the port's
     for file, content in changed.items():
         moved[file].write_bytes(content)
-    name, _, maker = port.rpartition(":")
-    if name.endswith(".py"):
-        file = Path(name).resolve()
-        name = str(moved.get(file) or _copy(file, folder))
+    name = str(moved[own]) if own else name
     return f"{name}:{maker}", (str(folder), str(Path.cwd()))
 
 

@@ -53,6 +53,13 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else key(call.func)
 
 
+def _of_function(call: ast.Call) -> bool:
+    """Whether a function is called, and is given something first; no method of a value."""
+    module = call.func.value if isinstance(call.func, ast.Attribute) else None
+    named = isinstance(call.func, ast.Name) or (isinstance(module, ast.Name) and module.id in MODULES)
+    return named and bool(call.args)
+
+
 def _given(call: ast.Call) -> list[ast.expr]:
     """A call's arguments in order: the tensor itself first, a list in its parts; ``self.layer(x)`` has no such tensor."""
     own = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -157,7 +164,7 @@ class Mirror:
             start = end - len((ours.func.attr if isinstance(ours.func, ast.Attribute) else ours.func.id).encode())
             yield SourceEdit(self.source.file, start, end, _name(theirs), ours.lineno)
         mine, other = _given(ours), _given(theirs)
-        if mine and other and key(mine[0]) != key(other[0]) and len(ours.args) and len(theirs.args):
+        if mine and other and key(mine[0]) != key(other[0]) and _of_function(ours) and _of_function(theirs):
             yield self.source.replaced(ours, self._with_own_first(ours, theirs))
         for a, b in zip(mine, other, strict=False):
             yield from self._expressions(a, b)
@@ -229,23 +236,25 @@ def _renamed(ours: Definition, theirs: Definition) -> Definition:
 
 def _inlined(ours: Definition, theirs: Definition) -> Definition:
     """The reference's function without names that it assigns once and the port does not have: ``stride`` becomes its value."""
-    held = {node.id for node in ast.walk(ours) if isinstance(node, ast.Name)}
+    held = {node.id for node in ast.walk(ours) if isinstance(node, ast.Name)} | {one.arg for one in _arguments(theirs)}
     stored = Counter(node.id for node in ast.walk(theirs) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    plain = [
-        one for one in theirs.body if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name)
-    ]
-    values = {one.targets[0].id: one.value for one in plain if stored[one.targets[0].id] == 1 and one.targets[0].id not in held}  # type: ignore[attr-defined]
-    if not values:
-        return theirs
+    values: dict[str, ast.expr] = {}
 
     class Inlined(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.AST:
-            value = values.get(node.id) if isinstance(node.ctx, ast.Load) else None
-            return self.visit(copy.deepcopy(value)) if value is not None else node
+            known = isinstance(node.ctx, ast.Load) and node.id in values
+            return copy.deepcopy(values[node.id]) if known else node
 
-    found: Definition = Inlined().visit(theirs)
-    found.body = [one for one in found.body if not (isinstance(one, ast.Assign) and one in plain and one.targets[0].id in values)]  # type: ignore[attr-defined]
-    return found
+    body: list[ast.stmt] = []
+    for one in theirs.body:
+        Inlined().visit(one)
+        target = one.targets[0] if isinstance(one, ast.Assign) and len(one.targets) == 1 else None
+        if isinstance(target, ast.Name) and stored[target.id] == 1 and target.id not in held:
+            values[target.id] = one.value  # type: ignore[attr-defined]
+        else:
+            body.append(one)
+    theirs.body = body or theirs.body
+    return theirs
 
 
 def _defined(tree: ast.AST) -> set[str]:
