@@ -220,7 +220,7 @@ def operand_left_out(region: Region) -> Iterator[SourceEdit]:
 def other_function(region: Region) -> Iterator[SourceEdit]:
     for node in region.nodes():
         if isinstance(node, ast.Attribute) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            name = node.attr if isinstance(node, ast.Attribute) else node.func.id  # type: ignore[union-attr]
+            name = node.attr if isinstance(node, ast.Attribute) else node.func.id  # type: ignore[attr-defined,union-attr]
             end = region.source.span(node if isinstance(node, ast.Attribute) else node.func)[1]
             for family in FAMILIES:
                 for other in family if name in family else ():
