@@ -28,6 +28,13 @@ class Draws(Protocol):
         """Random resized crops of a picture; ``scale`` and ``ratio`` are the default ones where None."""
         ...
 
+    def padded_crops(self, count: int, height: int, width: int, padding: int) -> np.ndarray:
+        """Crops of the picture's own size out of the picture with ``padding`` pixels around it, from -``padding`` on.
+
+        A part that draws none leaves this out; nothing is then compared with it.
+        """
+        ...
+
     def ranges(self, what: str) -> tuple[tuple[float, float], tuple[float, float]]:
         """The default range of the area's share, and of the aspect ratio, of ``"crop"`` or ``"erase"``."""
         ...

@@ -93,6 +93,7 @@ def test_a_flag_that_cannot_be_used_is_one_line(flags, said, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_runs_of_both_frameworks_end_alike_and_a_planted_difference_is_not_equal(tmp_path, capsys, monkeypatch):
     """Three seeds of two epochs; the third part of the rate moves the port's accuracy by points."""
     command = ["--seeds", "3", "--epochs", "2", "--names", "nothing,a third of the rate", "--result-dir", str(tmp_path), "--resume"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
-from torchvision.transforms import RandomErasing, RandomHorizontalFlip, RandomResizedCrop, autoaugment, v2
+from torchvision.transforms import RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop, autoaugment, v2
 
 from alignment.draws import MagnitudeTable, Operations
 
@@ -55,6 +55,15 @@ def crops(
     image = torch.empty((1, height, width), dtype=torch.uint8)
     with _seeded():
         return _fixed(np.array([RandomResizedCrop.get_params(image, *given) for _ in range(count)]))
+
+
+@functools.cache
+def padded_crops(count: int, height: int, width: int, padding: int) -> np.ndarray:
+    """``RandomCrop``'s boxes with ``padding``, in the coordinates of the picture without it."""
+    padded = torch.empty((1, height + 2 * padding, width + 2 * padding), dtype=torch.uint8)
+    with _seeded():
+        drawn = [RandomCrop.get_params(padded, (height, width)) for _ in range(count)]
+    return _fixed(np.array(drawn) - (padding, padding, 0, 0))
 
 
 def flip_probability() -> float:

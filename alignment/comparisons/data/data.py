@@ -48,6 +48,7 @@ AUGMENTED = {
     "trivialaugment": TrainPreset(auto_augment="ta_wide"),
     "erasing": TrainPreset(random_erase_prob=0.5),
 }
+PADDED = TrainPreset(crop_padding=32)
 POLICIES = {**AUGMENTED, **MIXED}
 TOPICS = {"basic": ("random resized crop", "horizontal flip"), "erasing": ("random erasing",)}
 NO_OPENCV = "the OpenCV backend: OpenCV is not installed"
@@ -66,6 +67,13 @@ def with_opencv(context: Context, result: StepResult) -> None:
     }
     _batches(context, result, Batches(loadings, [*compared_with(context)], named=True))
     result.cover("OpenCV backend", outside=bool(_independent(context)))
+
+
+def padded_crops(context: Context, result: StepResult) -> None:
+    """Crops beyond the border of a picture: the port against the reference and the independent ones."""
+    loading = Loading(few_pictures(context.material.index("train")), PADDED, 1)
+    _batches(context, result, Batches({"train.padded": loading}, [*compared_with(context)], named=True))
+    result.cover("crops out of a padded picture", outside=bool(_independent(context)))
 
 
 def operations(context: Context, result: StepResult) -> None:
@@ -93,6 +101,7 @@ def training_pictures(context: Context, result: StepResult) -> None:
 CHECKS: tuple[Check, ...] = (
     presets.run,
     with_opencv,
+    padded_crops,
     operations,
     mixing,
     training_pictures,

@@ -12,11 +12,22 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.data.drawn_boxes import FUNCTIONS, AskedBoxes
 from alignment.comparisons.data.drawn_mixing import MIXES, DrawnMixing, MixesApart
 from alignment.comparisons.data.drawn_operations import Policies
+from alignment.comparisons.data.drawn_padding import DrawnPadding
 from alignment.comparisons.data.drawn_samples import POOLS, DrawnSamples
 from alignment.comparisons.result import StepResult
 
-DRAWN = (AskedBoxes, Policies, DrawnSamples, DrawnMixing, MixesApart)
-TOPICS = ("random resized crops", "flips", "erased boxes", "autoaugment", "randaugment", "trivialaugment", "mixup", "cutmix")
+DRAWN = (AskedBoxes, DrawnPadding, Policies, DrawnSamples, DrawnMixing, MixesApart)
+TOPICS = (
+    "random resized crops",
+    "padded crops",
+    "flips",
+    "erased boxes",
+    "autoaugment",
+    "randaugment",
+    "trivialaugment",
+    "mixup",
+    "cutmix",
+)
 
 
 def run(context: Context, result: StepResult) -> None:
@@ -25,6 +36,7 @@ def run(context: Context, result: StepResult) -> None:
     if other is None or other.draws is None:
         return
     functions = [compare(context, result, AskedBoxes(other.draws, what)) for what in FUNCTIONS]
+    functions.append(compare(context, result, DrawnPadding(other.draws)))
     samples = [compare(context, result, DrawnSamples(other.draws, pool)) for pool in POOLS]
     policies = compare(context, result, Policies(other.draws))
     mixing = [compare(context, result, DrawnMixing(other.draws, mix)) for mix in MIXES]

@@ -26,7 +26,7 @@ from alignment.finding import NO_HINT, Finding, Hint
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.augmentations import APPLIED, OPERATION, Applied, Operated, usual_operations
 from alignment.localize.hypotheses.hypothesis import Observed
-from alignment.localize.hypotheses.picture_boxes import BOXES, RESIZING, Boxed, Resized, window_hint, window_of
+from alignment.localize.hypotheses.picture_boxes import BEYOND, BOXES, RESIZING, Boxed, Cut, Resized, window_hint, window_of
 from alignment.localize.hypotheses.pictures import in_every_case
 from mobilenetv3_common.sampling import SampleParams
 
@@ -52,7 +52,7 @@ class TrainTransform(Transformed):
 
     def __init__(self, context: Context, backend: str) -> None:
         self.right = part(context.reference)
-        stages: dict[str, dict[str, tuple[Any, ...]]] = {"plain": {}, "crop": {}, "crop and resize": {}, "flip": {}}
+        stages: dict[str, dict[str, tuple[Any, ...]]] = {"plain": {}, "crop": {}, "padded": {}, "crop and resize": {}, "flip": {}}
         stages |= {f"operation {name}": {} for name, _ in usual_operations()} | {"erase": {}, "together": {}}
         for n, picture in enumerate(pictures(context, backend)):
             square, given = picture.resize((SIZE, SIZE)), np.asarray(picture) if backend == "cv2" else picture
@@ -60,6 +60,8 @@ class TrainTransform(Transformed):
             corners = ((0, 0), (3, 7), (max(picture.height - SIZE, 0), max(picture.width - SIZE, 0)))
             for box in ((*corner, SIZE, SIZE) for corner in corners):  # of the output's size, which need no resizing
                 stages["crop"][f"{n} {box}"] = (given, TRAIN, replace(PLAIN, crop=box))
+            for box in ((-9, 4, SIZE, SIZE), (picture.height - SIZE + 7, picture.width - SIZE + 5, SIZE, SIZE)):
+                stages["padded"][f"{n} {box}"] = (given, TRAIN, replace(PLAIN, crop=box))
             for box in ((2, 1, picture.height - 5, picture.width - 4), (4, 9, picture.height // 2, picture.width // 3)):
                 stages["crop and resize"][f"{n} {box}"] = (given, TRAIN, replace(PLAIN, crop=box))
             stages["flip"][f"{n}"] = (square, TRAIN, replace(PLAIN, flip=True))
@@ -83,6 +85,8 @@ class TrainTransform(Transformed):
             return found(f"apply_op:{name}", calls, self._operation_hint(name, calls))
         if stage == "erase":
             return found("erase", calls, self._erase_hint(calls))
+        if stage == "padded":
+            return self._explain_padded(calls)
         if stage.startswith("crop"):
             return self._explain_crop(calls, stage == "crop")
         hint = in_every_case(APPLIED[stage], self._applied(calls))
@@ -112,6 +116,11 @@ class TrainTransform(Transformed):
             cases.append(one.observed(Resized(cut, {"the crop's size": (SIZE, SIZE)}, finish)))
         hint = in_every_case(RESIZING, cases)
         return found("resize", calls, hint if hint[0] else OTHER_RESIZING)
+
+    def _explain_padded(self, calls: Sequence[Transform]) -> Finding:
+        finish = lambda cut: self._made(cut, PLAIN)  # noqa: E731
+        cases = [one.observed(Cut(one.args[2].crop, np.asarray(one.args[0]), finish)) for one in calls]
+        return found("crop", calls, in_every_case(BEYOND, cases))
 
     def _operation_hint(self, name: str, calls: Sequence[Transform]) -> Hint:
         cases = []

@@ -15,6 +15,7 @@ from alignment.kinds import Kind
 from alignment.localize.hypotheses.hypothesis import Hypotheses, Hypothesis
 from alignment.localize.hypotheses.pictures import PictureCases, first_wrong, picture_family
 from alignment.strangers import strangers
+from mobilenetv3_common.presets import TrainPreset
 from mobilenetv3_common.sampling import Box
 
 
@@ -90,6 +91,61 @@ def box_off_by_one(cases: PictureCases) -> Hypotheses:
         words = f"the box off by one: {moved(None, *box)} (top, left, height, width), expected {box}"
         if any(moves):
             yield Hypothesis(Kind.BOX, words, functools.partial(_boxed, moved))
+
+
+# --- beyond the border -----------------------------------------------------------------------------------------------------
+
+
+class Cut(NamedTuple):
+    """A box that leaves its picture (H, W, 3), which is black there, and what is then made of what was cut out."""
+
+    box: Box
+    picture: np.ndarray
+    finish: Callable[[Image.Image], np.ndarray]
+
+
+BEYOND = picture_family("beyond")  # given: Cut
+
+
+def _filled(fill: Callable[[np.ndarray, int], np.ndarray], given: Cut) -> np.ndarray:
+    top, left, height, width = given.box
+    border = max(height, width)
+    padded = fill(given.picture, min(border, *(side - 1 for side in given.picture.shape[:2])))
+    moved = (padded.shape[0] - given.picture.shape[0]) // 2
+    top, left = (min(max(place + moved, 0), side) for place, side in zip((top, left), padded.shape[:2], strict=True))
+    return given.finish(Image.fromarray(np.ascontiguousarray(padded[top : top + height, left : left + width])))
+
+
+def _bordered(mode: str, picture: np.ndarray, size: int, **given: int) -> np.ndarray:
+    return np.pad(picture, ((size, size), (size, size), (0, 0)), mode, **given)  # type: ignore[call-overload]
+
+
+def _mean_colour(picture: np.ndarray, size: int) -> np.ndarray:
+    made = _bordered("constant", picture, size)
+    border = np.ones(made.shape[:2], bool)
+    border[size:-size, size:-size] = False
+    made[border] = [round(255 * level) for level in TrainPreset().mean]
+    return made
+
+
+def _inside(given: Cut) -> np.ndarray:
+    top, left, height, width = given.box
+    rows, columns = given.picture.shape[:2]
+    top, left = min(max(top, 0), rows - height), min(max(left, 0), columns - width)
+    return given.finish(Image.fromarray(np.ascontiguousarray(given.picture[top : top + height, left : left + width])))
+
+
+for _words, _fill in {
+    "its reflection": functools.partial(_bordered, "reflect"),
+    "its reflection with the edge twice": functools.partial(_bordered, "symmetric"),
+    "its edge repeated": functools.partial(_bordered, "edge"),
+    "its other side": functools.partial(_bordered, "wrap"),
+    "white": functools.partial(_bordered, "constant", constant_values=255),
+    "grey of level 128": functools.partial(_bordered, "constant", constant_values=128),
+    "the mean colour": _mean_colour,
+}.items():
+    BEYOND.add(Kind.PADDING, f"beyond the border of a picture there is {_words}, expected black", functools.partial(_filled, _fill))
+BEYOND.add(Kind.BOX, "a crop that leaves the picture is moved into it, expected black beyond the border", _inside)
 
 
 # --- resizing ------------------------------------------------------------------------------------------------------------
