@@ -107,7 +107,10 @@ class Cut(NamedTuple):
 BEYOND = picture_family("beyond")  # given: Cut
 
 
-def _filled(fill: Callable[[np.ndarray, int], np.ndarray], given: Cut) -> np.ndarray:
+Fill = Callable[[np.ndarray, int], np.ndarray]
+
+
+def _filled(fill: Fill, given: Cut) -> np.ndarray:
     top, left, height, width = given.box
     border = max(height, width)
     padded = fill(given.picture, min(border, *(side - 1 for side in given.picture.shape[:2])))
@@ -135,7 +138,7 @@ def _inside(given: Cut) -> np.ndarray:
     return given.finish(Image.fromarray(np.ascontiguousarray(given.picture[top : top + height, left : left + width])))
 
 
-for _words, _fill in {
+_FILLS: dict[str, Fill] = {
     "its reflection": functools.partial(_bordered, "reflect"),
     "its reflection with the edge twice": functools.partial(_bordered, "symmetric"),
     "its edge repeated": functools.partial(_bordered, "edge"),
@@ -143,7 +146,8 @@ for _words, _fill in {
     "white": functools.partial(_bordered, "constant", constant_values=255),
     "grey of level 128": functools.partial(_bordered, "constant", constant_values=128),
     "the mean colour": _mean_colour,
-}.items():
+}
+for _words, _fill in _FILLS.items():
     BEYOND.add(Kind.PADDING, f"beyond the border of a picture there is {_words}, expected black", functools.partial(_filled, _fill))
 BEYOND.add(Kind.BOX, "a crop that leaves the picture is moved into it, expected black beyond the border", _inside)
 
