@@ -123,6 +123,43 @@ def test_the_loaders_queue_is_full_where_updates_are_slow_and_empty_where_pictur
     assert told.endswith(f"with 1 worker(s), which have 0 of {starved.room} batches ready")
 
 
+def keeping(module, times):
+    """A backend whose engine adds losses up with their graphs, and begins anew after so many updates."""
+    kept = []
+
+    def accumulate_gradients(model, criterion, batches, *others, **named):
+        class Summing(type(criterion)):
+            def forward(self, *given):
+                loss = super().forward(*given)
+                kept[:] = [kept[0] + loss] if kept else [loss]
+                return loss
+
+        begun = len(model_updates)
+        model_updates.append(begun)
+        if begun % times == 0:
+            kept.clear()
+        own, criterion.__class__ = criterion.__class__, Summing
+        try:
+            return module.accumulate_gradients(model, criterion, batches, *others, **named)
+        finally:
+            criterion.__class__ = own
+
+    model_updates = []
+    return types.SimpleNamespace(**{**vars(module), "accumulate_gradients": accumulate_gradients})
+
+
+@pytest.mark.parametrize("framework", ["ref", "paddle"])
+@pytest.mark.parametrize(("times", "expected"), [(1, False), (10, False), (1000, True)])
+def test_a_sum_of_losses_that_keeps_their_graphs_is_found(framework, times, expected):
+    """Its memory grows by a tenth of a MiB an update, which is not seen; a sum that is begun anew is none."""
+    module = importlib.import_module(f"mobilenetv3_{framework}.train.backend")
+    with module.started("cpu") as ranks:
+        profile = measure(keeping(module, times), TrainConfig(**SMALL, framework=framework), ranks, 5)
+    assert (profile.held >= 12) == expected and ("profile.memory" in problems(profile)) == expected
+    (told,) = [one.outcome.measured for one in examine(checks, profile) if one.check.id == "profile.memory"]
+    assert ("earlier updates are still alive: a sum or a list keeps them" in told) == expected
+
+
 @pytest.mark.slow
 def test_a_slow_decoder_is_found_with_a_recommendation(monkeypatch):
     monkeypatch.setattr(subject, "SAMPLES", 4)

@@ -102,6 +102,7 @@ def facts(profile: Profile) -> dict[str, Any]:
         "seconds_an_update": profile.whole,
         "phases": {name: profile.typical(name) for name in PHASES},
         "memory_mib": profile.memory,
+        "graphs_held": profile.held,
         "loader_queue": {"ready": profile.ready, "room": profile.room},
         "seconds_of_each_rank": profile.ranks,
         "seconds_a_picture": profile.picture,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import cProfile
+import itertools
 import pstats
 import tempfile
 import time
@@ -14,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from alignment.frameworks.base import leaves
 from alignment_doctor.frameworks import probe_of
 from alignment_doctor.frameworks.base import Fullness
 from alignment_doctor.profile.ranks import of_every_rank
 from alignment_doctor.profile.trace import Operator, operators
+from alignment_doctor.watch.kept import HELD, Marks
 from alignment_doctor.watch.watch import resident_mib
 from mobilenetv3_common.observer import Observer
 from mobilenetv3_common.parts import Ranks
@@ -46,6 +49,7 @@ class Profile:
         transforms: step of preparing a picture -> seconds a picture; a step may contain others.
         picture: seconds a picture, in all, in one process.
         memory: of the process and the GPU after each measured update, MiB.
+        held: graphs of earlier updates that are still alive at the end.
         processors: of this machine.
         ready: batches that the loader's workers had ready when each measured update asked for its own; empty without workers.
         room: for how many they have room.
@@ -59,6 +63,7 @@ class Profile:
     transforms: dict[str, float] = field(default_factory=dict)
     picture: float = 0.0
     memory: list[float] = field(default_factory=list)
+    held: int = 0
     processors: int = 1
     ready: list[int] = field(default_factory=list)
     room: int = 0
@@ -85,6 +90,8 @@ class _Clock(Observer):
     def __init__(self, model: Any) -> None:
         self.engine, self.probe = probe_of(model)
         self.forward = self.backward_done = self.update_done = self._began = 0.0
+        self.graphs, self.marked = Marks(), 0
+        self._unmarked = True
         self._handles = [self.engine.hook(model, before=self._begins), self.engine.hook(model, after=self._ends)]
 
     def now(self) -> float:
@@ -94,14 +101,24 @@ class _Clock(Observer):
     def _begins(self, _module: Any, _args: tuple) -> None:
         self._began = self.now()
 
-    def _ends(self, _module: Any, _args: tuple, _kwargs: dict, _output: Any) -> None:
+    def _ends(self, _module: Any, _args: tuple, _kwargs: dict, output: Any) -> None:
         self.forward += self.now() - self._began
+        if not self._unmarked:
+            return
+        for tensor in itertools.islice(filter(self.engine.trainable, leaves(output, self.engine.tensor_type)), 1):
+            self.graphs.put(tensor)
+            self._unmarked, self.marked = False, self.marked + 1
+
+    def all_held(self) -> bool:
+        """Whether the graph of no update has gone yet."""
+        return self.graphs.held() >= self.marked - 1
 
     def before_update(self, run: Run, loss: Any) -> None:
         self.backward_done = self.now()
 
     def after_update(self, run: Run) -> None:
         self.update_done = self.now()
+        self._unmarked = True
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -142,6 +159,9 @@ def measure(
         with clock.probe.loader() as fullness:
             for number in range(WARM + updates):
                 _one(run, batches, clock, fullness, profile if number >= WARM else None)
+            while clock.marked <= HELD and clock.all_held():  # a sum over a few updates lets go of them in the end
+                _one(run, batches, clock, fullness, None)
+        profile.held = clock.graphs.held()
         gathered = [[next(batches) for _ in range(config.accumulate)] for _ in range(TRACED)]
     clock.remove()
     profile.ranks = of_every_rank(ranks, profile.typical("data wait") + profile.typical("forward"))

@@ -10,6 +10,8 @@ import functools
 import weakref
 from typing import Any
 
+HELD = 12  # graphs of earlier updates: a sum over ten updates, which is then begun anew, is no leak
+
 
 class Marks:
     """Marks of graphs, each of which goes with its graph."""

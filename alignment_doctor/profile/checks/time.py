@@ -6,6 +6,7 @@ import numpy as np
 
 from alignment_doctor.findings import Outcome, check, found, not_applicable, nothing
 from alignment_doctor.profile.subject import Profile
+from alignment_doctor.watch.kept import HELD
 
 WAIT = 0.1  # share of an update
 GAP = 0.1
@@ -40,10 +41,12 @@ def gap(profile: Profile) -> Outcome:
 @check(
     "profile.memory",
     "003 profiling",
-    measures="memory of the process and the GPU after each update",
-    fix="look for tensors that are kept from update to update, each with its graph",
+    measures="graphs of earlier updates that are still alive; memory of the process and the GPU after each update",
+    fix="keep loss.item() or float(loss), not the loss: a tensor that is kept keeps its graph; look at lists that grow",
 )
 def memory(profile: Profile) -> Outcome:
+    if profile.held >= HELD:
+        return found(f"the graphs of {profile.held} earlier updates are still alive: a sum or a list keeps them", ["memory"])
     steps = np.diff(profile.memory)
     if len(steps) < 4:
         return not_applicable("fewer than 5 updates were measured")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from alignment_doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from alignment_doctor.watch.kept import HELD
 from alignment_doctor.watch.look import Seen
 
 SURE = 6  # looks at an activation of few channels
 STANDING = 20  # losses that are equal but for rounding
 GROWING = 6  # looks in each of which the memory grew
 GROWTH = 8.0  # MiB from one look to the next
-HELD = 12  # graphs of earlier losses: a sum over ten updates, which is then begun anew, is no leak
 
 
 @check(
