@@ -99,6 +99,18 @@ def context(small_state):
     return make
 
 
+@pytest.fixture(scope="session")
+def same_models(small_state):
+    """As ``context``; what is computed once of the models is shared by the projects whose models are right."""
+    given = {"given_state": small_state, "options": {"width_mult": 0.5}}
+    sound = Context(PROJECT, **given)
+
+    def make(project: Project = PROJECT) -> Context:
+        return sound.but(project=project) if project.models == PROJECT.models else Context(project, **given)
+
+    return make
+
+
 @pytest.fixture
 def lite_copy(tmp_path: Path) -> Path:
     """A copy of lite_data that a test may damage."""

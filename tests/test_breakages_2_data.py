@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import pickle
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.data import ImageDataset, build_loader
 from projects.mobilenetv3.faults import FAULTS
 from projects.mobilenetv3.project import PROJECT
-from tests.breaking import faults_of, first_finding, found_where_it_is
+from tests.breaking import Once, faults_of, first_finding, found_where_it_is
 
 FEW_POLICIES = {name: data.POLICIES[name] for name in ("autoaugment", "randaugment", "erasing", "mixup")}
 
@@ -59,34 +58,12 @@ OTHERS = {
 }
 
 
-class Once:
-    """``measure`` of a comparison, in which the reference is measured once for the same material, of whichever project."""
-
-    def __init__(self, kind):
-        self.measure, self.kept = kind.measure, []
-
-    def __call__(self, comparison, context, role):
-        sides = (context.reference.data, context.project.independent, context.image_backend, context.seed)
-        given = [getattr(comparison, name, None) for name in ("loadings", "whom", "backend", "magnitudes")]
-        same = type(comparison), given, pickle.dumps(getattr(comparison, "stages", None)), sides
-        for others, measured in self.kept if role == "reference" else ():
-            if others == same:
-                return measured
-        measured = self.measure(comparison, context, role)
-        if role == "reference":
-            self.kept.append((same, measured))
-        return measured
-
-
 ONCE = {kind: Once(kind) for kind in (Batches, Evaluation, Decoding, EvalTransform, TrainTransform, EveryOperation, SampleCalls)}
 
 
 @pytest.fixture(scope="module")
-def context(context):
-    """The same with what all of these projects have in common: the models and their weights."""
-    made = context()
-    weights, matched = made.material.weights, made.paired.matched
-    return lambda *project: context(*project).knowing(weights=weights, matched=matched)
+def context(same_models):
+    return same_models
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import paddle
 import pytest
 
@@ -9,11 +11,12 @@ from alignment.comparisons import guarded
 from alignment.comparisons.comparison import explained
 from alignment.comparisons.loss import cases
 from alignment.comparisons.loss import step as loss
+from alignment.comparisons.loss.losses import ModelLoss
 from mobilenetv3_paddle.loss import CrossEntropyLoss, DistillationLoss
 from mobilenetv3_paddle.loss.distillation import divergence
 from projects.mobilenetv3.faults.loss import loss_of
 from projects.mobilenetv3.project import PROJECT
-from tests.breaking import faults_of, first_finding, found_where_it_is
+from tests.breaking import Once, faults_of, first_finding, found_where_it_is
 
 plain = CrossEntropyLoss.forward
 
@@ -64,6 +67,20 @@ OTHERS = {
     "always 0": (lambda self, x, y: (x * 0).sum(), ""),
     "no gradient": (lambda self, x, y: plain(self, x.detach(), y) + (x * 0).sum(), "gradient_scaled"),
 }
+
+
+MODEL_LOSS = Once(ModelLoss)
+
+
+@pytest.fixture(scope="module")
+def context(same_models):
+    return same_models
+
+
+@pytest.fixture(autouse=True)
+def reference_measured_once(monkeypatch):
+    """Every fault is the port's loss: what the reference's model gives is the same for all of them."""
+    monkeypatch.setattr(ModelLoss, "measure", functools.partialmethod(MODEL_LOSS))
 
 
 def test_step_4_passes(context):

@@ -40,6 +40,11 @@ OTHERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def context(same_models):
+    return same_models
+
+
 @pytest.mark.parametrize("run", ["sgd.train", "rmsprop.eval", "sgd.train.accumulate2.clip"])
 def test_step_5_passes(context, run):
     assert backward.run(context(), (FIRST_RUNS[run],)).passed

@@ -106,6 +106,11 @@ SCHEDULES = {
 
 
 @pytest.fixture(scope="module")
+def context(same_models):
+    return same_models
+
+
+@pytest.fixture(scope="module")
 def lanes(context):
     made = context()
     return made, {name: made.networks.of(name) for name in ("port64", "reference64")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from alignment.compare import Quantity
 from alignment.comparisons.comparison import Measurement, Value, named
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
-from alignment.frameworks.base import leaves
+from alignment.frameworks.base import Module, leaves
 from alignment.kinds import Kind
 
 SAMPLES = 4  # of the pass whose gradients are compared
@@ -22,13 +22,19 @@ class Paddings:
     """Paired embeddings with other padding numbers, which the input of the compared passes does not hold.
 
     Where the input holds them the gradients tell: a port may treat the number by itself. What is mended is left out.
+
+    Args:
+        networks: a model of each role; with the context's weights where None.
     """
 
     late = True
 
+    def __init__(self, networks: Mapping[str, Module] | None = None) -> None:
+        self.networks = networks
+
     def measure(self, context: Context, role: str) -> dict[str, Value]:
         """Padding number and kind of each embedding; of the reference, the numbers that the input holds, too."""
-        framework, network = context.sides[role].framework, context.networks.build(role)
+        framework, network = context.sides[role].framework, self.networks[role] if self.networks else context.networks.build(role)
         mended, modules = tuple(f"{path}." for path in context.mended), framework.modules(network)
         layers = {path: framework.layer(module) for path, module in modules.items() if not f"{path}.".startswith(mended)}
         made: dict[str, Value] = {f"{KIND}{path}": layer.kind for path, layer in layers.items()}

@@ -10,6 +10,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model import variants
 from alignment.comparisons.model.dropouts import Dropouts
 from alignment.finding import Finding, LayerRow
+from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.localize import Pair, compare_states
 from alignment.localize.search import random_cotangents, search, table
@@ -23,11 +24,14 @@ PICTURE_SIZE = 96
 
 def structure(context: Context) -> Finding | None:
     """The first module or tensor that one side alone has."""
+    return _structure(context, context.networks.build("reference"))
+
+
+def _structure(context: Context, reference: Module) -> Finding | None:
     with strangers("port") as raised:  # whatever the port raises
         port, matching = context.networks.fresh("port"), context.paired.matched.matching
     if raised.error is not None:
         return Finding("structure", raised.place or context.model, Kind.RAISES, "the model cannot be built", raised.words)
-    reference = context.networks.build("reference")
 
     def used() -> list[str]:
         return order_of_use(context.reference.framework, reference, context.fake_inputs(2, small=True))
@@ -37,13 +41,14 @@ def structure(context: Context) -> Finding | None:
 
 def built(context: Context) -> Finding | None:
     """The structure of the port, and the weights that it holds after loading."""
-    if finding := structure(context):
+    reference = context.networks.build("reference")
+    if finding := _structure(context, reference):
         return finding
     with strangers("port") as raised:
         loaded = context.networks.build("port")
     if raised.error is not None:
         return Finding("weights", raised.place or "load", Kind.RAISES, "the weights do not load", raised.words)
-    return compare_states(loaded, context.networks.build("reference"), context.paired.matched.matching, context.frameworks)
+    return compare_states(loaded, reference, context.paired.matched.matching, context.frameworks)
 
 
 def pair(context: Context, training: bool, bits: str = "64") -> Pair:

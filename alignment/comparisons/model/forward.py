@@ -73,7 +73,8 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
     """
     result = StepResult(1, "forward")
     lanes = [context.networks.of(name) for name in LANES]
-    blocks = block_names(context.spec, context.reference.framework, context.networks.build("reference"))
+    plain = {"reference": context.networks.build("reference")}
+    blocks = block_names(context.spec, context.reference.framework, plain["reference"])
     elsewhere = lying_elsewhere(context, blocks)
     if elsewhere:
         result.evidence["blocks_without_counterpart"] = len(elsewhere)
@@ -87,8 +88,10 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
         runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
         moved = functools.partial(farthest, _changed(context, case, blocks), runs["reference64"])
         judge_case(context, result, case, runs, blocks, elsewhere, moved)
-    compare(context, result, Dropouts())
-    compare(context, result, Paddings())
+    plain["port"] = context.networks.build("port")
+    compare(context, result, Dropouts(plain))
+    compare(context, result, Paddings(plain))
+    plain.clear()  # the comparisons are kept, these models are not
     if chosen is None and not result.problems and all(quantity.passed for quantity in result.quantities):
         searches: list[Callable[[], Finding | None]] = []
         for words, other in variants.judge_on_other_inputs(context, result):
