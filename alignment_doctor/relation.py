@@ -23,6 +23,7 @@ NEEDED = 100  # pictures: what natural ones tell is then far from chance
 EACH = 5  # pictures of a class
 SIDE = 32  # pixels of what the features see
 PATCHES, PATCH = 128, 6  # of pictures, as filters
+SAME = 0.99  # correlation of two pictures that show the same: the label of one would be told from its copy's
 RIDGE = 0.1
 PERMUTED = 100
 SURE, NOT = 5.0, 3.0  # distances: a relation that is certain; below the second there is none
@@ -75,11 +76,11 @@ def relate(indices: Mapping[str, DatasetIndex], seed: int = 0) -> Relation:
     if sum(map(len, numbers.values())) < NEEDED or min(map(len, numbers.values())) < 2:
         return Relation(reason=f"it takes {NEEDED} pictures of classes that have {EACH} or more")
     pixels, labels, splits, kept = _decoded(indices, numbers)
-    if len(labels) < NEEDED:
-        return Relation(reason=f"fewer than {NEEDED} pictures can be decoded")
+    if len(labels) < NEEDED or len(set(labels.tolist())) < 2:
+        return Relation(reason=f"fewer than {NEEDED} pictures can be decoded and are no copies of others")
     told = np.unique(labels, return_inverse=True)[1]
     names = next(iter(indices.values())).classes
-    made = Relation({name: int((splits == name).sum()) for name in numbers}, {c: names[c] for c in chosen}, numbers=kept)
+    made = Relation({name: len(of) for name, of in kept.items()}, {c: names[c] for c in chosen}, numbers=kept)
     return _measured(made, pixels, told, splits, np.unique(labels), rng)
 
 
@@ -100,9 +101,9 @@ def _drawn(index: DatasetIndex, chosen: list[int], count: int, rng: np.random.Ge
 def _decoded(
     indices: Mapping[str, DatasetIndex], numbers: Mapping[str, list[int]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, list[int]]]:
-    """Pictures float32 (N, SIDE, SIDE, 3) 0..1, their labels, their splits, and their numbers; damaged ones are left out."""
-    pixels, labels, splits = [], [], []
-    kept: dict[str, list[int]] = {split: [] for split in numbers}
+    """Pictures float32 (N, SIDE, SIDE, 3) 0..1, their labels, their splits, and their numbers. Damaged ones are left out, and so
+    are copies (a label, however wrong, would be told from the copy's), and a split of which hardly anything is left."""
+    pixels, labels, splits, places = [], [], [], []
     for split, chosen in numbers.items():
         index = indices[split]
         for number in chosen:
@@ -113,8 +114,26 @@ def _decoded(
             pixels.append(cv2.resize(picture, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
             labels.append(index.labels[number])
             splits.append(split)
-            kept[split].append(number)
-    return np.asarray(pixels, dtype=np.float32) / 255, np.asarray(labels), np.asarray(splits), kept
+            places.append(number)
+    found = np.asarray(pixels, dtype=np.float32).reshape(-1, SIDE, SIDE, 3) / 255
+    single, of = _single(found), np.asarray(splits)
+    for split in numbers:
+        if (single & (of == split)).sum() < 2:
+            single &= of != split
+    kept = {split: np.asarray(places)[single & (of == split)].tolist() for split in numbers}
+    return found[single], np.asarray(labels)[single], of[single], {split: few for split, few in kept.items() if few}
+
+
+def _single(pixels: np.ndarray) -> np.ndarray:
+    """Which of N pictures show what none before them shows, however bright, mirrored or turned by right angles; bool (N,)."""
+    small = pixels.reshape(len(pixels), SIDE // 2, 2, SIDE // 2, 2, 3).mean((2, 4))
+    small = small - small.mean((1, 2, 3), keepdims=True)
+    small /= np.sqrt((small**2).sum((1, 2, 3), keepdims=True)) + 1e-3
+    flat, closest = small.reshape(len(small), -1), np.full((len(small),) * 2, -1, np.float32)
+    for mirrored in (small, small[:, :, ::-1]):
+        for turns in range(4):
+            np.maximum(closest, flat @ np.rot90(mirrored, turns, (1, 2)).reshape(len(small), -1).T, out=closest)
+    return ~np.tril(closest >= SAME, -1).any(1)
 
 
 def _measured(

@@ -6,7 +6,7 @@ POST a picture to /predict (its bytes, or a form with a file); /health, /health/
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import sys
 from argparse import Namespace
@@ -16,7 +16,7 @@ from pathlib import Path
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.streams import keep_open, leave, tell
+from mobilenetv3_common.streams import keep_open, leave, put, tell
 from mobilenetv3_paddle.deploy.engines import Engine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, positive, rules_of
 
@@ -145,11 +145,7 @@ def log(args: Namespace) -> Callable[[str], None] | None:
     except OSError as error:
         raise UserError(f"cannot write --access-log {args.access_log}: {error.strerror}") from error
 
-    def write(line: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk, or a reader that has gone, costs lines and no answers
-            os.write(file, f"{line}\n".encode())
-
-    return write
+    return functools.partial(put, file)  # a full disk, a reader that has gone or stands still, costs lines and no answers
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from mobilenetv3_common.streams import put
+
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
@@ -87,15 +89,15 @@ class StopRequest:
             ready, _, _ = select.select([reader], [], [], 0.5)
             numbers = [number for number in reader.recv(64) if number in STOPS] if ready else []
             if launcher is not None and os.getppid() != launcher and not self.signal:
-                _say(f"the launcher (process {launcher}) has ended: this process stops too")
+                put(2, f"the launcher (process {launcher}) has ended: this process stops too")
                 numbers.append(int(signal.SIGTERM))
             if numbers:
                 self.signal, asked = self.signal or numbers[0], asked or time.monotonic()
             if self.signal and not self._looping:
-                _say(f"stopped by signal {int(self.signal)} before the first update")
+                put(2, f"stopped by signal {int(self.signal)} before the first update")
                 os._exit(128 + self.signal)
             if asked and time.monotonic() - asked > self.within and not self._heeded.is_set():
-                _say(f"stopped by signal {int(self.signal)} in mid-update: --resume auto goes on from the last checkpoint")
+                put(2, f"stopped by signal {int(self.signal)} in mid-update: --resume auto goes on from the last checkpoint")
                 os._exit(128 + self.signal)
 
 
@@ -115,11 +117,6 @@ def undisturbed() -> Iterator[None]:
 def launched() -> bool:
     """Whether a launcher (torchrun, paddle.distributed.launch) started this process."""
     return any(name in os.environ for name in ("PADDLE_TRAINER_ID", "TORCHELASTIC_RUN_ID"))
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal has gone
-        os.write(2, f"{text}\n".encode())  # sys.stderr may be locked by the thread that hangs
 
 
 def raise_file_limit(wanted: int = 65536, enough: int = 1024) -> int:

@@ -1,9 +1,10 @@
-"""The standard streams of a command that runs for long: they may be closed when it starts, and full or gone later."""
+"""The standard streams of a command that runs for long: they may be closed when it starts, and full, gone or unread later."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from typing import NoReturn
 
@@ -26,6 +27,27 @@ def leave() -> NoReturn:
 
 
 def tell(text: str, error: bool = True) -> None:
-    """Print a line on standard error, or standard output, and go on where nobody takes it: a full disk, a pipe without a reader."""
+    """Print a line on standard error, or standard output, and go on where nobody takes it: a full disk, a pipe without a reader, or
+    with one that stands still."""
+    stream = sys.stderr if error else sys.stdout
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+        try:
+            taken = takes(stream.fileno())
+        except (AttributeError, OSError, ValueError):  # no file of the system
+            taken = True
+        if taken:
+            print(text, file=stream, flush=True)
+
+
+def put(descriptor: int, text: str) -> None:
+    """Write a line to a file that is open, as ``tell`` does, whichever thread has the lock of Python's own streams."""
+    with contextlib.suppress(OSError):
+        if takes(descriptor):
+            os.write(descriptor, f"{text}\n".encode())
+
+
+def takes(descriptor: int) -> bool:
+    """Whether a file takes a line (of 4096 bytes at most, if it is a pipe) without waiting for anybody."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))

@@ -8,7 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from alignment_doctor import relation
 from alignment_doctor.check import checks as run_checks
@@ -135,6 +135,47 @@ def test_shuffled_labels_of_many_classes_are_found(ten, tmp_path, split, place):
 
 
 # --- sound data ---------------------------------------------------------------------------------------------------------------
+
+
+COPIES = {
+    "as they are": lambda picture: [picture],
+    "mirrored and turned": lambda picture: [ImageOps.mirror(picture), picture.rotate(90), ImageOps.flip(picture)],
+    "darker": lambda picture: [picture.point(lambda value: int(0.9 * value))],
+    "made smaller": lambda picture: [picture.resize((picture.width * 3 // 4, picture.height * 3 // 4))],
+}
+
+
+def copied(root, made, copies):
+    """A folder of each class with each picture of the lists of ``root`` and its copies, whose label is the same."""
+    for split in ("train", "val"):
+        for number, line in enumerate((root / f"{split}_list.txt").read_text().splitlines()):
+            name, label = line.split()
+            (made / split / label).mkdir(parents=True, exist_ok=True)
+            with Image.open(root / name) as picture:
+                for copy, one in enumerate([picture, *COPIES[copies](picture)]):
+                    one.save(made / split / label / f"{number}_{copy}.png")
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", COPIES)
+def test_wrong_labels_that_copies_share_are_found_and_sound_ones_stay_silent(digits, tmp_path, copies, monkeypatch):
+    """Each label followed from that of the copy, so that none was at chance."""
+    wrong = copied(relabelled(digits, tmp_path, shuffled), tmp_path / "wrong", copies)
+    said = ("the labels of train and val: none belongs to its picture",)
+    assert examined(wrong).where == said
+    assert examined(copied(digits, tmp_path / "sound", copies)).verdict is Verdict.NONE
+    monkeypatch.setattr(relation, "SAME", 2.0)
+    assert examined(wrong).where != said, "without it this is missed"
+
+
+def test_wrong_labels_of_a_validation_that_is_a_part_of_training_are_found(digits, tmp_path):
+    root = relabelled(digits, tmp_path, shuffled, ("train",))
+    (root / "val_list.txt").write_text("".join((root / "train_list.txt").read_text().splitlines(keepends=True)[::3]))
+    assert examined(root).where == ("the labels of train: none belongs to its picture",)
+    (root / "train_list.txt").write_text((digits / "train_list.txt").read_text())
+    (root / "val_list.txt").write_text("".join((root / "train_list.txt").read_text().splitlines(keepends=True)[::3]))
+    assert examined(root).verdict is Verdict.NONE
 
 
 def test_sound_labels_and_noisy_ones_are_silent(digits, tmp_path):

@@ -186,6 +186,7 @@ def test_a_run_whose_ranks_merge_where_they_stop_is_told_apart(tmp_path):
 @pytest.mark.weekly
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("framework", LAUNCHERS)
+@pytest.mark.timeout(3600)
 def test_two_ranks_interrupted_twenty_times_end_bit_identical(framework, killed, tmp_path):
     epochs = TIMES * 7 // EPOCH + 2
     whole(framework, tmp_path / "whole", epochs)

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from mobilenetv3_common import streams
 from mobilenetv3_common.picture_format import Rules, TooLarge
 from mobilenetv3_common.run_control import STOPS
 from mobilenetv3_paddle.deploy.serving import server as workers
@@ -207,13 +209,13 @@ def test_no_valid_picture_is_called_damaged_while_decoders_are_killed(service):
 # --- streams, folders, signals -------------------------------------------------------------------------------------------------
 
 
-def started(exported, redirection, *flags):
+def started(exported, redirection, *flags, kept=()):
     """The command with its streams as a shell redirects them, and its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = f"exec {sys.executable} tools/serve.py --model-dir {exported} --port {port} {' '.join(flags)} {redirection}"
-    process = subprocess.Popen(["bash", "-c", command], cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(["bash", "-c", command], cwd=ROOT, start_new_session=True, pass_fds=kept)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
@@ -237,6 +239,59 @@ def test_the_service_needs_none_of_its_streams(exported, redirection):
         assert process.wait(20) == 0
     finally:
         process.kill()
+
+
+def full_pipe():
+    """Both ends of a pipe that takes nothing more."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    return reading, writing
+
+
+def test_a_line_for_a_reader_that_stands_still_waits_for_nobody(monkeypatch):
+    reading, writing = full_pipe()
+    with open(reading, "rb", buffering=0) as reader, open(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        streams.tell("lost")
+        streams.put(writing, "lost")
+        assert not streams.takes(writing)
+        while select.select([reader], [], [], 0)[0]:
+            assert set(os.read(reading, 4096)) == {ord("x")}
+        streams.tell("one")
+        streams.put(writing, "two")
+        assert os.read(reading, 4096) == b"one\ntwo\n"
+        reader.close()
+        streams.put(writing, "nobody reads")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_service_goes_on_while_the_reader_of_its_streams_stands_still(exported, workers):
+    """Its first line, a warning, or a line of the access log waited for a pipe that was full, and all requests with it."""
+    reading, writing = full_pipe()
+    try:
+        flags = "--workers", workers, "--decoders", "1", "--access-log", "-"
+        process, port = started(exported, f">&{writing} 2>&1", *flags, kept=(writing,))
+        try:
+            assert [ask(port, "POST", "/predict", CAT)[0] for _ in range(3)] == [200] * 3
+            first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first[0]), signal.SIGKILL)  # a worker, or the decoder of the only process that serves
+            deadline = time.monotonic() + 40
+            while first == Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                assert time.monotonic() < deadline, "it is not replaced"
+                time.sleep(0.1)
+            assert ask(port, "POST", "/predict", CAT)[0] == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(40) == 0
+        finally:
+            process.kill()
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.slow
