@@ -133,7 +133,7 @@ def _single(pixels: np.ndarray) -> np.ndarray:
     for mirrored in (small, small[:, :, ::-1]):
         for turns in range(4):
             np.maximum(closest, flat @ np.rot90(mirrored, turns, (1, 2)).reshape(len(small), -1).T, out=closest)
-    return ~np.tril(closest >= SAME, -1).any(1)
+    return np.logical_not(np.tril(closest >= SAME, -1).any(1))
 
 
 def _measured(
