@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from alignment.repair.copies import copied
 from alignment.repair.edits import applied, diff
 from alignment.repair.mirror import Definition, Mirror, key
 from alignment.repair.source import PortFile
+from tests.conftest import ROOT
 
 RIGHT = """
 import torch
@@ -223,3 +227,15 @@ def test_a_namesake_elsewhere_does_not_take_the_place_of_the_port(tmp_path):
     port, _ = copied(f"{tmp_path / 'mine' / 'ours.py'}:Net", {tmp_path / "other" / "large.py": b"x = 2\n"}, tmp_path / "made")
     assert Path(port.partition(":")[0]).read_text() == "WHERE = 'mine'\n"
     assert (tmp_path / "made" / "large.py").read_text() == "x = 2\n"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_trial_does_not_run_the_users_script_again(method, tmp_path):
+    """``audit(..., try_patch=True)`` in a script that is not guarded by its name."""
+    (tmp_path / "check.py").write_text(
+        "import multiprocessing, operator\nfrom alignment.audit.trial import answered\n"
+        f"print('begun')\nprint(answered(multiprocessing.get_context({method!r}), operator.add, (1, 2), 60))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "begun\n3\n", done.stdout + done.stderr

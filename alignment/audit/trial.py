@@ -10,7 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +123,8 @@ def answered(context: Any, function: Callable, args: tuple, limit: float) -> Any
     """What a function gives in a process of its own; None where it raises, ends without an answer or takes too long."""
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(function, args, sender), daemon=True)
-    process.start()
+    with _without_main():
+        process.start()
     sender.close()
     try:
         with contextlib.suppress(EOFError):  # it ended without an answer
@@ -132,6 +133,20 @@ def answered(context: Any, function: Callable, args: tuple, limit: float) -> Any
     finally:  # also where this process is asked to stop
         process.kill()
         process.join()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A process that is started here does not run the user's script again, which need not be guarded by its name."""
+    main = sys.modules["__main__"]
+    held = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        for name in held:
+            setattr(main, name, None)
+        yield
+    finally:
+        for name, value in held.items():
+            setattr(main, name, value)
 
 
 def _answer(function: Callable, args: tuple, sender: Any) -> None:
