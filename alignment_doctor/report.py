@@ -10,6 +10,7 @@ from typing import Any
 
 from alignment.report.environment import machine, versions
 from alignment_doctor.findings import SHOWN, Finding, Verdict
+from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import STYLE, escape, table
 from mobilenetv3_common.errors import shown
 from mobilenetv3_common.files import atomic_open
@@ -77,7 +78,7 @@ class Examination:
         left = len(self.findings) - ran
         rest = f"; {left} not applicable" if left else ""
         if self.problems:
-            return f"{len(self.problems)} problem(s) found in {self.subject} by {ran} checks{rest}."
+            return f"{counted(len(self.problems), 'problem')} found in {self.subject} by {ran} checks{rest}."
         return f"No problem found in {self.subject} by {ran} checks{rest}."
 
 

@@ -8,10 +8,12 @@ engine is the fastest on this machine.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
+from mobilenetv3_common.called import as_called
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights, positive
@@ -89,6 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{write_repository(bundle, args.triton, args.triton_batch)}: a model for Triton")
     size = bundle.preset.crop_size
     print(f"{bundle.model}, {len(bundle.classes)} classes, input {size} x {size}: {args.output_dir}")
+    print(as_called(f"next: python tools/serve.py --model-dir {shlex.quote(str(args.output_dir))}"))
     return 0
 
 

@@ -84,6 +84,7 @@ def _loading(model: str, framework: str) -> str:
         lines += [f"from mobilenetv3_{framework} import create_model", "", made]
     if framework in LOADED:
         lines += ["# into a network that is there, with the framework alone:", LOADED[framework]]
+        lines.insert(0, f"import {'paddle' if framework == 'paddle' else 'torch'}")
     return "\n".join(["```python", *lines, "```"])
 
 

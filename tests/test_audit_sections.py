@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from alignment.cli import main
+from alignment.finding import Finding
+from alignment.kinds import Kind
+from alignment.report.sections import _verdict
 
 TORCH = """
 import torch
@@ -230,3 +234,17 @@ def test_a_mistake_that_large_inputs_alone_show_is_named_beside_differences_and_
     assert [one["kind"] for one in record["mistakes"]] == kinds, said.out
     assert status == bool(kinds) and "still fails" not in said.out
     assert all("large.py:" in one["source"] for one in record["mistakes"]), record["mistakes"]
+
+
+def test_the_verdict_says_how_many_lines_hold_the_mistakes():
+    """One line of a block is found twice where blocks of two kinds are made with it."""
+    found = [
+        Finding("forward", f"blocks.{n}", Kind.ACTIVATION_ORDER, "order", source=line)
+        for n, line in enumerate(("a.py:9", "a.py:9"))
+    ]
+    said = lambda mistakes: _verdict(True, mistakes, [], [], [])  # noqa: E731
+    assert said(found) == "FAIL: 2 mistakes found in the port, in 1 line."
+    for others in (["a.py:9", "a.py:12"], ["", ""], ["a.py:9", ""]):
+        apart = [replace(one, source=line) for one, line in zip(found, others, strict=True)]
+        assert said(apart) == "FAIL: 2 mistakes found in the port."
+    assert said(found[:1]) == "FAIL: 1 mistake found in the port."

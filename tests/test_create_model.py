@@ -12,6 +12,7 @@ from mobilenetv3_common.checkpoint import read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import as_torch
 from tests.conftest import ROOT
+from tests.documents import code
 from tools.convert_weights import main as convert
 from tools.train import main as train
 
@@ -90,6 +91,21 @@ def test_a_card_says_what_the_weights_are(run):
     )
     assert f"0. {meta['classes'][0]}\n" in text and f"mobilenetv3_{framework} import create_model" in text
     assert "| Validation top-1 | 0." in text or "| Validation top-1 | 1." in text
+
+
+def test_the_readmes_lines_load_a_checkpoint_and_name_a_picture(run, capsys):
+    folder, framework, _ = run
+    if framework == "paddle":
+        for readme in ("README.md", "README_zh.md"):
+            exec(code(ROOT / readme, "python")[0].replace("output/lite/best.safetensors", str(folder / "best.safetensors")), {})
+            name, probability = capsys.readouterr().out.split()
+            assert name in read_checkpoint(folder / "best.safetensors").meta["classes"] and 0 < float(probability) <= 1
+
+
+def test_the_cards_lines_can_be_pasted(run, monkeypatch):
+    folder, _, _ = run
+    monkeypatch.chdir(folder)
+    exec(code(folder / "model_card.md", "python")[0], {})
 
 
 def test_another_number_of_classes_gives_a_fresh_last_layer(run):

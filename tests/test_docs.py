@@ -119,7 +119,8 @@ def test_chinese_pages_have_one_term_each():
 
 def test_the_readmes_code_runs():
     """Its Python, too, is there to be copied."""
-    (snippet,) = code(ROOT / "README.md", "python")
+    loading, snippet = code(ROOT / "README.md", "python")
+    assert "load_trained" in loading, "run by test_create_model.py, which has a checkpoint"
     names: dict = {}
     exec(snippet, names)
     assert names["logits"].shape == [2, 10]

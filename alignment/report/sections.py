@@ -161,10 +161,12 @@ def sections_of(
     )
 
 
-def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accepted: list[Finding], lines: list[str]) -> str:
+def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accepted: list[Finding], known_lines: list[str]) -> str:
     if mistakes:
-        return f"FAIL: {counted(len(mistakes), 'mistake')} found in the port."
-    count = counted(len(lines), "known difference")
+        lines = {one.source for one in mistakes}
+        where = f", in {counted(len(lines), 'line')}" if "" not in lines and len(lines) < len(mistakes) else ""
+        return f"FAIL: {counted(len(mistakes), 'mistake')} found in the port{where}."
+    count = counted(len(known_lines), "known difference")
     if failed and any(not one.accepted for one in known):
         return f"FAIL: no mistake found in the port, but {count} of the frameworks, which --strict does not let pass."
     if failed:
