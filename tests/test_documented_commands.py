@@ -84,7 +84,7 @@ EXPECTED: dict[str, Run] = {
     r"python tools/clean\.py --output-dir final": Run((r"final: .*mobilenetv3_paddle",)),
     r"python tools/resnet50\.py plan .*": Run((r"\| learning rate schedule \| constant 0\.001",)),
     r"python tools/resnet50\.py convert .*": Run((r"error: .*resnet50\.pth",), status=2),
-    r"make setup": Run(instead=(MADE,)),
+    r"make setup(?: && \. \.venv/bin/activate)?": Run(instead=(MADE,)),
     r"make notebooks": Run((r"audit_a_port\.ipynb: 6 cells",), instead=(MADE,), weekly="tests/test_notebooks.py executes them"),
     r"make recording": Run(
         (r"audit\.svg: \d+ kB, 20 seconds",), instead=(MADE,), weekly="tests/test_recording.py records the same"
