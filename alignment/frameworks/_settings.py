@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from alignment.frameworks._describe import Layer
+
 Known = tuple["str | None", Mapping[str, str]]
 SPREAD = {"stride": "*stride", "padding": "*padding", "ceil_mode": "ceil_mode"}
 
@@ -143,6 +145,16 @@ def settings_of(module: Any, known: Mapping[str, str], dimensions: int) -> dict[
             value = tuple(value) if isinstance(value, (tuple, list)) else (value,) * max(dimensions, 1)
         found[name] = DEFAULTS.get(name) if value is None else value
     return found
+
+
+def known_layer(module: Any, package: str, table: Mapping[str, Known]) -> Layer | None:
+    """What a layer computes whose class stands in the framework's table; None for another."""
+    name, dimensions = stock_class(module, package)
+    if name not in table:
+        return None
+    kind, known = table[name]
+    own = f"{name}{f'{dimensions}d' if dimensions else ''}".lower()
+    return Layer(kind or own, settings_of(module, known, dimensions), type(module).__name__)
 
 
 def set_settings(module: Any, known: Mapping[str, str], changes: Mapping[str, Any], spread: Callable) -> bool:

@@ -21,7 +21,7 @@ from mindspore.graph.api import _pynative_executor as executor
 from alignment.frameworks._low import is_bfloat16, rounded
 from alignment.frameworks._mindspore_exact import replacements
 from alignment.frameworks._passes import Pass, Wanted
-from alignment.frameworks._settings import MINDSPORE, set_settings, settings_of, stock_class
+from alignment.frameworks._settings import MINDSPORE, known_layer, set_settings, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout, Optimizer
 from mobilenetv3_common.errors import UserError
@@ -215,14 +215,11 @@ class MindSpore(Taped):
             if isinstance(module, kind):
                 own: dict[str, dict[str, Any]] = {"leaky_relu": {"slope": getattr(module, "alpha", None)}, "elu": {"alpha": 1.0}}
                 return Layer(name, own.get(name, {}), title)
-        name, dimensions = stock_class(module, "mindspore.nn")
-        if name not in MINDSPORE:
-            return None
-        kind_of, known = MINDSPORE[name]
-        found = settings_of(module, known, dimensions)
-        if name in ("MaxPool", "AvgPool"):
-            found |= {"padding": _pooling_padding(module, dimensions), "ceil_mode": False}
-        return Layer(kind_of or f"{name}{f'{dimensions}d' if dimensions else ''}".lower(), found, title)
+        layer, (name, dimensions) = known_layer(module, "mindspore.nn", MINDSPORE), stock_class(module, "mindspore.nn")
+        if layer is not None and name in ("MaxPool", "AvgPool"):
+            more = {"padding": _pooling_padding(module, dimensions), "ceil_mode": False}
+            return Layer(layer.kind, {**layer.settings, **more}, title)
+        return layer
 
     def set_settings(self, module: nn.Cell, changes: Mapping[str, Any]) -> bool:
         if stock_class(module, "mindspore.nn")[0] not in LIVE:

@@ -30,7 +30,7 @@ from alignment.frameworks._paddle_initialisers import loaded_next
 from alignment.frameworks._paddle_norms import exact_norms, put_activations_behind, run_alone, with_given_eps
 from alignment.frameworks._paddle_resampling import resampling
 from alignment.frameworks._paddle_widening import widened
-from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, set_settings, settings_of, stock_class
+from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
 from mobilenetv3_common.errors import UserError
@@ -277,16 +277,11 @@ class Paddle(Taped):
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
                 return Layer(name, settings_of(module, SLOPES_OF_PADDLE.get(name, {}), 0), title)
-        name, dimensions = stock_class(module, "paddle.nn")
+        name = stock_class(module, "paddle.nn")[0]
         if name in ("Pad", "ZeroPad"):
             own = {"mode": module._mode, "padding": tuple(map(int, module.padding)), "value": float(module.value)}
             return Layer("pad", own, title)
-        if name not in PADDLE:
-            return None
-        kind_of, known = PADDLE[name]
-        return Layer(
-            kind_of or f"{name}{f'{dimensions}d' if dimensions else ''}".lower(), settings_of(module, known, dimensions), title
-        )
+        return known_layer(module, "paddle.nn", PADDLE)
 
     def set_settings(self, module: nn.Layer, changes: Mapping[str, Any]) -> bool:
         if factor := changes.get("score_factor"):

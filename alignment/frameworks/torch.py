@@ -22,7 +22,7 @@ from alignment.frameworks._calls import CallChange, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._passes import mapped
 from alignment.frameworks._repeated import LARGE, repeated
-from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, set_settings, settings_of, stock_class
+from alignment.frameworks._settings import SLOPES_OF_TORCH, TORCH, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks._torch_draws import drawing
 from alignment.frameworks.base import Handle, Layer, Layout
@@ -295,16 +295,11 @@ class Torch(Taped):
         for kind, name in ACTIVATIONS.items():
             if isinstance(module, kind):
                 return Layer(name, settings_of(module, SLOPES_OF_TORCH.get(name, {}), 0), title)
-        name, dimensions = stock_class(module, "torch.nn")
+        name = stock_class(module, "torch.nn")[0]
         if name in PADS:
             own = {"mode": PADS[name], "padding": tuple(module.padding), "value": float(getattr(module, "value", 0.0))}
             return Layer("pad", own, title)
-        if name not in TORCH:
-            return None
-        kind_of, known = TORCH[name]
-        return Layer(
-            kind_of or f"{name}{f'{dimensions}d' if dimensions else ''}".lower(), settings_of(module, known, dimensions), title
-        )
+        return known_layer(module, "torch.nn", TORCH)
 
     def set_settings(self, module: nn.Module, changes: Mapping[str, Any]) -> bool:
         if factor := changes.get("score_factor"):

@@ -24,7 +24,7 @@ from alignment.localize.calls import aligned
 from alignment.localize.form import of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
-from alignment.localize.hypotheses.calls import Mistake, mistakes
+from alignment.localize.hypotheses.calls import Proposal, mistakes
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
@@ -286,8 +286,8 @@ def _underived(pair: Pair, path: str) -> str:
     return inside[0] if inside else ""
 
 
-def _lines(wrong: list[Mistake]) -> str:
-    return "; also ".join(dict.fromkeys(one.words for one in wrong))
+def _lines(wrong: list[Proposal]) -> str:
+    return "; also ".join(dict.fromkeys(f"{one.source}: {one.words}" for one in wrong))
 
 
 def _idle(pair: Pair, other: Unmatched) -> bool:

@@ -48,6 +48,8 @@ class Proposal:
         right: what the call gives then, from the reference.
         certain: whether the call alone shows the mistake: the operation is the same, and so are its inputs.
         since: the line from which on something is missing, up to that of the call.
+
+    The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
     """
 
     kind: Kind
@@ -58,22 +60,14 @@ class Proposal:
     certain: bool = False
     since: int | None = None
 
-
-@dataclass
-class Mistake:
-    """A confirmed hypothesis about a call.
-
-    Attributes:
-        kind, words: what is wrong; the words begin with the line.
-        source: the line, ``package/file.py:31``, or two between which a call is missing, ``package/file.py:30-31``.
-    """
-
-    kind: Kind
-    words: str
-    source: str
+    @property
+    def source(self) -> str:
+        one = self.operation
+        first = f"{self.since}-" if self.since and self.since < one.line else ""
+        return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
 
 
-def mistakes(s: Subject) -> list[Mistake]:
+def mistakes(s: Subject) -> list[Proposal]:
     """The wrong calls of a module's own forward, in order; empty where none is confirmed."""
     if s.pair.truth is not None or s.phase != "forward" or not s.blame.theirs.outputs:
         return []
@@ -100,13 +94,13 @@ class _Search:
         self.runs, self.start = 0, time.perf_counter()
         self.layouts = False  # whether a call was met that only lays its numbers out otherwise
 
-    def found(self) -> list[Mistake]:
+    def found(self) -> list[Proposal]:
         """The mistakes; a call that lays its numbers out otherwise is one only together with those that then mend the module."""
         if self.theirs.error:
             return []
         return self._followed(False) or (self._followed(True) if self.layouts else [])
 
-    def _followed(self, layouts: bool) -> list[Mistake]:
+    def _followed(self, layouts: bool) -> list[Proposal]:
         fixes: dict[int, CallChange] = {}
         made: list[Proposal] = []
         for _ in range(MISTAKES):
@@ -116,12 +110,12 @@ class _Search:
             pair = aligned(ours, self.theirs, self.orders)
             whole, part = self._next(pair, fixes, layouts)
             if whole is not None:
-                return [self._mistake(one) for one in self._needed([*made, whole])]
+                return self._needed([*made, whole])
             if part is None:
                 break
             made.append(part)
             fixes |= part.changes
-        return [self._mistake(one) for one in made[:1] if one.certain]
+        return [one for one in made[:1] if one.certain]
 
     def _needed(self, made: list[Proposal]) -> list[Proposal]:
         """Those without which the module is wrong, as far as that is seen: what the reference gave hides all before it."""
@@ -206,10 +200,6 @@ class _Search:
                     return False
         return True
 
-    def _mistake(self, proposal: Proposal) -> Mistake:
-        source = _source(proposal)
-        return Mistake(proposal.kind, f"{source}: {proposal.words}", source)
-
 
 def _in_own_shapes(pair: PairedCalls, proposal: Proposal) -> Proposal:
     """The same, where what is put in the place of a call's outputs has other axes of size 1: in the shapes of the port's."""
@@ -241,12 +231,6 @@ def _gives(trace: Trace, proposal: Proposal, orders: Sequence[Order]) -> bool:
         any(plain(made.shape) == plain(right.shape) and equal(made, right) for made in turned(trace.values[value], orders))
         for value, right in zip(again.outputs, proposal.right, strict=False)
     )
-
-
-def _source(proposal: Proposal) -> str:
-    one = proposal.operation
-    first = f"{proposal.since}-" if proposal.since and proposal.since < one.line else ""
-    return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
 
 
 # --- hypotheses ------------------------------------------------------------------------------------------------------------
