@@ -21,7 +21,7 @@ def test_the_example_of_a_question_runs(question):
 
 def test_both_languages_have_the_same_examples_and_a_check_for_each():
     code = [re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) for page in PAGES.values()]
-    assert code[0] == code[1] and len(code[0]) == len(EXAMPLES) == 12
+    assert code[0] == code[1] and len(code[0]) == len(EXAMPLES) == 13
     for page, words in ((PAGES[""], "Caught by: "), (PAGES["_zh"], "由以下检查发现")):
         assert page.count(f"\n{words}") == len(EXAMPLES)
         named = re.findall(r"tests/\w+\.py", page)
