@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tests.exported_net import Tokens
 
@@ -58,3 +59,48 @@ class Words(nn.Module):
 def words():
     torch.manual_seed(3)
     return Words().eval()
+
+
+class NormAct(nn.BatchNorm2d):
+    """A normalisation whose class has its activation inside, and an identity in the place of a dropout, as timm's have."""
+
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.Hardswish()
+
+    def forward(self, x):
+        return self.act(
+            self.drop(functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps))
+        )
+
+
+class SameConv(nn.Conv2d):
+    """A convolution that pads by what the sizes ask for, as TensorFlow does: an exporter writes that out, in floating numbers."""
+
+    def forward(self, x):
+        sizes = torch.tensor(x.shape[2:]) if not torch.jit.is_tracing() else torch.stack([one.clone() for one in x.shape[2:]])
+        more = ((sizes / 2).ceil() * 2 + 1 - sizes).clamp(min=0).long()
+        return functional.conv2d(functional.pad(x, (0, more[1], 0, more[0])), self.weight, self.bias, self.stride)
+
+
+class Inside(nn.Module):
+    """Layers of classes of somebody's own that call others inside."""
+
+    def __init__(self, sort):
+        super().__init__()
+        self.first, self.norm1 = sort(3, 6, 3, 2, bias=False), NormAct(6)
+        self.second, self.norm2 = sort(6, 6, 3, 2, bias=False), NormAct(6)
+        self.third = sort(6, 4, 3, 2)
+
+    def forward(self, x):
+        return self.third(self.norm2(self.second(self.norm1(self.first(x)))))
+
+
+def inside(sort=nn.Conv2d):
+    torch.manual_seed(4)
+    model = Inside(sort).eval()
+    for one in (model.norm1, model.norm2):
+        for tensor, low, high in ((one.running_mean, -0.5, 0.5), (one.running_var, 0.2, 1.5), (one.weight, 0.5, 1.5)):
+            nn.init.uniform_(tensor, low, high)
+        nn.init.uniform_(one.bias, -0.5, 0.5)
+    return model

@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from torch import nn
 
 from alignment.audit.exported import ModulesSide, measured, step_of
 from alignment.frameworks import framework
 from alignment.frameworks._onnx_files import graph_of
 from alignment.kinds import Kind
 from tests.exported_net import add, before, change, constant, export, net, node, set_attribute, without
-from tests.exported_nets import pixels, words
+from tests.exported_nets import SameConv, inside, pixels, words
 
 ROOT = Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
@@ -272,6 +273,20 @@ def audited(model, graph):
 def test_a_sound_export_is_silent(graph, graphs):
     made, step = audited(graphs[graph], graph)
     assert step.passed and made.findings() == [] and not made.pairing.left, [q.name for q in step.quantities if not q.passed]
+
+
+@pytest.mark.parametrize("sort", [nn.Conv2d, SameConv], ids=lambda one: one.__name__)
+def test_layers_that_call_others_inside_are_followed(sort, tmp_path):
+    """Every node has its place, none by a guess: a class with its activation inside, and paddings computed in floating numbers."""
+    model, x = inside(sort), RNG.standard_normal((2, 3, 33, 32)).astype(np.float32)
+    graph = export(tmp_path / "inside.onnx", model=model, given=x, opset=17)
+    assert (sort is SameConv) == any(one.op_type == "Ceil" for one in graph.graph.node)
+    other = ModulesSide("--reference", framework("torch"), model, "its own")
+    made = measured(graph_of(graph), other, (x,))
+    assert step_of(made).passed and not made.findings() and not any(one.parted for one in made.stretches)
+    change(graph, node(graph, "Conv", 1).input[1], lambda weight: 1.01 * weight)
+    found = measured(graph_of(graph), other, (x,)).findings()
+    assert [one.location for one in found] == ["norm2"] and "second" in found[0].measured, found
 
 
 def sound_cast(m):

@@ -80,13 +80,13 @@ class OnnxNode(OnnxModule):
         return made[0] if len(made) == 1 else tuple(made)
 
     def computed(self, values: Mapping[str, Any]) -> list[Any]:
-        """Its outputs, of which float32 ones are widened: what an operator makes in float32 are constants."""
+        """Its outputs, of which float32 ones are widened: what an operator makes of no float32 are constants, or whole numbers."""
         given = [values[name] if name else None for name in self.proto.input]
-        wide = any(isinstance(one, np.ndarray) and one.dtype == np.float64 for one in given)
+        narrow = any(isinstance(one, np.ndarray) and one.dtype == np.float32 for one in given)
         context = {"context": {"": None, **values}} if self.operator.need_context() else {}
         with np.errstate(all="ignore"):
             made = self.operator.run(*given, **context)
-        return [widened(one) if wide or not given else one for one in made][: len(self.proto.output)]  # it may give more
+        return [one if narrow else widened(one) for one in made][: len(self.proto.output)]  # it may give more
 
     @property
     def title(self) -> str:
@@ -114,8 +114,8 @@ def _read_inside(proto: NodeProto) -> Iterable[str]:
 
 
 def widened(value: Any) -> Any:
-    """A float32 array in float64; everything else as it is."""
-    return value.astype(np.float64) if isinstance(value, np.ndarray) and value.dtype == np.float32 else value
+    """A float32 array or number in float64; everything else as it is."""
+    return np.asarray(value, np.float64) if isinstance(value, np.ndarray | np.float32) and value.dtype == np.float32 else value
 
 
 class OnnxGraph(OnnxModule):

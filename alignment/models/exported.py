@@ -381,12 +381,16 @@ def with_operations(network: Network, calls: Mapping[str, Call]) -> dict[str, Ca
         calls: by key, in the order in which they ended.
     """
     framework, called = network.framework, {key.partition("#")[0] for key in calls}
+    held = {_content(array) for array in framework.state(network.model).values()}
     before: dict[str, dict[str, Call]] = {}
     behind: dict[str, dict[str, Call]] = {}
     for key, call in calls.items():
         path = key.partition("#")[0]
         module = network.modules[path]
-        if not framework.children(module) or framework.knows(module):
+        inside = [name for name, _ in framework.children(module)]
+        if framework.knows(module):  # a layer, but one of a class that calls others inside: a normalisation with its activation
+            inside = [name for name in inside if (f"{path}.{name}" if path else name) in called]
+        if not inside:
             continue
         trace, last = network.traced(path, call, called) or Trace(), ""
         calling = [one.name.removeprefix("call ") for one in trace.operations if one.name.startswith("call ")]
@@ -395,7 +399,7 @@ def with_operations(network: Network, calls: Mapping[str, Call]) -> dict[str, Ca
                 last = operation.name.removeprefix("call ")
                 continue
             made = [trace.values[number] for number in operation.outputs]
-            given = tuple(trace.values[number] for number in operation.inputs)
+            given = tuple(one for number in operation.inputs if _content(one := trace.values[number]) not in held)
             name = f"{key}{OPERATION}{operation.number} {operation.name}"
             at = behind.setdefault(last, {}) if last else before.setdefault(_first_within(calls, [*calling, key][0]), {})
             at[name] = Call(given, {}, made[0] if len(made) == 1 else made)
