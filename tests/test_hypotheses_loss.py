@@ -84,6 +84,28 @@ def test_a_mistake_in_one_case_of_several_is_not_claimed_of_the_loss(kind):
     assert claimed(alone) == (Kind.UNKNOWN, "")
 
 
+@pytest.mark.parametrize(
+    ("kind", "words", "within"),
+    [
+        (Kind.SATURATED, "the loss saturates at 64", lambda case: case.hard and not case.smoothing),
+        (Kind.SUM_FOR_MEAN, "reduced by sum instead of mean, for soft labels", lambda case: not case.hard),
+        (Kind.SMOOTHING_OVER_OTHERS, "label smoothing spreads over the other classes", lambda case: case.hard),
+        (Kind.SOFTMAX_TWICE, "softmax is applied twice, with smoothing", lambda case: case.smoothing > 0),
+    ],
+)
+def test_a_mistake_in_one_branch_of_the_loss_is_named_with_its_branch_and_holds_in_all_of_it(kind, words, within):
+    hint = next(hint for hint in LOSSES if hint[0] is kind)
+
+    def change(case, value):
+        return dict(other_losses(case)).get(hint, value) if within(case) else value
+
+    found, said = claimed(tried(change))
+    assert found is kind and said.startswith(words)
+    spared = max(one.case.name for one in tried(change) if one.wrong(1e-9))  # one case of the branch is right after all
+    alone = [one.case.name for one in tried(change) if one.wrong(1e-9)] == [spared]
+    assert alone or claimed(tried(lambda case, value: value if case.name == spared else change(case, value)))[0] is not kind
+
+
 def test_a_scaled_loss_is_one_that_is_scaled_in_every_case():
     assert claimed(tried(lambda case, value: 1.1 * value)) == (Kind.SCALED, "the loss is 1.1 times the reference's")
     assert claimed(tried(lambda case, value: 1.1 * value if case.name != "hard" else value))[0] is Kind.UNKNOWN

@@ -32,6 +32,11 @@ class LossCase:
     by_default: bool = False
 
     @property
+    def hard(self) -> bool:
+        """Whether its labels are numbers of classes."""
+        return self.labels.dtype.kind != "f"
+
+    @property
     def extreme(self) -> bool:
         """Whether its loss is so large that float32 leaves it no digits below the guide's threshold of 1e-5."""
         return float(np.abs(self.logits).max(initial=0.0)) > LARGE_LOGITS

@@ -36,11 +36,30 @@ class Tried:
 Guesses = Iterator[tuple[Hint, Any]]
 
 
+# The cases that a loss may have a branch of its own for: a mistake in it shows there, and the loss is right elsewhere.
+BRANCHES: dict[str, Callable[[LossCase], bool]] = {
+    "": lambda case: True,
+    ", for hard labels": lambda case: case.hard,
+    ", for soft labels": lambda case: not case.hard,
+    ", with smoothing": lambda case: case.smoothing > 0,
+    ", without smoothing": lambda case: case.smoothing == 0,
+    ", for hard labels without smoothing": lambda case: case.hard and case.smoothing == 0,
+}
+
+
 def _hypotheses(guesses: Callable[[LossCase], Guesses], tried: Sequence[Tried], wrong: Sequence[Tried]) -> Hypotheses:
-    """What is guessed of any wrong case; in a case in which a mistake cannot be made, it gives the right value."""
+    """What is guessed of any wrong case, everywhere or in one branch; where a mistake cannot be made, the value is the right one."""
     made = {id(one): dict(guesses(one.case)) for one in (*tried, *wrong)}
-    for hint in dict.fromkeys(hint for one in wrong for hint in made[id(one)]):
-        yield Hypothesis(*hint, lambda one, hint=hint: made[id(one)].get(hint, one.right[0]))  # type: ignore[misc]
+    guessed = dict.fromkeys(hint for one in wrong for hint in made[id(one)])
+    for words, within in BRANCHES.items():
+        if not all(within(one.case) for one in wrong):
+            continue
+        for kind, hint in guessed:
+
+            def predict(one: Tried, hint: Hint = (kind, hint), within: Callable[[LossCase], bool] = within) -> Any:
+                return made[id(one)].get(hint, one.right[0]) if within(one.case) else one.right[0]
+
+            yield Hypothesis(kind, hint + words, predict)
 
 
 def _observed_values(tried: Sequence[Tried], wrong: Sequence[Tried], rtol: float) -> list[Observed]:
