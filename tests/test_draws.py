@@ -1,5 +1,7 @@
 """Random numbers that a model draws by functions: both sides draw the same; another rate is found, and a port that draws none."""
 
+import importlib
+
 import numpy as np
 import paddle
 import pytest
@@ -114,10 +116,12 @@ def test_normal_numbers_are_normal():
     assert abs(numbers.mean()) < 0.01 and abs(numbers.std() - 1) < 0.01 and abs((numbers**4).mean() - 3) < 0.1
 
 
-INPUTS = {"AttentionNet": "2x6x16", "Rand": "4x5x8", "Bernoulli": "4x5x8", "Linspace": "4x5x8", "Noise": "4x5x6", "Masked": "4x5x6"}
+INPUTS = {"AttentionNet": "2x6x16", "Rand": "4x5x8", "Bernoulli": "4x5x8", "Linspace": "4x5x8", "Noise": "4x5x6", "Masked": "4x5x6",
+          "Less": "4x5x8", "ByHand": "4x5x6"}  # fmt: skip
 SOUND = {
     "AttentionNet": "AttentionNet", "AttentionWritten": "AttentionNet", "Rand": "Rand", "Bernoulli": "Bernoulli",
     "BernoulliByRand": "Bernoulli", "Noise": "Noise", "Masked": "Masked",
+    "RandLess": "Rand", "RandGreater": "Rand", "NoiseMinus": "Noise", "Linspace": "Linspace", "ByHand": "ByHand",
 }  # fmt: skip
 # Port -> reference, kind, place, words of the first mistake.
 WRONG = {
@@ -132,13 +136,36 @@ WRONG = {
     "LinspaceWrong": ("Linspace", "dropout_rate", "blocks.1.drop_path", "drop 0.1 of the values, expected 0.05"),
     "NoiseLarge": ("Noise", "", "NoiseLarge.forward", "0.3, expected 0.1"),
     "NoiseNone": ("Noise", "dropout_missing", "NoiseNone.forward", "draws no random numbers"),
+    "RandLessRate": ("Rand", "", "blocks.0.drop_path", ""),
+    "NoiseMinusLarge": ("Noise", "", "NoiseMinusLarge.forward", ""),
+    "ByHandRate": ("ByHand", "", "ByHandRate.forward", ""),
     "MaskedMore": ("Masked", "dropout_rate", "MaskedMore.forward", "drop 0.75 of the values, expected 0.25"),
 }  # fmt: skip
-FAST = ("AttentionWritten", "Bernoulli", "AttentionRate", "RandNone")  # one of each kind of draw; the others are slow
+FAST = ("AttentionWritten", "Bernoulli", "RandLess", "AttentionRate", "RandNone")  # one of each kind of draw; the others are slow
 
 
 def cases(names):
     return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
+
+
+SOUND_OTHERWISE = {"Less": ("Rand", "RandLess", "Bernoulli")}  # reference: ports
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOUND_OTHERWISE["Less"])
+def test_a_reference_may_compare_where_the_port_does_not(name):
+    found = audit(getattr(draws_ours, name), draws_theirs.Less, inputs="4x5x8")
+    assert found.passed and "NOT compared" not in found.verdict, str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "taken"), [("RandLess", "mirrored.DRAWING"), ("Linspace", "unsaved._is_float")])
+def test_a_sound_port_would_be_failed_without_it(name, taken, monkeypatch):
+    module, attribute = taken.split(".")
+    nothing = frozenset() if attribute.isupper() else lambda value: False
+    monkeypatch.setattr(importlib.import_module(f"alignment.models.{module}"), attribute, nothing)
+    found = audit(getattr(draws_ours, name), getattr(draws_theirs, SOUND[name]), inputs=INPUTS[SOUND[name]])
+    assert not found.passed, str(found)
 
 
 @pytest.mark.parametrize("name", cases(SOUND))

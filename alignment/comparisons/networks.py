@@ -12,7 +12,7 @@ from alignment.comparisons.material import SharedMaterial
 from alignment.comparisons.paired import Paired
 from alignment.frameworks._dropout import Sharing
 from alignment.frameworks.base import Framework, Low, Module, in_precision
-from alignment.models import observe, rounding, unsaved
+from alignment.models import mirrored, observe, rounding, unsaved
 from alignment.models.mending import mend_all
 from alignment.models.tracing import Network, Start
 from alignment.models.weights import renamed
@@ -82,9 +82,15 @@ class Networks:
     def _exactly(self, role: str, network: Module) -> Module:
         framework = self.given.sides[role].framework
         network = framework.make_exact(network)
-        if role == "port" and self.tables:
+        if role == "port":
             unsaved.share(framework, network, self.tables)
+            unsaved.share_numbers(framework, network, self.numbers)
         return network
+
+    @once
+    def numbers(self) -> frozenset[float]:
+        """Of the reference, likewise."""
+        return unsaved.numbers_of(self.given.reference.framework, self.fresh("reference"))
 
     @once
     def tables(self) -> unsaved.Tables:
@@ -158,6 +164,20 @@ class Networks:
         Raises:
             UserError: the weights do not fit.
         """
+        return self._network(name, share_dropout, self.mirrored if share_dropout and name.startswith("port") else frozenset())
+
+    @once
+    def mirrored(self) -> frozenset[str]:
+        """The modules of the port that draw from the other end of the interval: see ``alignment.models.mirrored``."""
+        found: frozenset[str] = frozenset()
+        with strangers("port"):  # whatever it raises, the steps say
+            sides = [(self.given.sides[role].framework, self.fresh(role)) for role in ("reference", "port")]
+            if not self.given.without_training and any(mirrored.any_draws(*side) for side in sides):
+                lanes = [self._network(f"{role}64", True, found) for role in ("port", "reference")]
+                found = mirrored.choose(lanes[0], lanes[1], in_precision(self.given.fake_inputs(4, small=True)))
+        return found
+
+    def _network(self, name: str, share_dropout: bool, mirroring: frozenset[str]) -> Network:
         kind, _, draw = name.partition("#")
         role, exact, low = "port" if name.startswith("port") else "reference", kind.endswith("64"), kind.endswith("16")
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
@@ -167,6 +187,7 @@ class Networks:
         dropouts, functions = 0, Sharing(draws)
         if share_dropout:
             dropouts, functions = observe.share_dropout(framework, model, draws)
+            mirrored.apply(framework, model, mirroring)
         load = functools.partial(self.load, role, model)
         begin = Start(name, self.given.sides[role], moved(state) if moved else state, load, moved, draws, dropouts, functions)
         network = Network(framework, model, self.paired.matched.matching.paths if role == "port" else None, begin=begin)

@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alignment.frameworks._passes import Module
 
 ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+STEPS = 2.0**24  # in [0, 1), of the numbers that are drawn: float32 holds them
 HALF = 2.0**26  # a number in [0, 1) has 53 bits: its first and last ones are two numbers
 Uniform = Callable[[tuple[int, ...]], np.ndarray]
 
@@ -37,7 +38,22 @@ class Sharing:
     by_layer: bool = False
 
 
-_SHARING: weakref.WeakKeyDictionary[Any, tuple[Sharing, bool]] = weakref.WeakKeyDictionary()
+class Shared(NamedTuple):
+    """How a module takes part.
+
+    Attributes:
+        sharing: the numbers of its model.
+        is_layer: whether it is a dropout layer itself.
+        mirrored: whether it draws the numbers from the other end of the interval, which are as random: ``rand() < keep`` then keeps
+            what ``floor(keep + rand())`` keeps, and a normal number has the other sign.
+    """
+
+    sharing: Sharing
+    is_layer: bool
+    mirrored: bool = False
+
+
+_SHARING: weakref.WeakKeyDictionary[Any, Shared] = weakref.WeakKeyDictionary()
 
 
 def share(modules: Iterable[Module], layers: Iterable[Module], uniform: Uniform) -> Sharing:
@@ -50,7 +66,7 @@ def share(modules: Iterable[Module], layers: Iterable[Module], uniform: Uniform)
     """
     sharing, own = Sharing(uniform), {id(layer) for layer in layers}
     for module in modules:
-        _SHARING[module] = sharing, id(module) in own
+        _SHARING[module] = Shared(sharing, id(module) in own)
     return sharing
 
 
@@ -59,6 +75,20 @@ def passed_on(copies: Iterable[Module], originals: Iterable[Module]) -> None:
     for made, original in zip(copies, originals, strict=False):
         if original in _SHARING:
             _SHARING[made] = _SHARING[original]
+
+
+def mirror(modules: Iterable[Module], on: bool = True) -> None:
+    """Let modules that share numbers draw mirrored ones from now on, or as they are."""
+    for module in modules:
+        if module in _SHARING:
+            _SHARING[module] = _SHARING[module]._replace(mirrored=on)
+
+
+def layer_numbers(module: Module, sharing: Sharing, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers in [0, 1) of a shape for a dropout layer."""
+    shared = _SHARING.get(module)
+    numbers = sharing.uniform(shape)
+    return 1 - numbers if shared is not None and shared.mirrored else numbers
 
 
 def kept_values(p: float, shape: tuple[int, ...], drawn: tuple[int, ...]) -> np.ndarray | None:
@@ -83,8 +113,9 @@ def uniform_numbers(shape: tuple[int, ...], dropped: float | None = None) -> np.
     found = _caller()
     if found is None:
         return None
-    _note(*found, dropped)
-    return np.floor(found[0].uniform(shape) * 2.0**24) / 2.0**24
+    _note(found, dropped)
+    steps = np.floor(found.sharing.uniform(shape) * STEPS)
+    return (STEPS - 1 - steps if found.mirrored else steps) / STEPS
 
 
 def normal_numbers(shape: tuple[int, ...]) -> np.ndarray | None:
@@ -92,10 +123,11 @@ def normal_numbers(shape: tuple[int, ...]) -> np.ndarray | None:
     found = _caller()
     if found is None:
         return None
-    _note(*found, None)
-    numbers = found[0].uniform(shape)
+    _note(found, None)
+    numbers = found.sharing.uniform(shape)
     first, second = np.floor(numbers * HALF) / HALF, numbers * HALF % 1.0
-    return np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
+    made = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
+    return -made if found.mirrored else made
 
 
 def occurs(probability: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -108,15 +140,15 @@ def occurs(probability: np.ndarray | float, shape: tuple[int, ...]) -> np.ndarra
     return None if numbers is None else numbers >= 1 - np.asarray(probability, dtype=np.float64)
 
 
-def _note(sharing: Sharing, is_layer: bool, dropped: float | None) -> None:
-    sharing.drawn.append(dropped)
-    if is_layer:
-        sharing.by_layer = True
+def _note(shared: Shared, dropped: float | None) -> None:
+    shared.sharing.drawn.append(dropped)
+    if shared.is_layer:
+        shared.sharing.by_layer = True
     else:
-        sharing.called.append(dropped)
+        shared.sharing.called.append(dropped)
 
 
-def _caller() -> tuple[Sharing, bool] | None:
+def _caller() -> Shared | None:
     """The innermost module on the stack that shares its numbers: the first argument of a function that is running.
 
     The engine's own frames around the model are not looked at: to read a frame's variables keeps them alive as long as the frame.

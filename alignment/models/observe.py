@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alignment.frameworks._dropout import Sharing, Uniform
+from alignment.frameworks._dropout import Sharing, Uniform, layer_numbers
 from alignment.frameworks.base import Framework, Module, Tensor, leaves
 
 
@@ -69,7 +69,7 @@ def _masked(framework: Framework, settings: Mapping[str, Any], functions: Sharin
             return None
         functions.drawn.append(p)
         shape = tuple(int(n) for n in given.shape)
-        kept = functions.uniform(_mask_shape(shape, settings)) >= p
+        kept = layer_numbers(module, functions, _mask_shape(shape, settings)) >= p
         return framework.times(given, np.broadcast_to(kept, shape) / scale) if scale else None
 
     return masked

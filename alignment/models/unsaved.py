@@ -4,12 +4,14 @@ They are buffers that are not saved, or that one side alone saves, and tensors t
 
 Two frameworks compute a sine in float32 to within a rounding, which exact mode, where all else agrees to 1e-13, would report of
 every sound port. So a table of the port that is the reference's but for float32's rounding has the reference's values there. One
-that differs by more keeps its own, and is found by what the module computes with it.
+that differs by more keeps its own, and is found by what the module computes with it. So it is with single numbers that a module
+keeps: rates by torch's float32 ``linspace`` beside NumPy's float64 one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from alignment.frameworks.base import Framework, Module, Tensor
 from alignment.models.links import plain
 
 MOST_PARTS = 4  # tables in one: cosines and sines
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 Tables = dict[str, dict[str, np.ndarray]]  # path of a module -> name of its buffer -> values
 
 
@@ -68,6 +71,47 @@ def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
                 framework.assign(tensor, right)
                 changed.append(f"{path}.{name}" if path else name)
     return changed
+
+
+def numbers_of(framework: Framework, model: Module) -> frozenset[float]:
+    """The numbers that the modules of a model keep as attributes, alone or in a list."""
+    kept = (value for module in framework.modules(model).values() for value in _attributes(module).values())
+    return frozenset(
+        float(one) for value in kept for one in (value if isinstance(value, list | tuple) else [value]) if _is_float(one)
+    )
+
+
+def share_numbers(framework: Framework, port: Module, numbers: frozenset[float]) -> None:
+    """Give numbers that the port's modules keep, and that are the reference's but for float32's rounding, the reference's values.
+
+    Args:
+        framework, port: whose modules are changed, in place.
+        numbers: of the reference.
+    """
+    rounded = {float(np.float32(one)): one for one in sorted(numbers)}
+
+    def right(value: Any) -> Any:
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return type(value)(right(one) for one in value)
+        apart = _is_float(value) and float(value) not in numbers
+        return rounded.get(float(np.float32(value)), value) if apart else value
+
+    for module in framework.modules(port).values():
+        for name, value in _attributes(module).items():
+            if right(value) != value:
+                setattr(module, name, right(value))
+
+
+def _attributes(module: Module) -> dict[str, Any]:
+    """Numbers, and lists and tuples of numbers, that a module keeps."""
+    kept = vars(module).items() if hasattr(module, "__dict__") else ()
+    whole = lambda one: isinstance(one, list | tuple) and len(one) > 0 and all(_is_float(n) for n in one)  # noqa: E731
+    return {name: one for name, one in kept if _is_float(one) or whole(one)}
+
+
+def _is_float(value: Any) -> bool:
+    """Whether it is a number that float32 rounds, and neither hides nor makes infinite."""
+    return isinstance(value, float | np.floating) and bool(value == 0 or SMALLEST < abs(float(value)) < LARGEST)
 
 
 def _right(mine: np.ndarray, known: Sequence[np.ndarray]) -> np.ndarray | None:

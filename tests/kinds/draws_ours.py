@@ -88,6 +88,25 @@ class DropPathBernoulli(DropPath):
         return x * paddle.bernoulli(paddle.full([x.shape[0]] + [1] * (x.ndim - 1), keep, dtype=x.dtype)) / keep
 
 
+class DropPathLess(DropPath):
+    def forward(self, x):
+        if self.rate == 0.0 or not self.training:
+            return x
+        keep = 1 - self.rate
+        return x / keep * (paddle.rand([x.shape[0]] + [1] * (x.ndim - 1)) < keep).astype(x.dtype)
+
+
+def drop_path(x, rate, training):
+    if rate == 0.0 or not training:
+        return x
+    return x * (paddle.rand([x.shape[0]] + [1] * (x.ndim - 1)) > rate).astype(x.dtype) / (1 - rate)
+
+
+class DropPathGreater(DropPath):
+    def forward(self, x):
+        return drop_path(x, self.rate, self.training)
+
+
 class Block(nn.Layer):
     def __init__(self, width, rate, path=DropPath):
         super().__init__()
@@ -145,6 +164,18 @@ class BernoulliByRand(Rand):
     """The other way to draw the same."""
 
 
+class RandLess(Rand):
+    path = DropPathLess
+
+
+class RandLessRate(RandLess):
+    rates = (0.4, 0.4, 0.4)
+
+
+class RandGreater(Rand):
+    path = DropPathGreater
+
+
 class Linspace(Rand):
     """Rates by numpy's float64 linspace."""
 
@@ -174,6 +205,16 @@ class NoiseLarge(Noise):
     size = 0.3
 
 
+class NoiseMinus(Noise):
+    """A normal number is as likely as its negative."""
+
+    size = -0.1
+
+
+class NoiseMinusLarge(Noise):
+    size = -0.2
+
+
 class NoiseNone(Noise):
     size = 0.0
 
@@ -194,3 +235,18 @@ class Masked(nn.Layer):
 
 class MaskedMore(Masked):
     keep = 0.25
+
+
+class ByHand(nn.Layer):
+    p = 0.3
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head, self.drop = nn.Linear(6, 8), nn.Linear(8, 3), nn.Dropout(self.p)
+
+    def forward(self, x):
+        return self.head(self.drop(F.relu(self.fc(x))))
+
+
+class ByHandRate(ByHand):
+    p = 0.7

@@ -63,6 +63,16 @@ class DropPathTimm(nn.Module):
         return x * mask
 
 
+class DropPathLess(DropPath):
+    """By a comparison, which keeps other values of the same numbers."""
+
+    def forward(self, x):
+        if self.rate == 0.0 or not self.training:
+            return x
+        keep = 1 - self.rate
+        return x / keep * (torch.rand((x.shape[0],) + (1,) * (x.ndim - 1)) < keep)
+
+
 class Block(nn.Module):
     def __init__(self, width, rate, path=DropPath):
         super().__init__()
@@ -98,6 +108,10 @@ class Bernoulli(Rand):
     path = DropPathTimm
 
 
+class Less(Rand):
+    path = DropPathLess
+
+
 class Linspace(Rand):
     """Rates by torch's float32 linspace."""
 
@@ -117,6 +131,20 @@ class Noise(nn.Module):
         if self.training:
             x = x + 0.1 * torch.randn_like(x)
         return self.head(torch.relu(x))
+
+
+class ByHand(nn.Module):
+    """A dropout written by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = torch.relu(self.fc(x))
+        if self.training:
+            x = x * (torch.rand(x.shape) < 0.7).to(x.dtype) / 0.7
+        return self.head(x)
 
 
 class Masked(nn.Module):

@@ -23,7 +23,9 @@ CHANGED = Family("changed_array", _observed)  # asked about two finite arrays of
 @CHANGED
 def scaled(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
     ratio = common_factor(out, expected)
-    if ratio is not None and (np.size(expected) > 1 or _simple(ratio)):  # any number is some multiple of any other
+    if ratio is None or abs(ratio - 1) < tolerance.FLOAT32_CONSTANT:  # a factor of rounding's size is none
+        return
+    if np.size(expected) > 1 or _simple(ratio):  # any number is some multiple of any other
         yield Hypothesis(Kind.SCALED, f"every value times {ratio:.6g}", always(ratio * np.asarray(expected, np.float64)))
 
 
