@@ -48,7 +48,7 @@ BRANCHES: dict[str, Callable[[LossCase], bool]] = {
 
 
 def _hypotheses(guesses: Callable[[LossCase], Guesses], tried: Sequence[Tried], wrong: Sequence[Tried]) -> Hypotheses:
-    """What is guessed of any wrong case, everywhere or in one branch; where a mistake cannot be made, the value is the right one."""
+    """What is guessed of a wrong case, everywhere or in one branch; where a mistake cannot be made, the value is right."""
     made = {id(one): dict(guesses(one.case)) for one in (*tried, *wrong)}
     guessed = dict.fromkeys(hint for one in wrong for hint in made[id(one)])
     for words, within in BRANCHES.items():
