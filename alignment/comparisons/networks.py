@@ -83,19 +83,13 @@ class Networks:
         framework = self.given.sides[role].framework
         network = framework.make_exact(network)
         if role == "port":
-            unsaved.share(framework, network, self.tables)
-            unsaved.share_numbers(framework, network, self.numbers)
+            unsaved.share(framework, network, self.constants)
         return network
 
     @once
-    def numbers(self) -> frozenset[float]:
-        """Of the reference, likewise."""
-        return unsaved.numbers_of(self.given.reference.framework, self.fresh("reference"))
-
-    @once
-    def tables(self) -> unsaved.Tables:
+    def constants(self) -> unsaved.Constants:
         """Of the reference: see ``alignment.models.unsaved``."""
-        return unsaved.tables_of(self.given.reference.framework, self.fresh("reference"))
+        return unsaved.constants_of(self.given.reference.framework, self.fresh("reference"))
 
     @once
     def roundings(self) -> Mapping[str, rounding.Choice]:
@@ -115,20 +109,13 @@ class Networks:
     def load(self, role: str, network: Module, state: State) -> None:
         """Put a canonical state of the reference, or the one with which a side starts, into a model of one side."""
         if role == "port" and self.given.fitting:
-            self._load_fitting(network, state)
+            _fit(self.given.port.framework, network, state, self.paired.matched.matching.renaming())
             return
         converted = self.given.port_weights is not None and state is self.known.get("_converted")
         if role == "port" and self.given.spec.load is not None and not converted:
             self.given.spec.load(network, self.material.regrouped(state, self.material.weights.options, whole=True))
         else:
             self.given.sides[role].framework.load(network, state)
-
-    def _load_fitting(self, network: Module, state: State) -> None:
-        framework, names = self.given.port.framework, self.paired.matched.matching.renaming()
-        for entry, tensor in framework.described(network):
-            values = state.get(renamed(entry, names))
-            if values is not None and values.shape == entry.shape:
-                framework.assign(tensor, entry.to_own(values))
 
     def loaded_in_part(self) -> Module | None:
         """A port that does not have the reference's structure, after its own loading of what fits; None where it cannot do that.
@@ -164,20 +151,6 @@ class Networks:
         Raises:
             UserError: the weights do not fit.
         """
-        return self._network(name, share_dropout, self.mirrored if share_dropout and name.startswith("port") else frozenset())
-
-    @once
-    def mirrored(self) -> frozenset[str]:
-        """The modules of the port that draw from the other end of the interval: see ``alignment.models.mirrored``."""
-        found: frozenset[str] = frozenset()
-        with strangers("port"):  # whatever it raises, the steps say
-            sides = [(self.given.sides[role].framework, self.fresh(role)) for role in ("reference", "port")]
-            if not self.given.without_training and any(mirrored.any_draws(*side) for side in sides):
-                lanes = [self._network(f"{role}64", True, found) for role in ("port", "reference")]
-                found = mirrored.choose(lanes[0], lanes[1], in_precision(self.given.fake_inputs(4, small=True)))
-        return found
-
-    def _network(self, name: str, share_dropout: bool, mirroring: frozenset[str]) -> Network:
         kind, _, draw = name.partition("#")
         role, exact, low = "port" if name.startswith("port") else "reference", kind.endswith("64"), kind.endswith("16")
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
@@ -187,7 +160,7 @@ class Networks:
         dropouts, functions = 0, Sharing(draws)
         if share_dropout:
             dropouts, functions = observe.share_dropout(framework, model, draws)
-            mirrored.apply(framework, model, mirroring)
+            mirrored.apply(framework, model, self.mirrored if role == "port" else frozenset())
         load = functools.partial(self.load, role, model)
         begin = Start(name, self.given.sides[role], moved(state) if moved else state, load, moved, draws, dropouts, functions)
         network = Network(framework, model, self.paired.matched.matching.paths if role == "port" else None, begin=begin)
@@ -197,6 +170,17 @@ class Networks:
                 mend_all(network, self._reference_beside(network, low, share_dropout), self.given.mended)
         network.reset()
         return network
+
+    @once
+    def mirrored(self) -> frozenset[str]:
+        """The modules of the port that draw from the other end of the interval: see ``alignment.models.mirrored``."""
+        found = self.known["mirrored"] = frozenset[str]()  # none while it is found out
+        with strangers("port"):  # whatever it raises, the steps say
+            sides = [(side.framework, self.fresh(role)) for role, side in self.given.sides.items()]
+            if not self.given.without_training and any(mirrored.any_draws(*side) for side in sides):
+                lanes = [self.of(f"{role}64") for role in self.given.sides]
+                found = mirrored.choose(lanes[0], lanes[1], in_precision(self.given.fake_inputs(4, small=True)))
+        return found
 
     def _framework(self, role: str, low: bool) -> Framework:
         framework = self.given.sides[role].framework
@@ -210,3 +194,11 @@ class Networks:
         found = Network(framework, model)
         found.adapters = port.adapters
         return found
+
+
+def _fit(framework: Framework, port: Module, state: State, names: Mapping[str, str]) -> None:
+    """Put what fits of a canonical state of the reference into the port; ``names`` as of ``Matching.renaming``."""
+    for entry, tensor in framework.described(port):
+        values = state.get(renamed(entry, names))
+        if values is not None and values.shape == entry.shape:
+            framework.assign(tensor, entry.to_own(values))

@@ -11,7 +11,7 @@ keeps: rates by torch's float32 ``linspace`` beside NumPy's float64 one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,26 @@ SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32)
 Tables = dict[str, dict[str, np.ndarray]]  # path of a module -> name of its buffer -> values
 
 
-def tables_of(framework: Framework, model: Module) -> Tables:
-    """The floating tables of a model that was just built."""
+class Constants(NamedTuple):
+    """What a model holds besides its weights.
+
+    Attributes:
+        tables: that are floating.
+        numbers: that its modules keep as attributes, alone or in a list.
+    """
+
+    tables: Tables
+    numbers: frozenset[float]
+
+
+def constants_of(framework: Framework, model: Module) -> Constants:
+    """Of a model that was just built."""
+    kept = (value for module in framework.modules(model).values() for value in _attributes(module).values())
+    single = (one for value in kept for one in (value if isinstance(value, list | tuple) else [value]))
+    return Constants(_tables(framework, model), frozenset(float(one) for one in single if _is_float(one)))
+
+
+def _tables(framework: Framework, model: Module) -> Tables:
     found: Tables = {}
     for path, tensors in _constants(framework, model):
         arrays = {name: framework.array(tensor) for name, tensor in tensors.items()}
@@ -49,19 +67,20 @@ def _constants(framework: Framework, model: Module) -> Iterator[tuple[str, dict[
         yield path, {**plain_ones, **hidden, **framework.unsaved(module)}
 
 
-def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
-    """Give the port's tables the reference's values where rounding alone tells the two apart.
+def share(framework: Framework, port: Module, constants: Constants) -> list[str]:
+    """Give the port's tables and numbers the reference's values where float32's rounding alone tells the two apart.
 
     A side may hold in one table, one behind another on its first axis, what the other holds in several.
 
     Args:
         framework, port: whose tables are changed, in place.
-        tables: of the reference.
+        constants: of the reference.
 
     Returns:
         The tables that were changed, by the port's paths.
     """
-    whole = [array for arrays in tables.values() for array in arrays.values()]
+    _share_numbers(framework, port, constants.numbers)
+    whole = [array for arrays in constants.tables.values() for array in arrays.values()]
     known = [*whole, *(part for array in whole if array.ndim > 1 and len(array) <= MOST_PARTS for part in array)]
     changed = []
     for path, tensors in _constants(framework, port):
@@ -73,21 +92,7 @@ def share(framework: Framework, port: Module, tables: Tables) -> list[str]:
     return changed
 
 
-def numbers_of(framework: Framework, model: Module) -> frozenset[float]:
-    """The numbers that the modules of a model keep as attributes, alone or in a list."""
-    kept = (value for module in framework.modules(model).values() for value in _attributes(module).values())
-    return frozenset(
-        float(one) for value in kept for one in (value if isinstance(value, list | tuple) else [value]) if _is_float(one)
-    )
-
-
-def share_numbers(framework: Framework, port: Module, numbers: frozenset[float]) -> None:
-    """Give numbers that the port's modules keep, and that are the reference's but for float32's rounding, the reference's values.
-
-    Args:
-        framework, port: whose modules are changed, in place.
-        numbers: of the reference.
-    """
+def _share_numbers(framework: Framework, port: Module, numbers: frozenset[float]) -> None:
     rounded = {float(np.float32(one)): one for one in sorted(numbers)}
 
     def right(value: Any) -> Any:
