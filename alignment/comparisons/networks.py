@@ -83,11 +83,11 @@ class Networks:
         framework = self.given.sides[role].framework
         network = framework.make_exact(network)
         if role == "port":
-            unsaved.share(framework, network, self.constants)
+            unsaved.share(framework, network, self.computed_constants)
         return network
 
     @once
-    def constants(self) -> unsaved.Constants:
+    def computed_constants(self) -> unsaved.Constants:
         """Of the reference: see ``alignment.models.unsaved``."""
         return unsaved.constants_of(self.given.reference.framework, self.fresh("reference"))
 
