@@ -34,6 +34,18 @@ def end_with_parent(number: int) -> None:
         ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
+def keep_memory(most: int = 2**25) -> None:
+    """Let the C library keep so many bytes that are free (at most 32 MiB), and take pieces of up to that size from them.
+
+    Glibc alone does. Otherwise it gives them back, and the system fills each page with zeros when it is taken again: for a picture
+    of 500 x 375 pixels that takes a third of the time of decoding.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(-1, 2 * most)  # M_TRIM_THRESHOLD
+        library.mallopt(-3, most)  # M_MMAP_THRESHOLD
+
+
 class StopRequest:
     """Notes SIGTERM, SIGINT and SIGHUP, so that the loop can end between two updates; a second SIGINT ends at once.
 

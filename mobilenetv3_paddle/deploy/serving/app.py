@@ -34,6 +34,7 @@ from mobilenetv3_paddle.deploy.engines import Engine
 from mobilenetv3_paddle.deploy.predictor import Predictor
 from mobilenetv3_paddle.deploy.serving import tensors
 from mobilenetv3_paddle.deploy.serving.batcher import EngineDown, TooLate
+from mobilenetv3_paddle.deploy.serving.decoder import JSON
 from mobilenetv3_paddle.deploy.serving.server import Place
 from mobilenetv3_paddle.deploy.serving.service import Limits, Metrics, Service
 
@@ -227,7 +228,7 @@ async def _asked(service: Service, length: str | None, data: bytes, deadline: fl
     """Read a request: what is short here, JSON that may be long in a decoder."""
     if length is None:
         long = len(data) > tensors.MOST_HEADER
-        return await service.decoders.parse(data, deadline) if long else tensors.parse(data, b"", service.signature)
+        return await service.decoders(data, deadline, JSON) if long else tensors.parse(data, b"", service.signature)
     if not (length.isascii() and length.isdigit() and len(length) < 12 and int(length) <= len(data)):
         raise tensors.Refused(f"Inference-Header-Content-Length is {length[:40]!r}: the request has {len(data):,} bytes")
     if int(length) > tensors.MOST_HEADER:

@@ -23,7 +23,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_bytes
 from mobilenetv3_common.picture_format import NotAPicture, Rules, TooLarge
 from mobilenetv3_common.preprocess import center_crop, in_planes, resize
-from mobilenetv3_common.run_control import at_stop, end_with_parent
+from mobilenetv3_common.run_control import at_stop, end_with_parent, keep_memory
 from mobilenetv3_paddle.deploy.serving import tensors
 
 PICTURE, JSON = range(2)  # what is to be decoded
@@ -42,7 +42,8 @@ def main(settings: str) -> int:
     os.nice(NICENESS)
     at_stop(signal.SIG_IGN)  # the service ends its decoders itself, after the last answer
     end_with_parent(signal.SIGKILL)
-    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    keep_memory()
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
     with contextlib.suppress(OSError, AttributeError):  # no such system, or too many large pipes
         fcntl.fcntl(outgoing, fcntl.F_SETPIPE_SZ, PIPE)
     _quiet()
@@ -83,7 +84,6 @@ def _quiet() -> None:
 
 def _answer(outgoing: BinaryIO, status: int, content: bytes | memoryview) -> None:
     outgoing.write(b"".join((bytes([status]), len(content).to_bytes(8, "big"), content)))
-    outgoing.flush()
 
 
 def _limit_memory(more: int) -> None:

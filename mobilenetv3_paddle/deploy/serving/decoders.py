@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import math
 import os
 import sys
@@ -81,7 +80,7 @@ class Decoders(Line):
         return bool(self._processes)
 
     async def __call__(self, data: bytes, deadline: float, kind: int = PICTURE) -> Any:
-        """Decode, resize and crop a picture's file, or read a request with tensors as JSON (``parse``), before a deadline in
+        """Decode, resize and crop a picture's file, or read a request with tensors as JSON (to ``Asked``), before a deadline in
         ``time.monotonic``'s seconds; then it is given up, and the process that has it in hand is killed.
 
         Raises:
@@ -96,8 +95,6 @@ class Decoders(Line):
             raise TooLate()
         large = _work(data) > LARGE if kind == PICTURE else len(data) > LARGE_JSON
         return await self.answer(_Job(data, deadline, kind=kind, large=large))
-
-    parse = functools.partialmethod(__call__, kind=JSON)  # to ``Asked``
 
     async def _keep(self) -> None:
         """Keep one process at work: start it, and another when it has ended."""

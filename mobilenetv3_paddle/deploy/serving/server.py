@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.run_control import at_stop, end_with_parent, raise_file_limit
+from mobilenetv3_common.run_control import at_stop, end_with_parent, keep_memory, raise_file_limit
 from mobilenetv3_common.streams import leave, tell
 
 KERNEL_BACKLOG = 4096  # connections that wait to be taken
@@ -196,6 +196,7 @@ class Server(uvicorn.Server):
 def serve(server: Server, sock: socket.socket) -> NoReturn:
     """Serve until a signal of ``STOPS``, each of which asks for the end; then this process ends with status 0."""
     at_stop(server.handle_exit)
+    keep_memory()
     server.run(sockets=[sock])
     leave()
 
