@@ -4,6 +4,8 @@ import ast
 import gc
 import io
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -279,3 +281,20 @@ def test_lite_data_matches_its_manifest_and_can_be_made_anew(tmp_path, lite_copy
     (lite_copy / "train" / "cat" / "cat_0.JPEG").write_bytes(io.BytesIO(b"x").getvalue())
     spoilt = run_command("tools/prepare_lite_data.py", "--check", "--output-dir", lite_copy)
     assert spoilt.returncode == 2 and "cat_0.JPEG differs from its SHA-256" in spoilt.stderr
+
+
+def test_a_loop_without_workers_that_ends_early_leaves_no_thread():
+    """Paddle's thread that reads would wait for room in its queue as long as the process lives, and keep what it has read."""
+    index = index_dataset(LITE_DATA, "val")
+    dataset = ours.ImageDataset(index, EvalPreset(36, 32), 0)
+    before = threading.active_count()
+    for _ in range(3):
+        batches = iter(ours.build_loader(dataset, BatchPlan(len(index), 1, 0, shuffle=False)))
+        next(batches)
+        batches.close()
+    until = time.monotonic() + 20
+    while threading.active_count() > before:
+        assert time.monotonic() < until, threading.enumerate()
+        time.sleep(0.05)
+    whole = ours.build_loader(dataset, BatchPlan(len(index), 4, 0, shuffle=False))
+    assert [number for _, _, numbers in whole for number in numbers.numpy().tolist()] == list(range(len(index)))

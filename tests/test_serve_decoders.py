@@ -52,7 +52,9 @@ def soon(seconds=30.0):
 
 async def in_hand(made):
     """Wait until a process has something in hand."""
+    until = soon()
     while not made.at_work:
+        assert time.monotonic() < until, "no process has been given anything"
         await asyncio.sleep(0)
 
 
@@ -139,14 +141,22 @@ def test_an_answer_without_end_is_not_read():
     assert with_decoder(work) == (3, 224, 224)
 
 
+def large_picture():
+    """One that takes tenths of a second, so that its decoder is surely at work when it is killed."""
+    held = io.BytesIO()
+    Image.linear_gradient("L").resize((5000, 5000)).convert("RGB").save(held, "PNG", compress_level=1)
+    return held.getvalue()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_picture_whose_decoder_is_killed_goes_to_another_once(number):
     async def work(made):
         async def killing(times):
-            asked = asyncio.ensure_future(made(CAT, soon()))
+            asked = asyncio.ensure_future(made(slow, soon()))
             for _ in range(times):
                 await in_hand(made)
                 (process,) = made._processes
+                assert not asked.done()
                 os.kill(process.pid, number)
                 while process in made._processes:
                     await asyncio.sleep(0.001)
@@ -154,7 +164,7 @@ def test_a_picture_whose_decoder_is_killed_goes_to_another_once(number):
 
         return await killing(1), await killing(2), await made(ROCKET, soon())
 
-    killed = []
+    slow, killed = large_picture(), []
     once, twice, after = with_decoder(work, lambda: killed.append(1))
     assert once.shape == after.shape == (3, 224, 224) and isinstance(twice, EngineDown) and len(killed) == 3
 

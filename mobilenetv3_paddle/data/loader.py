@@ -141,10 +141,14 @@ class Loader:
 
     def _received(self) -> Iterator[list[paddle.Tensor]]:
         if self._batches.num_workers == 0:
-            yield from map(_sound, self._batches)
+            batches = iter(self._batches)
+            try:
+                yield from map(_sound, batches)
+            finally:
+                _stop(batches)  # else the thread that reads waits for ever for room, and keeps what it has read
             return
-        with contextlib.closing(supervised(_Batches, self._batches, multiprocess_utils, _forget, _stop)) as batches:
-            yield from map(_sound, batches)
+        with contextlib.closing(supervised(_Batches, self._batches, multiprocess_utils, _forget, _stop)) as received:
+            yield from map(_sound, received)
 
     def _normalised(self, preset: EvalPreset | TrainPreset) -> Iterator[list[paddle.Tensor]]:
         """One batch behind the workers' own: while a batch is used, the next is normalised."""
