@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
+import paddle
 import pytest
 from paddle import nn
 
@@ -251,3 +252,10 @@ def test_a_network_of_one_size_alone_is_not_asked_for_another(context):
 
     project = PROJECT.with_models(lambda spec: dataclasses.replace(spec, reference=of_one_size))
     assert variants.in_another_size(context(project)) is None
+
+
+def test_a_window_larger_than_its_input_is_refused_and_ends_no_process():
+    """Paddle gives such a tensor a negative size, and reading it is a segmentation fault."""
+    made = paddle.nn.functional.conv2d(paddle.rand([1, 2, 1, 1]), paddle.rand([2, 2, 5, 5]), padding=2, dilation=2)
+    with pytest.raises(ValueError, match=r"Paddle gave a tensor of shape \(1, 2, -3, -3\): a window is larger"):
+        PROJECT.port.framework.array(made)

@@ -33,6 +33,7 @@ from alignment.frameworks._paddle_widening import widened
 from alignment.frameworks._settings import PADDLE, SLOPES_OF_PADDLE, known_layer, set_settings, settings_of, stock_class
 from alignment.frameworks._taped import Taped
 from alignment.frameworks.base import Handle, Layer, Layout
+from alignment.strangers import Refused
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import PADDLE_STATISTICS, State
 
@@ -125,6 +126,8 @@ class Paddle(Taped):
         return paddle.to_tensor(np.asarray(array), dtype="bfloat16" if is_bfloat16(array) else None)
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
+        if any(side < 0 for side in tensor.shape):  # of a window that is larger than its input; reading it ends the process
+            raise Refused(f"Paddle gave a tensor of shape {tuple(tensor.shape)}: a window is larger than what it is moved over")
         if tensor.dtype == paddle.bfloat16:
             return rounded(tensor.astype("float32").numpy())
         return tensor.numpy()  # a copy
