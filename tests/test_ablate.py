@@ -36,13 +36,13 @@ def test_what_no_test_misses_has_survived(tests_of_a_test, tmp_path, capsys):
     assert bench(["ablate", "random", "squeeze_excitation", "tables", "--result-dir", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "survived: squeeze_excitation: squeeze_missing" in out and "untested: tables: other_constants" in out
-    assert "3 hypotheses: 1 noticed, 1 survived, 1 untested, 0 error" in out
+    assert "4 hypotheses: 1 noticed, 2 survived, 1 untested, 0 error" in out
     # A second run takes what is known, and runs the rest: the last line was cut off.
     log = tmp_path / "ablate.jsonl"
     lines = log.read_text().splitlines()
     log.write_text("\n".join([*lines[:-1], lines[-1][:9]]) + "\n")
     known = ablate.Log(log, resume=True).known
-    assert len(known) == 2 and json.loads(lines[0]).keys() == {"source"}
+    assert len(known) == 3 and json.loads(lines[0]).keys() == {"source"}
     log.write_text("\n".join(['{"source": "of another day"}', *lines[1:]]) + "\n")
     assert not ablate.Log(log, resume=True).known
 
