@@ -132,7 +132,8 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
     result = Quantized("", bundle.path(ONNX).stat().st_size, len(calibrating), len(judging))
     with tempfile.TemporaryDirectory(prefix=".int8-", dir=bundle.folder) as work, _quiet():
         prepared = Path(work) / "prepared.onnx"
-        quant_pre_process(str(bundle.path(ONNX)), str(prepared))  # batch normalisation goes into the convolutions
+        # Batch normalisation goes into the convolutions. Symbolic shapes are for transformers, and sometimes end as "incomplete".
+        quant_pre_process(str(bundle.path(ONNX)), str(prepared), skip_symbolic_shape=True)
         engines: dict[str, Any] = {"fp32": fp32}
         files: dict[str, Path] = {}
         for name, nodes in _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared)))).items():
