@@ -73,7 +73,6 @@ def padded_crops(context: Context, result: StepResult) -> None:
     """Crops beyond the border of a picture: the port against the reference and the independent ones."""
     loading = Loading(few_pictures(context.material.index("train")), PADDED, 1)
     _batches(context, result, Batches({"train.padded": loading}, [*compared_with(context)], named=True))
-    result.cover("crops out of a padded picture", outside=bool(_independent(context)))
 
 
 def operations(context: Context, result: StepResult) -> None:
