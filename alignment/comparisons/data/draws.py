@@ -19,7 +19,6 @@ from alignment.comparisons.result import StepResult
 DRAWN = (AskedBoxes, DrawnPadding, Policies, DrawnSamples, DrawnMixing, MixesApart)
 TOPICS = (
     "random resized crops",
-    "padded crops",
     "flips",
     "erased boxes",
     "autoaugment",
