@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ class Plain:
         weights: canonical, by name.
         children: by name.
         stock: whether it is a layer that the framework knows.
+        tables: its tables that are no weights, by name.
+        drawn: the share of values that each of its draws of random numbers drops.
     """
 
     layer: Layer
@@ -36,6 +38,7 @@ class Plain:
     children: Mapping[str, Plain] = field(default_factory=dict)
     stock: bool = True
     tables: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    drawn: Sequence[float] = ()
 
 
 class PlainFramework:
@@ -122,6 +125,9 @@ class PlainNetwork:
         self._calls = []
         self.answer(path, call)
         return [name for name in self._calls if name in among]
+
+    def drawn(self, path, call):
+        return list(self.modules[path].drawn)
 
     def given_inside(self, path, call, among):
         self._given = {}

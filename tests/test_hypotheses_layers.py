@@ -179,6 +179,12 @@ for name, words, made in (
 ):
     means = function("adaptive_avg_pool", lambda x: x.mean((2, 3), keepdims=True), "AdaptiveAvgPool2d", output_size=(1, 1))
     case(POOLING, name, Kind.POOLING, words, function("adaptive_avg_pool", made, output_size=(1, 1)), means, X)
+for made in (
+    lambda x: x.mean((0, 2, 3), keepdims=True),
+    lambda x: np.broadcast_to(x.mean((0, 2, 3), keepdims=True), (*x.shape[:2], 1, 1)),
+):
+    ours = function("adaptive_avg_pool", made, output_size=(1, 1))
+    case(POOLING, "over_the_batch", Kind.BATCH, "mean over the samples of the batch, too", ours, means, X)
 
 # --- batch normalisation ---------------------------------------------------------------------------------------------------
 
@@ -306,6 +312,15 @@ case(
     embedding(None),
     NUMBERS,
 )
+LARGE, WORDS = RNG.integers(300, 600, (4, 9)), {"weight": weight(600, 3)}
+for words, inside_it in (
+    ("the indices went through uint8, which does not hold them all", lambda x: x.astype("uint8")),
+    ("the indices are 1 too large", lambda x: np.minimum(x + 1, 599)),
+    ("the indices are 1 too small", lambda x: x - 1),
+):
+    ours = layer("embedding", lambda x, s, w, inside, f=inside_it: w["weight"][f(x)], {"padding_idx": None}, WORDS)
+    right = layer("embedding", lambda x, s, w, inside: w["weight"][x], {"padding_idx": None}, WORDS)
+    case(EMBEDDING, "other_indices", Kind.INDICES, words, ours, right, LARGE)
 
 case(
     SQUEEZE,

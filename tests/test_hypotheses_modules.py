@@ -235,6 +235,20 @@ case(
 )
 
 
+def dropping(*shares):
+    """A module that is told to have drawn random numbers for such shares of its values."""
+    return replace(OWN, drawn=shares)
+
+
+for kind, words, ours in (
+    (Kind.DROPOUT_MISSING, "the port draws no random numbers here, expected 1 draw (p = 0.2)", []),
+    (Kind.CALL_EXTRA, "random numbers: 2 draws (p = 0.2, 0.5), expected 1 draw (p = 0.2)", [0.2, 0.5]),
+    (Kind.DROPOUT_RATE, "random numbers drop 0.5 of the values, expected 0.2", [0.5]),
+):
+    s = subject(dropping(*ours), dropping(0.2), X)
+    case(RANDOM, "draws_otherwise", kind, words, s)
+
+
 def broken(x):
     raise ValueError("too small")
 

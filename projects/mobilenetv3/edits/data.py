@@ -75,8 +75,8 @@ data(
     "batches",
     "batch_dropped",
     "last_batch_dropped",
-    (LOADER, "yield from map(_sound, self._batches)", "yield from list(map(_sound, self._batches))[:-1]"),
     (LOADER, "yield from map(_sound, batches)", "yield from list(map(_sound, batches))[:-1]"),
+    (LOADER, "yield from map(_sound, received)", "yield from list(map(_sound, received))[:-1]"),
 )
 data(
     "mix_batch:mixup", "lambda_swapped", "mixup_share_swapped",

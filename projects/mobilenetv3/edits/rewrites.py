@@ -140,6 +140,6 @@ rewrite("resize_by_longer_side", (PREPROCESS, "other = int(size * long / short)"
 rewrite("mixed_by_index", (MIXING, "np.roll(one_hot, 1, axis=0) * other", "one_hot[np.arange(-1, len(one_hot) - 1)] * other"))
 rewrite(
     "batches_by_generator",
-    (LOADER, "yield from map(_sound, self._batches)", "yield from (_sound(one) for one in self._batches)"),
     (LOADER, "yield from map(_sound, batches)", "yield from (_sound(one) for one in batches)"),
+    (LOADER, "yield from map(_sound, received)", "yield from (_sound(one) for one in received)"),
 )
