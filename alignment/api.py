@@ -60,6 +60,7 @@ class Result:
         differences: of the frameworks, and those that were accepted.
         not_checked: what the verdict says nothing of, a line each.
         folder: where the page ``report.html``, ``report.md`` and ``alignment.json`` lie.
+        rows: every quantity that was compared, a dictionary each: its name, its differences and the tolerance.
     """
 
     passed: bool
@@ -68,17 +69,17 @@ class Result:
     differences: list[Place]
     not_checked: list[str]
     folder: Path = field(repr=False)
-    _rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _markdown: str = field(default="", repr=False)
 
     @property
     def quantities(self) -> Any:
-        """Every row that was compared: a pandas frame where pandas is installed, else a list of dictionaries."""
+        """The rows: a pandas frame where pandas is installed, else a list of dictionaries."""
         try:
             import pandas
         except ImportError:
-            return self._rows
-        return pandas.DataFrame(self._rows)
+            return self.rows
+        return pandas.DataFrame(self.rows)
 
     def cards(self) -> str:
         """The mistakes, a card each."""
