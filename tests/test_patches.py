@@ -73,7 +73,7 @@ def test_a_correction_changes_no_check_and_nothing_of_the_reference():
 
 def test_a_sample_of_edits_is_of_the_steps_that_owe_them():
     project = ROOT / "projects/mobilenetv3/project.py"
-    assert len(edits_of_steps(project, None)) == 253
+    assert len(edits_of_steps(project, None)) == 288
     assert {fault.step for fault in edits_of_steps(project, "3,4")} == {3, 4}
     drawn = sample(edits_of_steps(project, "3"), 4, 0)
     assert len({fault.kind for fault in drawn}) == 4
