@@ -33,6 +33,12 @@ def parser() -> Parser:
     )
     p.add_argument("--int8", action="store_true", help="also make a quantised ONNX model")
     p.add_argument(
+        "--int8-keep",
+        choices=("none", "auto"),
+        default="none",
+        help="auto: measure each layer alone in int8, and try to leave those that lose most in float32 (default: none)",
+    )
+    p.add_argument(
         "--calibration-data",
         nargs="+",
         metavar="FILE_OR_DIR",
@@ -54,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"--formats {args.formats}: {', '.join(sorted(unknown))} is unknown; use {', '.join(FORMATS)}")
     if args.int8 and not args.calibration_data:
         raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
+    if args.int8_keep == "auto" and not args.int8:
+        raise UserError("--int8-keep auto chooses among layers of int8: give --int8 too")
     if args.triton and "onnx" not in formats:
         raise UserError("--triton runs ONNX: give --formats paddle,onnx")
     if args.int8 and "onnx" not in formats:
@@ -76,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.int8:
         from mobilenetv3_paddle.deploy.quantize import quantize
 
-        print(quantize(bundle, pictures).line())
+        print(quantize(bundle, pictures, args.int8_keep).line())
     if args.engine:
         from mobilenetv3_paddle.deploy.fastest import measure
 

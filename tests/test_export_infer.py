@@ -18,7 +18,7 @@ from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_WEIGHTS, 
 from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.export import check, export
 from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures, softmax
-from mobilenetv3_paddle.deploy.quantize import Quantized, Trial
+from mobilenetv3_paddle.deploy.quantize import EVERYTHING, Quantized, Trial, quantize
 from mobilenetv3_paddle.deploy.timing import settle
 from mobilenetv3_paddle.deploy.trained import load_trained
 from tests.conftest import ROOT, run_command
@@ -127,6 +127,19 @@ def test_auto_keeps_the_fastest_engine_whose_predictions_hold(exported, tmp_path
         create_engine(read, "auto", "int8")
     with pytest.raises(UserError, match="7 picture"):
         fastest.measure(bundle, PICTURES[:7])
+
+
+@pytest.mark.slow
+def test_layers_that_lose_most_in_int8_are_measured_and_left_in_float32(exported, tmp_path):
+    copy = tmp_path / "exported"
+    shutil.copytree(exported, copy)
+    pictures = sorted((ROOT / "lite_data/train").rglob("*.JPEG"))
+    found = quantize(read_bundle(copy), pictures, keep="auto")
+    ratios = list(found.layers.values())
+    assert len(ratios) >= 50 and ratios == sorted(ratios) and ratios[0] < ratios[-1] - 3, "no layer loses more than another"
+    everything, but_some = ({t.name: t for t in found.trials}[n] for n in (EVERYTHING, "all but the 32 layers that lose most"))
+    assert everything.operators - but_some.operators == 32 and but_some.max_probability_diff < everything.max_probability_diff
+    assert read_bundle(copy).int8["layers"] == found.layers and next(iter(found.layers)) in found.line()
 
 
 def test_int8_is_judged_on_pictures_that_did_not_calibrate_it(exported):
@@ -311,6 +324,7 @@ def test_bad_input_is_refused_in_one_line(exported, case):
 
 EXPORT_REFUSED = {
     "unknown format": (["--formats", "paddle,caffe"], "caffe is unknown"),
+    "layers to keep without int8": (["--int8-keep", "auto"], "give --int8 too"),
     "int8 without pictures": (["--int8"], "--int8 needs --calibration-data"),
     "int8 on few pictures": (
         ["--int8", "--calibration-data", "lite_data/train/cat"],

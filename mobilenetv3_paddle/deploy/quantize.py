@@ -35,6 +35,10 @@ SLOWER = 1.05  # a ratio up to this is the measurement's spread
 MAX_PICTURES = 256
 MIN_PICTURES = 16
 MIN_JUDGING = 100  # with fewer, 99 % cannot be told from less
+EVERYTHING = "all convolutions and linear layers"
+KEPT = (1, 2, 4, 8, 16, 32)  # layers that stay in float32
+WORST = 5  # layers that are named
+ALONE = 16  # calibrating pictures on which each layer is measured alone
 MIN_STORED = 256  # smaller weights (biases, scales) stay float
 
 
@@ -61,13 +65,17 @@ class Trial:
 
 @dataclass
 class Quantized:
-    """What was tried, which was kept, and how many pictures calibrated and judged."""
+    """What was tried, which was kept, and how many pictures calibrated and judged.
+
+    ``layers`` has the signal-to-noise ratio of the logits in dB with each layer alone in int8, the worst first.
+    """
 
     chosen: str
     fp32_size: int
     calibrated_on: int = 0
     judged_on: int = 0
     trials: list[Trial] = field(default_factory=list)
+    layers: dict[str, float] = field(default_factory=dict)
 
     def line(self) -> str:
         """The table, as text."""
@@ -80,6 +88,8 @@ class Quantized:
                 f"{t.ratio:11.2f}{mark}"
             )
         lines.append(f"calibrated on {self.calibrated_on} pictures, judged on {self.judged_on} others")
+        worst = [f"{name} {ratio:.1f} dB" for name, ratio in list(self.layers.items())[:WORST]]
+        lines += [f"layers that lose most, each alone in int8: {', '.join(worst)}"] if worst else []
         return "\n".join([*lines, *(f"warning: {one}" for one in self.warnings())])
 
     def good(self) -> list[Trial]:
@@ -107,11 +117,12 @@ def check_enough(pictures: Sequence[Path]) -> None:
         )
 
 
-def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
+def quantize(bundle: Bundle, pictures: Sequence[Path], keep: str = "none") -> Quantized:
     """Add model_int8.onnx to an export.
 
     Args:
         bundle: with model.onnx.
+        keep: ``auto`` also measures each layer alone in int8, and tries int8 arithmetic in all but the layers that lose most.
         pictures: such as the model will see, 16 or more; at most 256 of them are used, every second one to judge by.
 
     Raises:
@@ -136,7 +147,15 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
         quant_pre_process(str(bundle.path(ONNX)), str(prepared), skip_symbolic_shape=True)
         engines: dict[str, Any] = {"fp32": fp32}
         files: dict[str, Path] = {}
-        for name, nodes in _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared)))).items():
+        choices = _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared))))
+        if keep == "auto":
+            result.layers = _each_alone(bundle, prepared, choices[EVERYTHING], calibrating, Path(work))
+            order = list(result.layers)
+            kept = [count for count in KEPT if count < len(order)]
+            choices |= {
+                f"all but the {n} layers that lose most": [x for x in choices[EVERYTHING] if x not in order[:n]] for n in kept
+            }
+        for name, nodes in choices.items():
             files[name] = Path(work) / f"{len(files)}.onnx"
             _quantized(prepared, files[name], nodes, calibrating)
             engine = _engine(bundle, files[name])
@@ -166,6 +185,7 @@ def quantize(bundle: Bundle, pictures: Sequence[Path]) -> Quantized:
         "judged_on": len(judging),
         "warnings": result.warnings(),
         "tried": [asdict(t) for t in result.trials],
+        "layers": result.layers,
     }
     bundle.write()
     return result
@@ -193,11 +213,24 @@ def _choices(model: Any) -> dict[str, list[str]]:
     for size in sorted(pointwise):
         taken = [*taken, *pointwise[size]]
         choices[f"linear, pointwise to {size} x {size}"] = taken
-    choices["all convolutions and linear layers"] = [*taken, *others]
+    choices[EVERYTHING] = [*taken, *others]
     return choices
 
 
-def _quantized(source: Path, target: Path, nodes: list[str], images: np.ndarray) -> None:
+def _each_alone(bundle: Bundle, prepared: Path, nodes: Sequence[str], images: np.ndarray, work: Path) -> dict[str, float]:
+    """Signal-to-noise ratio of the logits in dB with each node alone in int8, the worst first; judging pictures are not seen."""
+    from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
+
+    right = in_batches(_engine(bundle, prepared), images[:ALONE])
+    found: dict[str, float] = {}
+    for node in nodes:
+        _quantized(prepared, work / "alone.onnx", [node], images, stored=False)
+        made = in_batches(_engine(bundle, work / "alone.onnx"), images[:ALONE])
+        found[node] = round(float(compute_signal_to_quantization_noice_ratio([right], [made])), 2)
+    return dict(sorted(found.items(), key=lambda one: one[1]))
+
+
+def _quantized(source: Path, target: Path, nodes: list[str], images: np.ndarray, stored: bool = True) -> None:
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
@@ -213,10 +246,11 @@ def _quantized(source: Path, target: Path, nodes: list[str], images: np.ndarray)
         quantize_static(
             str(source), str(target), Reader(name), quant_format=QuantFormat.QOperator, per_channel=True,
             activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, nodes_to_quantize=nodes,
-            calibrate_method=CalibrationMethod.MinMax,
+            calibrate_method=CalibrationMethod.MinMax, calibration_cache_path=source.with_name("ranges.json"),
         )  # fmt: skip
         source = target
-    onnx.save(_stored_in_int8(onnx.load(str(source))), str(target))
+    if stored:
+        onnx.save(_stored_in_int8(onnx.load(str(source))), str(target))
 
 
 def _stored_in_int8(model: Any) -> Any:
