@@ -64,7 +64,9 @@ def test_a_mistake_is_placed_whichever_side_is_the_file(sides, folder, capsys):
     first = found["localization"]["first"]
     assert status == 1 and "AveragePool" in first["measured"] and first["kind"] == "pooling", first
     assert first["location"] in ("mean", "/mean/AveragePool")
-    assert "first divergence" in capsys.readouterr().out and (folder / "report" / "report.html").is_file()
+    assert "first divergence" in capsys.readouterr().out
+    page = (folder / "report" / "report.html").read_text()  # draws the graph's error along the network, the wrong node marked
+    assert "exported graph along the network" in page and f"wrong: {first['location']}" in page
 
 
 def test_weights_of_a_file_are_the_models(folder):

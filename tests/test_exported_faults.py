@@ -110,6 +110,33 @@ def normalisation_not_folded(m):
     change(m, node(m, "Conv").input[2], np.zeros_like)
 
 
+@fault("stem.0", "Conv", Kind.SCALED)
+def folded_weight_scaled(m):
+    """By the step of a quantiser that was applied twice, say."""
+    change(m, node(m, "Conv").input[1], lambda w: 1.01 * w)
+
+
+@fault("block.1", "Conv", Kind.WEIGHTS_NOT_LOADED)
+def folded_with_the_variance_of_another_checkpoint(m):
+    conv, norm = net().block[:2]
+    norm.running_var[:3] *= 1.5
+    folded_again(m, 1, conv, norm, norm.eps)
+
+
+@fault("stem.1", "Conv", Kind.WEIGHTS_NOT_LOADED)
+def folded_with_the_bias_of_another_checkpoint(m):
+    conv, norm = net().stem[:2]
+    norm.bias.data[2] += 0.5
+    folded_again(m, 0, conv, norm, norm.eps)
+
+
+@fault("stem.0", "Conv", Kind.WEIGHTS_NOT_LOADED)
+def one_kernel_of_another_checkpoint(m):
+    conv, norm = net().stem[:2]
+    conv.weight.data[3] = conv.weight.data[3].flip(0) + 0.01
+    folded_again(m, 0, conv, norm, norm.eps)
+
+
 @fault("stem.1", "BatchNormalization", Kind.BATCH_NORM_EPS, folded=False)
 def eps_lost(m):
     set_attribute(node(m, "BatchNormalization"), "epsilon", None)  # the operator's default is 1e-5

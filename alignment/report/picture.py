@@ -16,6 +16,7 @@ from mobilenetv3_common.files import atomic_open
 
 # Step, title, the beginnings of names of which the first that is there is drawn, and the ends that a name must have.
 PANELS = (
+    ("forward", "Step 1: the exported graph along the network, node by node", ("nodes.",), ("",)),
     ("forward", "Step 1: output of every block", ("eval.photos.b16.", "eval.fake.b8."), ("",)),
     ("forward", "Step 1: running means after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_mean",)),
     ("forward", "Step 1: running variances after a pass", ("train.photos.b8.", "train.fake.b8."), ("running_var",)),

@@ -269,9 +269,10 @@ class Exported:
         return self.modules.framework.layer(self.modules.modules[path_of(key)]).kind if self._is_leaf(key) else ""
 
     def _is_leaf(self, key: str) -> bool:
-        module = None if is_operation(key) else self.modules.modules.get(path_of(key))
-        framework = self.modules.framework
-        return module is not None and (not framework.children(module) or framework.knows(module))
+        module, framework = self.modules.modules.get(path_of(key)), self.modules.framework
+        if module is None or not is_operation(key):
+            return module is not None and (not framework.children(module) or framework.knows(module))
+        return framework.layer(module).kind == "batch_norm" and key.endswith("batch_norm")  # of a class with more inside
 
     def _folded(self, stretch: Stretch) -> Folded | None:
         """The modules in a row that a stretch of one input stands for."""

@@ -6,9 +6,10 @@ The modules are computed one after another by the other side's own, with one of 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import close, common_factor
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
 from alignment.localize.hypotheses.settings import USUAL
+from alignment.models.exported import is_operation, path_of
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
@@ -48,16 +50,20 @@ class Folded:
 
     def layer(self, key: str) -> Layer:
         """What a module computes."""
-        return self.network.framework.layer(self.network.modules[key.partition("#")[0]])
+        return self.network.framework.layer(self.network.modules[path_of(key)])
 
     def one(self, key: str, x: np.ndarray) -> np.ndarray | None:
-        """What a module gives for an input."""
-        made = self.network.answer(key.partition("#")[0], self.calls[key].changed(lambda _: x)).outputs
+        """What a module gives for an input; of a class with more inside, what the normalisation that it calls gives."""
+        if is_operation(key):
+            held = self.held(key)
+            mean, variance, eps = held["running_mean"], held["running_var"], float(self.layer(key).settings["eps"])
+            return formulas.normalised(x, mean, variance, eps, held.get("weight"), held.get("bias"))
+        made = self.network.answer(path_of(key), self.calls[key].changed(lambda _: x)).outputs
         return made[0] if made else None
 
     def held(self, key: str) -> dict[str, np.ndarray]:
         """A module's tensors in float64."""
-        return {name: one.astype(np.float64) for name, one in self.network.state_of(key.partition("#")[0]).items()}
+        return {name: one.astype(np.float64) for name, one in self.network.state_of(path_of(key)).items()}
 
     def right(self, x: np.ndarray) -> np.ndarray | None:
         """What the modules give."""
@@ -179,7 +185,7 @@ def _of_batch(x: np.ndarray, eps: float, weight: np.ndarray | None, bias: np.nda
 def activation(s: Folded) -> Hypotheses:
     for key in s.calls:
         layer = s.layer(key)
-        if s.network.framework.knows(s.network.modules[key.partition("#")[0]]) and not s.held(key):
+        if s.network.framework.knows(s.network.modules[path_of(key)]) and not s.held(key):
             for name, function in formulas.ACTIVATIONS.items():
                 words = f"activation swapped: it computes {name}, expected {layer.title}"
                 yield _changed(s, key, Kind.ACTIVATION, words, function)
@@ -350,3 +356,39 @@ def _differ(held: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray | None]
         name for name, array in own.items()
         if array is not None and name in held and not close(array, held[name], tolerance.EXACT_RTOL)
     ]  # fmt: skip
+
+
+@FOLDED
+def folded_weights(s: Folded) -> Hypotheses:
+    """A convolution and the normalisation behind it became one node with other weights: which of the two they differ in is read off
+    what is left of them without the normalisation."""
+    keys = [key for key in s.calls if s.layer(key).kind not in ("dropout", "identity")]
+    for key, norm in itertools.pairwise(keys):
+        held, own, layer = s.held(key), s.held(norm), s.layer(key)
+        kinds = layer.kind, s.layer(norm).kind
+        if kinds not in (("conv", "batch_norm"), ("linear", "batch_norm")) or "running_var" not in own or len(s.weights) != 2:
+            continue
+        gain = own.get("weight", 1.0) / np.sqrt(own["running_var"] + float(s.layer(norm).settings["eps"]))
+        weight, bias = s.weights if s.weights[0].shape == held["weight"].shape else (s.weights[0].T, s.weights[1])
+        if weight.shape != held["weight"].shape or not gain.all():
+            continue
+        bias = (bias - own.get("bias", 0.0)) / gain + own["running_mean"]
+        weight = weight / gain.reshape(-1, *(1,) * (weight.ndim - 1))
+        kind, words, about = _of_which(weight, held["weight"], key, norm)
+        made = functools.partial(formulas.linear, weight=weight, bias=bias)
+        if layer.kind == "conv":
+            made = functools.partial(_conv, layer=layer, weight=weight, bias=bias)
+        yield replace(_changed(s, key, kind, words, made), about=about)
+
+
+def _of_which(weight: np.ndarray, right: np.ndarray, conv: str, norm: str) -> tuple[Kind, str, str]:
+    """Kind, words and key of the module whose tensor makes a folded weight differ; the bias does where the weight is right."""
+    if close(weight, right):
+        return Kind.WEIGHTS_NOT_LOADED, "folded with another bias, or with another running mean", norm
+    factors = [common_factor(ours, theirs) for ours, theirs in zip(weight, right, strict=True)]
+    if None in factors:
+        return Kind.WEIGHTS_NOT_LOADED, "other values of its weight", conv
+    if factor := common_factor(weight, right):
+        return Kind.SCALED, f"its folded weight is {factor:.4g} times what it has to be", conv
+    scaled = sum(abs((one or 0.0) - 1) > tolerance.CLOSE for one in factors)
+    return Kind.WEIGHTS_NOT_LOADED, f"folded with another weight, or another running variance, of {scaled} channels", norm
