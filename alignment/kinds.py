@@ -40,6 +40,7 @@ class Kind(str, enum.Enum):
     DOES_NOTHING = "does_nothing"
     SCALED = "scaled"
     PERMUTED = "permuted"
+    BOX_FORM = "box_form"
     FEW_ELEMENTS = "few_elements"
     HALF_PRECISION = "half_precision"
     FLOAT32_CONSTANT = "float32_constant"

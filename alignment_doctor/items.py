@@ -73,7 +73,8 @@ ITEMS = (
         ("002 mp.01", "overflow in training", ""),
         ("002 mp.02", "a wrong loss scale", ""),
         ("002 mp.03", "loss scale and clipping in the wrong order", ""),
-        ("002 mp.04", "a gradient penalty on scaled gradients", "no recipe here has a gradient penalty"),
+        ("002 mp.04", "a gradient penalty on scaled gradients",
+         "only the loop knows which gradients it penalises: compute the penalty at two loss scales (docs/porting_questions.md)"),
         ("002 phenomenon", "two runs that behave differently", ""),
     ]),
     *_of("Document 001: pitfalls of training", [
@@ -83,7 +84,7 @@ ITEMS = (
         ("001 data 4", "augmentation of values in a range that it does not expect", ""),
         ("001 data 5", "a single picture that stops the training", ""),
         ("001 data 6", "workers that run out of file descriptors",
-         "this is a limit of the machine (`ulimit -n`), not a property of the run"),
+         "a run whose workers have no descriptors left ends with one line, which names `ulimit -n`: no examination is needed"),
         ("001 data 7", "OpenCV's own threads within workers",
          "the loaders switch these threads off (`quiet_opencv`), so no run has them"),
         ("001 data 8", "workers that read changed code in a later epoch",
@@ -107,7 +108,7 @@ ITEMS = (
     *_of("Document 004: questions to ask yourself", [
         ("004 data", "format, channels, size, type and range of the data, and labels that belong to it", ""),
         ("004 tokenizer, boxes", "the same tokenizer; boxes as corners or as centre and size",
-         "this project handles only pictures with classes"),
+         "only a reference defines them: compare both (docs/porting_questions.md); `audit` names another form of boxes"),
         ("004 model", "layers, modes, weights that are loaded, frozen or trained", ""),
         ("004 loss", "the inputs of the loss, and where it is computed", ""),
         ("004 logger and seeds", "logs, stored settings and seeds", "every run writes its log and its effective config"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.as_trained import as_trained
+from mobilenetv3_common.as_trained import as_trained, without_trained
 from mobilenetv3_common.checkpoint import BEST, LATEST
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import UserError, exit_on_user_error
@@ -31,7 +31,7 @@ from mobilenetv3_common.train_config import TrainConfig
 FLAGS = (
     "framework", "model", "num_classes", "match_classes", "strict_classes", "width_mult", "pretrained", "checkpoint_weights",
     "data_path", "val_share", "seed", "image_backend", "on_bad_image", "workers",
-    "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
+    "resize_size", "crop_size", "mean", "std", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 NOTHING = Outputs()
 
@@ -64,7 +64,7 @@ def evaluate(
     Raises:
         UserError: the data or the weights are missing or cannot be used, or a file cannot be written.
     """
-    config = make_config(TrainConfig, recipe, flags)
+    config = make_config(TrainConfig, recipe, without_trained(flags))
     if not config.data_path or not config.pretrained:
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
     config, said = as_trained(with_published(config, flags), flags)

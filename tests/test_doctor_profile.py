@@ -17,8 +17,10 @@ from alignment_doctor.cli import main
 from alignment_doctor.findings import Verdict, examine
 from alignment_doctor.profile import checks, subject
 from alignment_doctor.profile.advice import advice
+from alignment_doctor.profile.before import against, earlier_facts
+from alignment_doctor.profile.command import facts
 from alignment_doctor.profile.subject import PHASES, Profile, measure
-from alignment_doctor.profile.trace import operators, own_times
+from alignment_doctor.profile.trace import Operator, operators, own_times
 from mobilenetv3_common.train_config import TrainConfig
 from tests.conftest import LITE_DATA, ROOT
 
@@ -79,7 +81,7 @@ def test_a_run_is_measured_and_written(framework, tmp_path, capsys):
     assert {"image.decode_image", "dataset.train_transform"} <= set(facts["transforms"])
     rows = list(csv.DictReader(files["csv"].open()))
     assert len(rows) == len(facts["operators"]) == len(operators(files["trace"])) > 20
-    assert framework == "paddle" or any("4x3x32x32" in row["shapes"] for row in rows)
+    assert framework == "paddle" or any("4x3x32x32" in row["shapes"] and "float float" in row["types"] for row in rows)
     assert "Transforms" in files["html"].read_text()
 
 
@@ -194,10 +196,27 @@ def test_what_cannot_be_used_is_one_clear_line(flags, said, capsys):
 
 @pytest.mark.slow
 def test_an_earlier_profile_is_compared_with(tmp_path, capsys):
+    """A file with the phases alone, as earlier versions wrote it, will do."""
     phases = dict.fromkeys(PHASES, 1000.0)
     (tmp_path / "before.json").write_text(json.dumps({"facts": {"phases": phases}}))
     assert main(["profile", *FLAGS, "--updates=2", f"--before={tmp_path}/before.json"]) in (0, 1)
-    assert "note: before: 5000000.0 ms an update; now 0.00 of it" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "note: before: 5000000.0 ms an update; now 0.00 of it" in told and "ms before -> now: data wait 1000000.0 -> " in told
+    assert "operators that changed" not in told and "batches ready" not in told
+
+
+def test_the_three_parts_of_a_profile_stand_beside_those_before():
+    """What MindSpore's guide shows: the gap between updates halves, casts go, and the queue is full."""
+    was = profile_of((0.2, 0.1, 0.1, 0.05, 0.05))
+    was.operators = [Operator("Cast", "2x2", 8, 0.1), Operator("Conv", "2x2", 4, 0.2), Operator("Conv", "4x4", 4, 0.2)]
+    now = profile_of((0.01, 0.1, 0.1, 0.05, 0.01), workers=2)
+    now.operators, now.ready, now.room = [Operator("Conv", "2x2", 4, 0.15), Operator("Relu", "2x2", 4, 0.002)], [3, 4, 4], 4
+    earlier = json.loads(json.dumps(facts(was)))
+    notes = against(now, earlier_facts(earlier))
+    assert notes[0] == "before: 500.0 ms an update; now 0.54 of it"
+    assert "data wait 200.0 -> 10.0" in notes[1] and "iteration gap 50.0 -> 10.0" in notes[1]
+    assert notes[2].endswith("before -> now: Conv 200.0 -> 75.0, Cast 50.0 -> 0.0, Relu 0.0 -> 1.0")
+    assert notes[3] == "batches ready before -> now: no queue -> 4 of 4" and len(notes) == 4
 
 
 @pytest.mark.slow

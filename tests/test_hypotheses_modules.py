@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -407,6 +408,23 @@ RIGHT_ARRAY = RNG.standard_normal((7, 40)).astype(np.float32)
 def test_an_array_that_is_changed_in_a_known_way_is_named(change, kind, words):
     found = CHANGED.hint(change(RIGHT_ARRAY), RIGHT_ARRAY)
     assert found[0] is kind and words in found[1]
+
+
+BOXES = np.concatenate([RNG.uniform(0, 50, (3, 5, 2)), RNG.uniform(60, 99, (3, 5, 2))], -1)
+FORMS = {
+    "two corners (xyxy)": BOXES,
+    "a corner and the size (xywh)": np.concatenate([BOXES[..., :2], BOXES[..., 2:] - BOXES[..., :2]], -1),
+    "the centre and the size (cxcywh)": np.concatenate(
+        [(BOXES[..., :2] + BOXES[..., 2:]) / 2, BOXES[..., 2:] - BOXES[..., :2]], -1
+    ),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), itertools.permutations(FORMS, 2))
+def test_boxes_in_another_form_are_named(ours, theirs):
+    assert CHANGED.hint(FORMS[ours], FORMS[theirs]) == (Kind.BOX_FORM, f"boxes as {ours}, expected {theirs}")
+    assert CHANGED.hint(FORMS[ours] + 1e-3, FORMS[theirs])[0] is not Kind.BOX_FORM
+    assert CHANGED.hint(FORMS[ours][..., :3], FORMS[theirs][..., :3])[0] is not Kind.BOX_FORM
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -702,6 +703,97 @@ def test_a_loaders_error_is_one_line_and_its_batches_are_in_order(tmp_path):
         with pytest.raises(UserError, match="is not a picture") as caught:
             list(build_loader(ImageDataset(index, preset), plan, workers))
         assert "\n" not in caught.value.line and str(index.names[7]) in caught.value.line
+
+
+class Rows:
+    """Rows that take a while to make."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, number):
+        time.sleep(self.seconds)
+        return np.full(3, number, np.float32), np.zeros(2, np.float32)
+
+
+@installed
+@pytest.mark.parametrize(("making", "using", "ready"), [(0.0, 0.03, 16), (0.03, 0.0, 0)])
+def test_the_doctor_sees_how_full_mindspores_pipeline_is(making, using, ready):
+    """Full where updates are slow, empty where rows are; afterwards MindSpore's class is as it was."""
+    import mindspore
+
+    from alignment_doctor.frameworks.mindspore import MindSpore
+
+    kind, seen = mindspore.dataset.GeneratorDataset, []
+    before = kind.__init__, kind.create_tuple_iterator
+    with MindSpore().loader() as fullness:
+        assert fullness() is None
+        rows = kind(Rows(making), ["a", "b"], shuffle=False, num_parallel_workers=1, python_multiprocessing=False)
+        for number, row in zip(range(12), rows.create_tuple_iterator(num_epochs=1, output_numpy=True), strict=False):
+            time.sleep(using)
+            assert row[0][0] == number
+            seen.append(fullness())
+    assert (kind.__init__, kind.create_tuple_iterator) == before
+    assert {room for _, room in seen} == {mindspore.dataset.config.get_prefetch_size()} == {16}
+    assert abs(np.median([count for count, _ in seen]) - ready) <= 1
+
+
+@installed
+def test_the_doctor_waits_until_mindspore_has_computed():
+    """On a CPU operators are begun and not awaited: times would be those of their beginning."""
+    import mindspore
+
+    from alignment_doctor.frameworks.mindspore import MindSpore
+
+    x = mindspore.Tensor(np.ones((1200, 1200), np.float32))
+    mindspore.ops.matmul(x, x).asnumpy()
+    for _ in range(3):
+        x = mindspore.ops.matmul(x, x)
+    MindSpore().wait()
+    begun = time.perf_counter()
+    x.asnumpy()
+    left = time.perf_counter() - begun
+    begun = time.perf_counter()
+    mindspore.ops.matmul(x, x).asnumpy()
+    assert left < 0.5 * (time.perf_counter() - begun)
+
+
+@installed
+def test_more_workers_than_processors_load_all_the_same():
+    """MindSpore refuses them; a recipe that was written on a larger machine does not."""
+    import mindspore
+
+    from projects.resnet50.in_mindspore.data.loader import Loader
+
+    class Batches(Rows):
+        def __getitem__(self, number):
+            return (*super().__getitem__(number), np.zeros(1, np.int64))
+
+    rows = Loader([], range(5), 64, 1)._rows(Batches(0.0))
+    assert [row[0][0] for row in rows] == list(range(60))
+    with pytest.raises(ValueError, match="exceeds the boundary"):
+        mindspore.dataset.GeneratorDataset(Rows(0.0), ["a", "b"], num_parallel_workers=1024)
+
+
+@installed
+def test_mindspore_turns_data_sinking_off_on_a_cpu():
+    """A run that sinks its data tells one loss an epoch; on a CPU it tells each."""
+    import mindspore
+    from mindspore import nn
+
+    rows = mindspore.dataset.GeneratorDataset(Rows(0.0), ["a", "b"], shuffle=False).batch(15)
+    network, told = nn.Dense(3, 2), []
+
+    class Losses(mindspore.Callback):
+        def step_end(self, run_context):
+            told.append(run_context.original_args().net_outputs)
+
+    optimizer = nn.SGD(network.trainable_params(), 1e-4)
+    mindspore.Model(network, nn.MSELoss(), optimizer).train(1, rows, callbacks=[Losses()], dataset_sink_mode=True)
+    assert len(told) == 4 and mindspore.get_context("device_target") == "CPU"
 
 
 @installed

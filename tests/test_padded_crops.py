@@ -117,7 +117,7 @@ def test_mean_and_deviation_travel_with_the_weights(tmp_path):
     write_checkpoint(path, Checkpoint({"model/x": np.zeros(1, np.float32)}, {"config": META | GIVEN, "classes": ["a"]}))
     config, said = as_trained(TrainConfig(pretrained=str(path)), {})
     assert (config.eval_preset.mean, config.eval_preset.std) == (MEAN, STD) and "mean 0.4914,0.4822,0.4465" in said
-    kept, said = as_trained(TrainConfig(pretrained=str(path), mean="0.5,0.5,0.5"), {"mean"})
+    kept, said = as_trained(TrainConfig(pretrained=str(path), mean="0.5,0.5,0.5"), {"mean": "0.5,0.5,0.5"})
     assert kept.eval_preset.mean == (0.5, 0.5, 0.5) and "--mean 0.5,0.5,0.5 in place of training's" in said
     meta = {"config": META | GIVEN | {"pretrained": None, "ema_decay": 0.0}, "classes": ["a"], "update": 3}
     assert "mean 0.4914,0.4822,0.4465 and standard deviation 0.2023,0.1994,0.2010" in card(meta, "ref", None)
@@ -137,6 +137,11 @@ def test_an_export_has_the_normalisation_of_the_training(tmp_path):
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "infer" / "deploy.json").read_text())
     assert json.dumps(list(MEAN)) in json.dumps(written) and json.dumps(list(STD)) in json.dumps(written)
+    picture = ["--img-path", "lite_data/val/cat/cat_0.JPEG", "--pretrained", weights, "--topk", "1"]
+    done = run_command("tools/predict.py", *picture)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    done = run_command("tools/predict.py", *picture, "--mean", "0.1,0.2,0.3")
+    assert done.returncode == 0 and f"mean (0.1, 0.2, 0.3) in place of training's {MEAN}" in done.stderr, done.stderr
     damaged = Checkpoint({"model/x": np.zeros(1, np.float32)}, {"config": META | {"mean": "1,2"}, "classes": ["a"]})
     write_checkpoint(tmp_path / "damaged.safetensors", damaged)
     with pytest.raises(UserError, match=r"is damaged .*mean must be three numbers"):

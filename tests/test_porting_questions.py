@@ -21,7 +21,7 @@ def test_the_example_of_a_question_runs(question):
 
 def test_both_languages_have_the_same_examples_and_a_check_for_each():
     code = [re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) for page in PAGES.values()]
-    assert code[0] == code[1] and len(code[0]) == len(EXAMPLES) == 13
+    assert code[0] == code[1] and len(code[0]) == len(EXAMPLES) == 18
     for page, words in ((PAGES[""], "Caught by: "), (PAGES["_zh"], "由以下检查发现")):
         assert page.count(f"\n{words}") == len(EXAMPLES)
         named = re.findall(r"tests/\w+\.py", page)
@@ -42,6 +42,10 @@ MISTAKES = {  # question: (the reference, the port with the mistake, what is sai
     "torch.gather and take_along_axis": (
         "return torch.gather(x, 1, torch.zeros_like(x[:, :1], dtype=torch.int64))",
         "return paddle.take_along_axis(x, paddle.zeros_like(x[:, :1]).astype('int64') + 1, 1)", "forward"
+    ),
+    "Boxes as corners or as centre and size": (
+        "a, b = x[..., :2], x[..., 2:]; return torch.cat([a - b / 2, a + b / 2], -1)",
+        "return x", "forward"
     ),
     "Indexing in a loss": (
         "return (x[x > 0] ** 2).mean()", "return paddle.where(x > 0, x**2, paddle.zeros_like(x)).mean()", "forward"

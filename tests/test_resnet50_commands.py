@@ -291,6 +291,26 @@ def test_a_profile_in_mindspore_names_operators_with_times_shapes_and_shares(cif
     assert main(again) in (0, 1)
 
 
+@installed
+@pytest.mark.slow
+@pytest.mark.weekly
+def test_the_three_parts_of_a_profile_in_mindspore_before_and_after(cifar, tmp_path, capsys):
+    """As in MindSpore's guide: pictures beside the computation, and float16. The update, the operators and the queue tell it."""
+    run = ["profile", *RUN, "--framework", "mindspore", "--data-path", cifar, "--updates", "2"]
+    files = [tmp_path / "before.json", tmp_path / "after.json"]
+    assert main([*run, "--json-file", str(files[0])]) in (0, 1)
+    assert "before -> now" not in capsys.readouterr().out
+    faster = ["--workers", "64", "--amp-level", "O2", "--before", str(files[0])]
+    assert main([*run, *faster, "--json-file", str(files[1])]) in (0, 1)
+    told = capsys.readouterr().out
+    before, after = (json.loads(file.read_text())["facts"] for file in files)
+    casts = [sum(one["seconds"] for one in facts["operators"] if one["name"] == "Cast") for facts in (before, after)]
+    assert casts[1] > casts[0] and before["loader_queue"]["ready"] == [] and min(after["loader_queue"]["ready"]) > 0
+    then, now = before["phases"]["iteration gap"], after["phases"]["iteration gap"]
+    assert f"iteration gap {then * 1e3:.1f} -> {now * 1e3:.1f}" in told and "operators that changed most" in told
+    assert f"batches ready before -> now: no queue -> {np.median(after['loader_queue']['ready']):g} of" in told
+
+
 def launched(folder, *command):
     """A command on two ranks, as ``msrun`` starts them."""
     folder.mkdir(exist_ok=True)

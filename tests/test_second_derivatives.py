@@ -62,6 +62,37 @@ def test_what_is_replaced_has_none(name):
         of_paddle(RNG.standard_normal((2, 4, 4, 8)), OPERATORS[name])
 
 
+def scaled_penalty(framework, scale, divided=True):
+    """The squared norm of the gradient of a small network's loss, which a scaler has multiplied, and its own gradient."""
+    array, weight = np.linspace(-1, 1, 32).reshape(8, 4), np.linspace(-0.5, 0.7, 4).reshape(4, 1)
+    if framework == "torch":
+        w = torch.tensor(weight, requires_grad=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        scaled, grad = scaler.scale((torch.tanh(torch.tensor(array) @ w) ** 2).mean()), torch.autograd.grad
+        factor = scaler.get_scale()
+    else:  # Paddle's scaler works on a GPU alone: on a CPU it does nothing, and the scale is a factor
+        w = paddle.to_tensor(weight, stop_gradient=False)
+        scaled, grad, factor = (paddle.tanh(paddle.to_tensor(array) @ w) ** 2).mean() * scale, paddle.grad, scale
+    (first,) = grad(scaled, w, create_graph=True)
+    norm = ((first / factor if divided else first) ** 2).sum()
+    (second,) = grad(norm, w)
+    return float(norm.detach()), second.detach().numpy()
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_a_gradient_penalty_does_not_depend_on_the_loss_scale(framework):
+    """mp.04: the gradients are divided by the scale before the penalty; forgotten, it grows with the scale's square."""
+    plain, other = scaled_penalty(framework, 1.0), scaled_penalty("torch", 1.0)
+    assert plain[0] > 0 and np.abs(plain[1]).max() > 0
+    np.testing.assert_allclose(plain[0], other[0], rtol=1e-12)
+    np.testing.assert_allclose(plain[1], other[1], rtol=1e-12)
+    for scale in (128.0, 65536.0):
+        right, wrong = scaled_penalty(framework, scale), scaled_penalty(framework, scale, divided=False)
+        np.testing.assert_allclose(right[0], plain[0], rtol=1e-12)
+        np.testing.assert_allclose(right[1], plain[1], rtol=1e-12)
+        np.testing.assert_allclose(wrong[0], plain[0] * scale**2, rtol=1e-12)
+
+
 def test_a_wrong_replacement_is_seen():
     array = RNG.standard_normal((2, 4, 4, 8))
     x = torch.tensor(array, requires_grad=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mobilenetv3_common.as_trained import as_trained
+from mobilenetv3_common.as_trained import as_trained, without_trained
 from mobilenetv3_common.checkpoint import Checkpoint, write_checkpoint
 from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.dataset_index import index_dataset
@@ -178,9 +178,23 @@ def test_a_recipe_does_not_override_them_but_a_flag_does(checkpoint, tmp_path):
     path = checkpoint(**SMALL)
     (tmp_path / "r.yaml").write_text("resize_size: 256\ncrop_size: 224\n")
     config = make_config(TrainConfig, tmp_path / "r.yaml", {"pretrained": path, "crop_size": 32})
-    config, said = as_trained(config, {"pretrained", "crop_size"})
+    config, said = as_trained(config, {"pretrained": path, "crop_size": 32})
     assert (config.resize_size, config.crop_size) == (72, 32)
     assert "--crop-size 32 in place of training's 64" in said and "resize_size 72" in said
+
+
+def test_a_flags_size_is_held_against_the_checkpoints_others_and_not_the_defaults(checkpoint):
+    """80 pixels do not fit a crop of 224, which nobody asked for: the checkpoint's is 64."""
+    flags = {"pretrained": checkpoint(**SMALL), "resize_size": 80, "mean": "0.5,0.5,0.5"}
+    config, said = as_trained(make_config(TrainConfig, None, without_trained(flags)), flags)
+    assert (config.resize_size, config.crop_size, config.mean) == (80, 64, "0.5,0.5,0.5")
+    assert "--resize-size 80 in place of training's 72" in said and "crop_size 64" in said
+    flags["resize_size"] = 60
+    with pytest.raises(UserError, match=r"--resize-size must be at least --crop-size \(64\), found 60"):
+        as_trained(make_config(TrainConfig, None, without_trained(flags)), flags)
+    flags["pretrained"] = "some.pth"
+    with pytest.raises(UserError, match=r"--resize-size must be at least --crop-size \(224\), found 60"):
+        as_trained(make_config(TrainConfig, None, without_trained(flags)), flags)
 
 
 def test_other_weights_say_nothing_and_damaged_ones_are_refused(checkpoint, tmp_path):
@@ -205,7 +219,7 @@ def test_pictures_that_were_trained_on_are_not_evaluated(checkpoint, flat):
     """The seed follows the checkpoint where the share is given, too; other pictures, shares and seeds are refused."""
     _, held_out = index_held_out(flat, 0.25, 7)
     path = checkpoint(val_share=0.25, seed=7, held_out=held_out)
-    config, _ = as_trained(TrainConfig(pretrained=path, data_path=str(flat), val_share=0.25), {"val_share"})
+    config, _ = as_trained(TrainConfig(pretrained=path, data_path=str(flat), val_share=0.25), {"val_share": 0.25})
     assert (config.val_share, config.seed) == (0.25, 7)
     refuse_trained_on(config, held_out)
     for share, seed in ((0.25, 8), (0.5, 7)):

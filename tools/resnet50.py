@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mobilenetv3_common.as_trained import as_trained
+from mobilenetv3_common.as_trained import as_trained, without_trained
 from mobilenetv3_common.config_file import Parser, add_flags, make_config
 from mobilenetv3_common.errors import exit_on_user_error, shown
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
@@ -31,7 +31,7 @@ SETTINGS = tuple(name for name in ResNetConfig.__dataclass_fields__ if name not 
 OF_INFER = (
     "framework", "model", "num_classes", "match_classes", "strict_classes", "pretrained", "data_path", "val_share", "seed",
     "image_backend", "on_bad_image", "workers",
-    "resize_size", "crop_size", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
+    "resize_size", "crop_size", "mean", "std", "tta", "batch_size", "device", "amp_level", "amp_dtype", "threads",
 )  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(convert_file(flags["input"], flags["output"], flags["model"], flags["to"], listed=flags["list"]))
         return 0
     own = {name: flags.pop(name) for name in [*flags] if name not in ResNetConfig.__dataclass_fields__}
-    config = make_config(ResNetConfig, own.pop("config"), flags)
+    given = without_trained(flags) if command == "infer" else flags
+    config = make_config(ResNetConfig, own.pop("config"), given)
     if command == "plan":
         print(plan(config))
         return 0
@@ -88,13 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from projects.resnet50 import commands
 
     commands.needed(config, "data_path")
-    if "updates" not in own and "json" in own:
+    if command == "infer":
         config, said = as_trained(config, flags)
         if said:
             print(f"note: {said}", file=sys.stderr)
-    if "updates" in own:
+    if command == "profile":
         return _profile(config, own)
-    if "json" in own:
+    if command == "infer":
         return _infer(config, own)
     return commands.train(config)
 

@@ -7,13 +7,16 @@ import io
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import mindspore
+import mindspore.dataset
 import numpy as np
 from mindspore import profiler as profiling
+from mindspore.common.api import _pynative_executor
 
 from alignment_doctor.frameworks.base import SAMPLED, Fullness, Held
 from mobilenetv3_common.errors import UserError
@@ -49,7 +52,7 @@ class MindSpore:
         return None
 
     def wait(self) -> None:
-        mindspore.runtime.synchronize()
+        _pynative_executor.sync()  # mindspore.runtime.synchronize waits for nothing on a CPU, and logs an error
 
     @contextlib.contextmanager
     def profiled(self, trace: Path) -> Iterator[None]:
@@ -63,10 +66,60 @@ class MindSpore:
             trace.write_text(json.dumps({"traceEvents": events_of(Path(folder))}), encoding="utf-8")
 
     def loader(self) -> contextlib.AbstractContextManager[Fullness]:
-        return contextlib.nullcontext(lambda: None)  # its pipeline does not tell
+        return _Counted()
 
     def device_mib(self) -> float:
         return 0.0
+
+
+class _Counted:
+    """Counts the rows that a ``GeneratorDataset`` makes and gives, which MindSpore tells nobody.
+
+    The one that is iterated last counts. One behind which other operations stand in the pipeline is not counted.
+    """
+
+    def __init__(self) -> None:
+        self.made = self.given = self.room = 0
+        self.counting = False
+
+    def __enter__(self) -> Fullness:
+        counts, kind, lock = self, mindspore.dataset.GeneratorDataset, threading.Lock()
+        self._kind, self._begin = kind, kind.__init__
+
+        class Source:
+            def __init__(self, own: Any) -> None:
+                self.own = own
+
+            def __len__(self) -> int:
+                return len(self.own)
+
+            def __getitem__(self, number: int) -> Any:
+                row = self.own[number]
+                with lock:
+                    counts.made += 1
+                return row
+
+        def begin(dataset: Any, source: Any, *args: Any, **kwargs: Any) -> None:
+            indexed = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+            self._begin(dataset, Source(source) if indexed else source, *args, **kwargs)
+
+        def rows(dataset: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            self.made = self.given = 0
+            self.counting = isinstance(dataset.source, Source)
+            self.room = mindspore.dataset.config.get_prefetch_size() * (dataset.num_parallel_workers or 1)
+            for row in mindspore.dataset.Dataset.create_tuple_iterator(dataset, *args, **kwargs):
+                self.given += 1
+                yield row
+
+        kind.__init__, kind.create_tuple_iterator = begin, rows
+        return self.fullness
+
+    def __exit__(self, *_error: object) -> None:
+        self._kind.__init__ = self._begin
+        del self._kind.create_tuple_iterator
+
+    def fullness(self) -> tuple[int, int] | None:
+        return (max(0, min(self.made - self.given, self.room)), self.room) if self.counting else None
 
 
 def events_of(folder: Path) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ import csv
 import importlib
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from alignment_doctor.findings import examine
 from alignment_doctor.profile import checks, ranks
 from alignment_doctor.profile.advice import advice
+from alignment_doctor.profile.before import against, by_name, earlier_facts
 from alignment_doctor.profile.subject import PHASES, TRACED, Profile, measure
 from alignment_doctor.report import Examination, Section
 from mobilenetv3_common.config_file import add_flags as add_config_flags
@@ -43,7 +43,7 @@ def add_own_flags(parser: argparse.ArgumentParser) -> None:
     """What ``profiled`` reads, besides the run's config."""
     parser.add_argument("--updates", type=int, default=8, metavar="N", help="updates to measure, at least 2 (default 8)")
     parser.add_argument("--trace", metavar="FILE", help="write the profiler's Chrome trace here (chrome://tracing, Perfetto)")
-    parser.add_argument("--csv", metavar="FILE", help="write every operator with its shapes, calls, seconds and share here")
+    parser.add_argument("--csv", metavar="FILE", help="write every operator with its shapes, types, calls, seconds and share here")
     parser.add_argument("--before", metavar="FILE", help="the --json of an earlier profile, to be compared with")
 
 
@@ -95,7 +95,7 @@ def profiled(
 
 
 def facts(profile: Profile) -> dict[str, Any]:
-    """Everything measured, as JSON values; ``--before`` reads the phases."""
+    """Everything measured, as JSON values; ``--before`` reads the phases, the operators and the queue."""
     total = sum(one.seconds for one in profile.operators)
     return {
         "batch_size": profile.config.batch_size,
@@ -111,55 +111,51 @@ def facts(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _earlier(path: str) -> dict[str, float]:
-    """The phases of an earlier profile."""
+def _earlier(path: str) -> dict[str, Any]:
+    """The facts of an earlier profile."""
     try:
-        phases = json.loads(Path(path).read_text(encoding="utf-8"))["facts"]["phases"]
-        return {name: float(phases[name]) for name in PHASES}
+        return earlier_facts(json.loads(Path(path).read_text(encoding="utf-8"))["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"--before {path} is no --json of a profile ({error}): write one with doctor.py profile --json") from error
 
 
-def _notes(profile: Profile, before: dict[str, float] | None) -> list[str]:
+def _notes(profile: Profile, before: dict[str, Any] | None) -> list[str]:
     notes = [profile.lowered] if profile.lowered else []
     notes += [f"an update takes {profile.whole * 1e3:.1f} ms: " + ", ".join(
         f"{name} {profile.typical(name) * 1e3:.1f} ms ({profile.share(name):.0%})" for name in PHASES
     )]  # fmt: skip
     total = sum(one.seconds for one in profile.operators)
-    together: Counter[str] = Counter()
-    for one in profile.operators:
-        together[one.name] += one.seconds  # type: ignore[assignment]
-    longest = [f"{name} {seconds / total:.0%}" for name, seconds in together.most_common(ON_SCREEN)]
+    together = by_name((one.name, one.seconds) for one in profile.operators)
+    longest = [f"{name} {seconds / total:.0%}" for name, seconds in sorted(together.items(), key=lambda one: -one[1])[:ON_SCREEN]]
     notes.append(f"operators by time: {', '.join(longest)}")
     steps = sorted(profile.transforms.items(), key=lambda item: -item[1])[:ON_SCREEN]
     notes.append(f"a picture takes {profile.picture * 1e3:.1f} ms: " + ", ".join(f"{name} {t * 1e3:.1f} ms" for name, t in steps))
     if evenly := ranks.line(profile.ranks, profile.whole):
         notes.append(evenly)
-    if before is not None:
-        then = sum(before.values())
-        notes.append(f"before: {then * 1e3:.1f} ms an update; now {profile.whole / then:.2f} of it")
+    notes += against(profile, before) if before is not None else []
     best = advice(profile)
     said = f"{best.text} (expected gain {best.gain:.0%})" if best else "nothing that the measurement shows to be worth it"
     return [*notes, f"recommendation: {said}"]
 
 
-def _sections(profile: Profile, before: dict[str, float] | None) -> list[Section]:
+def _sections(profile: Profile, before: dict[str, Any] | None) -> list[Section]:
     head = ["phase", "ms", "share", *(["before, ms", "ratio"] if before else [])]
     rows = []
     for name in PHASES:
         cells = [name, f"{profile.typical(name) * 1e3:.2f}", f"{profile.share(name):.1%}"]
         if before:
-            cells += [f"{before[name] * 1e3:.2f}", f"{profile.typical(name) / before[name]:.2f}" if before[name] else "-"]
+            then = before["phases"][name]
+            cells += [f"{then * 1e3:.2f}", f"{profile.typical(name) / then:.2f}" if then else "-"]
         rows.append(cells)
     total = sum(one.seconds for one in profile.operators)
     operators = [
-        [one.name, one.shapes, str(one.calls), f"{one.seconds / TRACED * 1e3:.2f}", f"{one.seconds / total:.1%}"]
+        [one.name, one.shapes, one.types, str(one.calls), f"{one.seconds / TRACED * 1e3:.2f}", f"{one.seconds / total:.1%}"]
         for one in profile.operators[:SHOWN]
     ]
     steps = sorted(profile.transforms.items(), key=lambda item: -item[1])[:SHOWN]
     return [
         Section("An update", _table(head, rows, "Phases")),
-        Section("Operators", _table(["operator", "shapes", "calls", "ms an update", "share"], operators, "Operators")),
+        Section("Operators", _table(["operator", "shapes", "types", "calls", "ms an update", "share"], operators, "Operators")),
         Section("A picture", _table(["step", "ms"], [[name, f"{t * 1e3:.2f}"] for name, t in steps], "Transforms")),
     ]
 
@@ -172,6 +168,6 @@ def _write_csv(profile: Profile, path: Path) -> None:
     total = sum(one.seconds for one in profile.operators)
     with atomic_open(path, "w") as file:
         writer = csv.writer(file)
-        writer.writerow(["operator", "shapes", "calls", "seconds", "share"])
+        writer.writerow(["operator", "shapes", "calls", "seconds", "share", "types"])
         for one in profile.operators:
-            writer.writerow([one.name, one.shapes, one.calls, f"{one.seconds:.6f}", f"{one.seconds / total:.4f}"])
+            writer.writerow([one.name, one.shapes, one.calls, f"{one.seconds:.6f}", f"{one.seconds / total:.4f}", one.types])

@@ -16,33 +16,36 @@ COMPUTING = ("cpu_op", "DygraphKernelLaunch")
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator on inputs of one set of shapes.
+    """One operator on inputs of one set of shapes and types.
 
     Attributes:
         name: the framework's own.
         shapes: of its inputs; empty where the profiler does not tell (Paddle, in eager mode).
         calls: how many.
         seconds: in itself, without the operators that it calls.
+        types: of its inputs; empty where the profiler does not tell (Paddle in eager mode, MindSpore).
     """
 
     name: str
     shapes: str
     calls: int
     seconds: float
+    types: str = ""
 
 
 def operators(trace: Path) -> list[Operator]:
     """The operators of a trace, the longest first."""
     events = json.loads(trace.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
     found = [event for event in events if event.get("ph") == "X" and event.get("cat") in COMPUTING]
-    calls: dict[tuple[str, str], int] = defaultdict(int)
-    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    calls: dict[tuple[str, str, str], int] = defaultdict(int)
+    seconds: dict[tuple[str, str, str], float] = defaultdict(float)
     for thread in {event["tid"] for event in found}:
         for event, own in own_times([event for event in found if event["tid"] == thread]):
-            key = _name(event["name"]), _shapes(event.get("args", {}))
+            args = event.get("args", {})
+            key = _name(event["name"]), _shapes(args), " ".join(filter(None, args.get("Input type") or []))
             calls[key] += 1
             seconds[key] += own / 1e6
-    made = [Operator(*key, calls[key], seconds[key]) for key in calls]
+    made = [Operator(key[0], key[1], calls[key], seconds[key], key[2]) for key in calls]
     return sorted(made, key=lambda one: -one.seconds)
 
 

@@ -13,7 +13,7 @@ from mobilenetv3_common.train_config.section import Section, flag_of, option, re
 Channels = tuple[float, float, float]
 
 
-def _channels(flag: str, text: str, least: float) -> Channels:
+def channels(flag: str, text: str, least: float) -> Channels:
     """Three numbers between commas.
 
     Raises:
@@ -26,6 +26,16 @@ def _channels(flag: str, text: str, least: float) -> Channels:
     fits = all(least <= value <= 1 for value in (red, green, blue))
     require(fits, f"{flag} must be three numbers from {least:g} to 1 with commas between, as in 0.485,0.456,0.406", text)
     return red, green, blue
+
+
+def normalised(mean: str | None, std: str | None) -> dict[str, Any]:
+    """Mean and deviation as numbers, where they are given.
+
+    Raises:
+        UserError: they are not three numbers in their range.
+    """
+    given = (("mean", mean, 0.0), ("std", std, 1e-3))
+    return {name: channels(flag_of(name), text, least) for name, text, least in given if text is not None}
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,4 @@ class PictureSettings(Section):
         Raises:
             UserError: they are not three numbers in their range.
         """
-        found: dict[str, Channels] = {}
-        for name, least in (("mean", 0.0), ("std", 1e-3)):
-            if (text := getattr(self, name)) is not None:
-                found[name] = _channels(flag_of(name), text, least)
-        return found
+        return normalised(self.mean, self.std)

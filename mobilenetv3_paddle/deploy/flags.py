@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_format import PREDICTION, Rules
 from mobilenetv3_common.published import V2_RESIZE, pretrained_file
 from mobilenetv3_common.train_config import MODELS
+from mobilenetv3_common.train_config.pictures import normalised
 from mobilenetv3_common.weights_file import TAKE
 from mobilenetv3_paddle.deploy.engines import AUTO, DEFAULT_ENGINE, ENGINES, PRECISIONS
 
@@ -38,6 +40,8 @@ def add_weights_flags(p: argparse.ArgumentParser) -> None:
     p.add_argument("--image-backend", choices=IMAGE_BACKENDS, help="decoder (default: the one of training, or pil)")
     p.add_argument("--resize-size", type=int, metavar="N", help="shorter side in pixels before the crop")
     p.add_argument("--crop-size", type=int, metavar="N", help="pixels of the network's input")
+    p.add_argument("--mean", metavar="X,X,X", help="of red, green and blue, each from 0 to 1 (default: the weights' own)")
+    p.add_argument("--std", metavar="X,X,X", help="standard deviation of red, green and blue (default: the weights' own)")
 
 
 def positive(kind: type) -> Callable[[str], Any]:
@@ -74,8 +78,11 @@ def load_weights(args: argparse.Namespace) -> Any:
     path = pretrained_file(args.pretrained, model)
     resize_size = args.resize_size or (V2_RESIZE if args.pretrained == "torchvision-v2" else None)
     trained = load_trained(
-        path, args.width_mult, args.classes, args.image_backend, resize_size, args.crop_size, args.checkpoint_weights
-    )
+        path, args.width_mult, args.classes, args.image_backend, resize_size, args.crop_size, args.checkpoint_weights,
+        **normalised(args.mean, args.std),
+    )  # fmt: skip
+    if trained.differs:
+        print(f"note: {path}: {trained.differs}", file=sys.stderr)
     if args.model not in (None, trained.model):
         raise UserError(f"--model {args.model}: {path} holds {trained.model}; leave --model out")
     if args.num_classes not in (None, len(trained.classes)):

@@ -15,6 +15,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import sha256_of
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.pretrained import read_for
+from mobilenetv3_common.train_config.pictures import Channels
 from mobilenetv3_common.weights import CLASSIFIER, State, as_paddle
 from mobilenetv3_paddle.deploy import facts
 from mobilenetv3_paddle.models import MODELS, foreign
@@ -32,6 +33,7 @@ class Trained:
         image_backend: decoder it was trained with.
         classes: names, in the order of its logits.
         path, sha256: the file of weights.
+        differs: which of a checkpoint's settings of pictures were replaced, in words; empty where none.
     """
 
     layer: paddle.nn.Layer
@@ -41,6 +43,7 @@ class Trained:
     classes: tuple[str, ...]
     path: Path
     sha256: str
+    differs: str = ""
 
 
 def load_trained(
@@ -51,6 +54,8 @@ def load_trained(
     resize_size: int | None = None,
     crop_size: int | None = None,
     take: str = "auto",
+    mean: Channels | None = None,
+    std: Channels | None = None,
 ) -> Trained:
     """Build the network that weights belong to.
 
@@ -61,7 +66,7 @@ def load_trained(
         path: .pdparams, .pth, .safetensors or another trainer's checkpoint, of either framework.
         width_mult: of the network; read off the tensors where None.
         classes: file with a class name a line.
-        image_backend, resize_size, crop_size: in place of the checkpoint's, or the defaults.
+        image_backend, resize_size, crop_size, mean, std: in place of the checkpoint's, or the defaults.
         take: which weights of a training checkpoint, one of ``mobilenetv3_common.weights_file.TAKE``.
 
     Raises:
@@ -79,12 +84,15 @@ def load_trained(
     load_model_arrays(layer, as_paddle(state), str(path))
     layer.eval()
     preset = EvalPreset(**{name: config[name] for name in ("resize_size", "crop_size", "mean", "std") if name in config})
-    if resize_size or crop_size:
-        preset = replace(preset, resize_size=resize_size or preset.resize_size, crop_size=crop_size or preset.crop_size)
+    given: dict[str, Any] = {"resize_size": resize_size, "crop_size": crop_size, "mean": mean, "std": std}
+    given = {name: value for name, value in given.items() if value}
+    changed = [name for name, value in given.items() if config.get(name, value) != value]
+    told = [f"{name} {given[name]} in place of training's {config[name]}" for name in changed]
+    preset = replace(preset, **given)
     if classes is not None or names is None:
         names = class_names(found.num_classes, classes, names or ())
     decoder = image_backend or config.get("image_backend", "pil")
-    return Trained(layer, found.model, preset, decoder, names, Path(path), sha256_of(path))
+    return Trained(layer, found.model, preset, decoder, names, Path(path), sha256_of(path), "; ".join(told))
 
 
 def _facts(meta: Any, path: str | Path) -> tuple[dict[str, Any], tuple[str, ...]]:

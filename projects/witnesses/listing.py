@@ -219,9 +219,9 @@ def trained_so() -> Iterator[Told]:
         file = Path(name, "checkpoint.safetensors")
         write_checkpoint(file, Checkpoint({"model/a": np.zeros(1)}, {"config": then}))
         config = TrainConfig(pretrained=str(file))
-        made = as_trained(config, ())[0]
+        made = as_trained(config, {})[0]
         yield Told("as trained", {setting: getattr(made, setting) for setting in then}, then)
-        given = as_trained(TrainConfig(pretrained=str(file), resize_size=240), ("resize_size",))[0]
+        given = as_trained(TrainConfig(pretrained=str(file), resize_size=240), {"resize_size": 240})[0]
         yield Told("with --resize-size", [given.resize_size, given.crop_size], [240, 160])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -41,6 +42,24 @@ def permuted(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
             rank = np.argsort(np.argsort(out, axis=axis), axis=axis)
             made = np.take_along_axis(np.sort(expected, axis=axis), rank, axis)
             yield Hypothesis(Kind.PERMUTED, f"the right values in another order along axis {axis}", always(made), tolerance.SAME)
+
+
+# Four numbers of a box -> its two corners, and back.
+_BOXES = {
+    "two corners (xyxy)": (lambda a, b: (a, b), lambda p, q: (p, q)),
+    "a corner and the size (xywh)": (lambda a, b: (a, a + b), lambda p, q: (p, q - p)),
+    "the centre and the size (cxcywh)": (lambda a, b: (a - b / 2, a + b / 2), lambda p, q: ((p + q) / 2, q - p)),
+}
+
+
+@CHANGED
+def boxes_in_another_form(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
+    if out.ndim < 2 or out.shape[-1] != 4:
+        return
+    halves = np.asarray(expected, np.float64)[..., :2], np.asarray(expected, np.float64)[..., 2:]
+    for (ours, (_, write)), (theirs, (read, _)) in itertools.permutations(_BOXES.items(), 2):
+        made = np.concatenate(write(*read(*halves)), -1)
+        yield Hypothesis(Kind.BOX_FORM, f"boxes as {ours}, expected {theirs}", always(made))
 
 
 @CHANGED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 
 import mindspore.dataset
@@ -66,8 +67,9 @@ class Loader:
         """A row a batch: by MindSpore's pipeline where there are workers, else in this thread."""
         if self.num_workers == 0:
             return ([*batches[number]] for number in range(len(batches)))
+        threads = min(self.num_workers, multiprocessing.cpu_count())  # MindSpore refuses more than there are processors
         rows = mindspore.dataset.GeneratorDataset(
-            batches, COLUMNS, shuffle=False, num_parallel_workers=self.num_workers, python_multiprocessing=False
+            batches, COLUMNS, shuffle=False, num_parallel_workers=threads, python_multiprocessing=False
         )
         return rows.create_tuple_iterator(num_epochs=1, output_numpy=True)
 
@@ -78,7 +80,7 @@ def build_loader(dataset: Samples, plan: BatchPlan | RunPlan, num_workers: int =
     Args:
         dataset: what makes a sample.
         plan: the batches of this rank, of one epoch (call its ``set_epoch`` before each) or of a whole run.
-        num_workers: threads of MindSpore's pipeline; 0 loads in this one.
+        num_workers: threads of MindSpore's pipeline, at most one a processor; 0 loads in this one.
         mix_group: samples a mixing group; the batch size by default. N ranks give what one process with the N-fold
             batch gives when both use the same group.
     """
