@@ -106,6 +106,11 @@ class PlainNetwork:
         except ValueError as error:
             return Answer(error=str(error))
 
+    def answer_with(self, path, call, change):
+        held = self.modules[path]
+        changed = replace(held, weights={name: change(array) for name, array in held.weights.items()})
+        return Answer(self._run(changed, call.args))
+
     def answer_set(self, path, call, changes):
         module = self.modules[path]
         changed = replace(module, layer=replace(module.layer, settings={**module.layer.settings, **changes}))

@@ -46,7 +46,9 @@ def test_a_sample_of_faults_is_named_by_line_and_of_rewrites_passes(project):
     assert sum(not one.kinds for one in outcomes) == 4 and sum(bool(one.kinds) for one in outcomes) == 10
     by_name = {one.name: one.found.hint for one in outcomes if one.found}
     assert by_name["softmax_over_heads"] == "port.py:21: softmax axis 1, expected -1"
-    assert by_name["scale_missing"] == "port.py:20-21: / 2.82843 is missing between @ and softmax"
+    assert by_name["scale_missing"] == (
+        "port.py:20-21: / 2.82843 is missing between @ and softmax (the scale of the attention scores)"
+    )
     assert by_name["residual_after_the_activation"] == "port.py:54: relu before +, expected after it"
 
 
@@ -165,7 +167,8 @@ def test_lines_of_helpers_and_functions_that_are_held_under_other_names_are_foun
         if words is None:
             assert first is None
         elif "softmax" in old:  # the reference calls one function for all of it, so no call of its own is the softmax
-            assert first.location == "blocks.0" and not first.source, first.line()
+            assert first.location == "blocks.0" and first.source == "ours.py:6-7", first.line()
+            assert "softmax(axis=1) and @, expected scaled_dot_product_attention" in first.hint
         else:
             assert words in first.hint and first.source == words.partition(": ")[0], first.line()
 

@@ -119,7 +119,8 @@ def test_with_all_put_right_the_steps_pass_and_with_one_left_they_do_not(files, 
 
 
 def test_what_stands_behind_a_place_that_is_not_understood_is_said(files):
-    (files / "ours.py").write_text(PADDLE.replace("return x + self.act(", "return 0.9 * x.sin() + self.act("))
+    many = "return 0.9 * x.sin().cos().sin().cos().sin() + self.act("  # more calls than the search tries together
+    (files / "ours.py").write_text(PADDLE.replace("return x + self.act(", many))
     _, found, said = audit(files)
     assert [one["kind"] for one in found] == [""] and not found[0]["confirmed"], "one class, one line, three places"
     assert [found[0]["location"], *found[0]["also"]] == ["blocks.0", "blocks.1", "blocks.2"]

@@ -188,6 +188,11 @@ for name, kind, words, what, ours in (
     both = dict(zip(("ours", "theirs"), answers, strict=True))
     case(STATISTICS, name, kind, words, subject(norm, norm, X, what=what, start={what: START}, **both))
 
+own = function("own", lambda x: x)  # of a class of somebody's own, without a momentum
+stays = {"ours": Answer([X], {"mean": START}), "theirs": Answer([X], {"mean": BATCH})}
+words = "the buffer mean stays as it was in the port"
+case(STATISTICS, "never_written", Kind.STATISTICS_FROZEN, words, subject(own, own, X, what="mean", start={"mean": START}, **stays))
+
 # --- constants, outputs, any module -----------------------------------------------------------------------------------------
 
 OWN = function("own", lambda x: np.sin(x) + 2, "Own")
@@ -491,3 +496,12 @@ def test_weights_in_low_precision_are_named(rounded):
     )
     kinds = [one.kind for one in GENERAL.hypotheses(replace(s, pair=pair, path="", phase="forward", blame=blame, _probes={}))]
     assert (Kind.AUTOCAST_LIST in kinds) == rounded
+
+
+def test_a_normalisation_with_ones_and_zeros_is_not_said_to_do_nothing():
+    """What gives its input back with these weights alone is something else, which another one shows."""
+    ones = {"weight": np.ones((4, 1, 1))}
+    scaling = Plain(Layer("own", {}, "Own"), lambda x, s, w, inside: x * w["weight"], weights=ones)
+    for ours, words in ((scaling, ""), (function("own", lambda x: x, "Own"), "it gives its input back")):
+        s = subject(ours, Plain(Layer("own", {}, "Own"), lambda x, s, w, inside: np.sin(x) + 2, weights=ones), X)
+        assert next(iter(GENERAL.makers["gives_input_back"](s)), None) is None if not words else GENERAL.hint(s)[1] == words

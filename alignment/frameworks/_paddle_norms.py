@@ -71,7 +71,7 @@ def with_given_eps(paddle: Any, module: Module, args: tuple, kwargs: dict, outpu
     x = args[0] if args else next(iter(kwargs.values()))
     shape, layers = [1, -1] + [1] * (x.ndim - 2), hasattr(module, "_normalized_shape")
     across = list(range(x.ndim - len(module._normalized_shape), x.ndim)) if layers else [i for i in range(x.ndim) if i != 1]
-    if layers or (module.training and not module._use_global_stats):
+    if layers or _uses_batch(module):
         mean = x.mean(across, keepdim=True)
         variance = ((x - mean) ** 2).mean(across, keepdim=True)
     else:
@@ -81,6 +81,13 @@ def with_given_eps(paddle: Any, module: Module, args: tuple, kwargs: dict, outpu
     weight, bias = (t if t is None else t.reshape(shape) for t in (module.weight, module.bias))
     result = result if weight is None else result * weight
     return result if bias is None else result + bias
+
+
+def _uses_batch(module: Module) -> bool:
+    """Whether a batch normalisation takes the statistics of the batch: ``use_global_stats=False`` says so in evaluation, too."""
+    if hasattr(module, "_trainable_statistics"):  # the older layer, whose use_global_stats is False where nothing is said
+        return (module.training or module._trainable_statistics) and not module._use_global_stats
+    return module.training if module._use_global_stats is None else not module._use_global_stats
 
 
 def put_activations_behind(paddle: Any, model: Module) -> None:

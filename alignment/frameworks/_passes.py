@@ -23,6 +23,7 @@ class Call:
 
     Attributes:
         gradients: of each tensor of the output, in order; None where none reached it. Empty after a pass without gradients.
+        needed: of each floating argument, whether it was computed from something trainable. All False in a pass without gradients.
         attended: the same in the form that the frameworks' attention layers have in common, for one of these.
     """
 
@@ -30,6 +31,7 @@ class Call:
     kwargs: dict[str, Any]
     output: Any = None
     gradients: list[np.ndarray | None] = field(default_factory=list)
+    needed: list[bool] = field(default_factory=list)
     attended: Attended | None = None
 
     def changed(self, function: Callable[[np.ndarray], np.ndarray]) -> Call:
@@ -44,6 +46,7 @@ class Wanted:
 
     Attributes:
         inputs: those of the floating arrays among the arguments.
+        constants: numbers of the floating arguments that are constants of the graph, and so have no gradient.
         parameters: the framework's own tensors by any name; gradients come back under these names, in the own layout.
         modules: modules below the one that is called, by path: every call of one is noted, with the gradients of its output.
     """
@@ -51,6 +54,11 @@ class Wanted:
     inputs: bool = True
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, Module] = field(default_factory=dict)
+    constants: frozenset[int] = frozenset()
+
+    def derives(self, number: int) -> bool:
+        """Whether a floating argument is a leaf of the graph: a gradient that nobody asks for may not exist, and be refused."""
+        return bool(self.inputs or self.modules) and number not in self.constants
 
 
 @dataclass

@@ -51,7 +51,9 @@ class CallKeeper:
             self._counts[name] = number = self._counts.get(name, 0) + 1
             key = name if number == 1 else f"{name}#{number}"
             arrays = lambda value: mapped(value, framework.tensor_type, framework.array)  # noqa: E731
-            self.calls[key] = Call(arrays(args), arrays(kwargs), arrays(output))
+            self.calls[key] = call = Call(arrays(args), arrays(kwargs), arrays(output))
+            given = zip(leaves((args, kwargs), framework.tensor_type), leaves((call.args, call.kwargs), np.ndarray), strict=False)
+            call.needed = [framework.trainable(tensor) for tensor, array in given if array.dtype.kind == "f"]
             self.outputs[key] = leaves(output, framework.tensor_type)
 
         return keep
@@ -205,25 +207,29 @@ class Taped(Framework):
         wanted: Wanted,
         kwargs: Mapping[str, Any] | None = None,
     ) -> Pass:
-        made: list[Tensor] = []
+        made: list[Tensor | None] = []
 
         def give(array: np.ndarray) -> Tensor:
             if array.dtype.kind != "f":
                 return self.tensor(array)
-            made.append(self._leaf(array))
-            return made[-1] + 0  # the module may overwrite what it is given, but no leaf
+            leaf = self._leaf(array) if wanted.derives(len(made)) else None
+            made.append(leaf)
+            return self.tensor(array) if leaf is None else leaf + 0  # the module may overwrite what it is given, but no leaf
 
         arrays = arguments_of(args, kwargs)
         with self.exact_calls(), self._computing(module, arrays), CallKeeper(self, wanted.modules) as kept:
             given = mapped(arrays, np.ndarray, give)
             outputs = leaves(self._run(module, *given), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
-        asked = {id(t): t for t in [*made, *wanted.parameters.values(), *inner, *self._pulled_too(module)] if self.trainable(t)}
+        given_leaves = [leaf for leaf in made if leaf is not None]
+        tensors = [*given_leaves, *wanted.parameters.values(), *inner, *self._pulled_too(module)]
+        asked = {id(t): t for t in tensors if self.trainable(t)}
         starts = cotangents if cotangents is not None else [np.ones(tuple(o.shape)) for o in outputs]
-        pairs = [(o, c) for o, c in zip(outputs, starts, strict=False) if c is not None and self.trainable(o)]
-        for output, cotangent in pairs:  # Paddle reads beyond the end of a smaller one
+        both = [(output, cotangent) for output, cotangent in zip(outputs, starts, strict=False) if cotangent is not None]
+        for output, cotangent in both:  # Paddle reads beyond the end of a smaller one
             if tuple(output.shape) != cotangent.shape:
                 raise Refused(f"an output of shape {tuple(output.shape)} has no gradient of shape {cotangent.shape}")
+        pairs = [(output, cotangent) for output, cotangent in both if self.trainable(output)]
         found: dict[int, np.ndarray | None] = {}
         if pairs and asked:
             pulled = self._pull([o for o, _ in pairs], [c for _, c in pairs], [*asked.values()])
@@ -232,7 +238,7 @@ class Taped(Framework):
             kept.calls[key].gradients = [found.get(id(t)) for t in tensors]
         return Pass(
             [self.array(t) for t in outputs],
-            [found.get(id(t)) for t in made] if wanted.inputs else [],
+            [None if t is None else found.get(id(t)) for t in made] if wanted.inputs else [],
             {name: found.get(id(t)) for name, t in wanted.parameters.items()},
             kept.calls,
         )

@@ -21,6 +21,7 @@ from alignment.models.counterparts import Matching
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
 from alignment.models.tracing import Answer, Network, apart, carrying
+from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
 NamedArrays = dict[str, "np.ndarray | None"]
@@ -102,6 +103,7 @@ class Pair:
     _larger: dict[str, bool] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _called_so: dict[str, list] | None = None
+    _needed: dict[str, list[bool]] | None = None
 
     def __post_init__(self) -> None:
         for network in self.networks:
@@ -272,6 +274,8 @@ class Pair:
             right = {
                 name: value for name, value in where_derived(right, right).items() if name not in self._made_by_port(path, call)
             }
+            needless = self._needless(key, blame, found, right)
+            found, right = ({n: v for n, v in one.items() if n not in needless} for one in (found, right))
         largest = largest_of(right)
         known = self._known_below(path)
         for name in dict.fromkeys([*right, *found]):
@@ -303,6 +307,37 @@ class Pair:
         arrays = leaves((call.args, call.kwargs), np.ndarray)
         unused, floating = self.matching.adapters[path].unused(arrays), [n for n, one in enumerate(arrays) if one.dtype.kind == "f"]
         return {_input_gradient(place) for place, number in enumerate(floating) if number in unused}
+
+    def _needless(self, key: str, blame: Blame, found: NamedArrays, right: NamedArrays) -> set[str]:
+        """Gradients of inputs that one side alone has, where the other's framework has none, and nothing trained needs them.
+
+        A loss in Paddle stops the gradient of its target. What stops one by an explicit ``detach`` is held to the other side.
+        """
+        count = max(len(blame.ours.input_gradients), len(blame.theirs.input_gradients))
+        names = [_input_gradient(place) for place in range(count)]
+        lacking = [n for n in range(count) if (found.get(names[n]) is None) is not (right.get(names[n]) is None)]
+        if not lacking or blame.ours.refused or blame.theirs.refused:
+            return {names[place] for place in lacking}
+        needed = self._needed_by_training(key, count)
+        path, call = key.partition("#")[0], self.calls[key]
+        free = [place for place in lacking if not needed[place]]
+        return set() if not free or self._detaches(path, call) else {names[place] for place in free}
+
+    def _needed_by_training(self, key: str, count: int) -> list[bool]:
+        """Of each floating argument of a call, whether a gradient through it reaches something that is trained."""
+        if self._needed is None:
+            self._needed = self.reference.needed(self.args)
+        known = self._needed.get(key, [])
+        return [*known, *[True] * (count - len(known))]
+
+    def _detaches(self, path: str, call: Call) -> bool:
+        """Whether one side alone stops gradients in its own forward, in so many words."""
+        counts = []
+        for network in (self.port, self.reference):
+            with strangers("port"):  # its arrays are too many to be kept
+                trace = network.traced(path, call, set())
+                counts.append(sum(one.name == "detach" for one in trace.operations) if trace else 0)
+        return len(set(counts)) > 1
 
     def _given_by_port(self, path: str, call: Call) -> int:
         """How many of a call's outputs the port's module gives: its caller may do without the rest, or have them from elsewhere."""
@@ -378,6 +413,11 @@ class Pair:
             bound = max(bound, nothing)
         own = relative(error, scale) if np.isfinite(error) else float("inf")
         return not error <= bound, own, f"relative L2 {own:.1e} (bound {relative(bound, scale):.0e})"
+
+
+def other_weights(array: np.ndarray) -> np.ndarray:
+    """Other parameters and statistics, none of which is 1 or 0 where it was."""
+    return 1.5 * array + 0.25 if array.dtype.kind == "f" else array
 
 
 def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[int, ...]]:

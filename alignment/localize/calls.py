@@ -170,3 +170,8 @@ def aligned(ours: Trace, theirs: Trace, orders: Sequence[Order] = ()) -> PairedC
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and (one.dtype.kind == "b") is (other.dtype.kind == "b")
+
+
+def constant(pair: PairedCalls, value: int) -> bool:
+    """Whether the reference holds a value, as a weight or a table, and no call makes it."""
+    return pair.maker(value) is None and value not in pair.theirs.given

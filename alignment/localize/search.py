@@ -24,7 +24,8 @@ from alignment.localize.calls import aligned
 from alignment.localize.form import of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
-from alignment.localize.hypotheses.calls import Proposal, mistakes
+from alignment.localize.hypotheses.calls import mistakes, parting
+from alignment.localize.hypotheses.proposals import Proposal
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
@@ -257,8 +258,18 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         here, there = ("reference", "port") if other.kind == "missing" else ("port", "reference")
         words = f"the {here} has the layer {other.path} ({other.module}) here, the {there} has none: does it call the function?"
         kind = UNMATCHED[other.kind]
-    narrowed = _narrowed(pair, key) if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None else ""
-    return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input{narrowed}")
+    found = Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input")
+    if kind is Kind.UNKNOWN and phase == "forward" and pair.truth is None:
+        _narrow(found, subject, key)
+    return found
+
+
+def _narrow(found: Finding, subject: Subject, key: str) -> None:
+    """In place: say where a module leaves the reference, for no known mistake."""
+    found.measured += _narrowed(subject.pair, key)
+    if (apart := parting(subject)) is not None:
+        found.hint = f"no known mistake; {apart.source}: {apart.words} the port computes what the reference nowhere does"
+        found.source = apart.source
 
 
 def _narrowed(pair: Pair, key: str) -> str:

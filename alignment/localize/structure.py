@@ -11,6 +11,7 @@ from alignment.kinds import Kind
 from alignment.models.counterparts import Matching, Sides, Unmatched
 
 Shapes = dict[str, tuple[int, ...]]
+MOST_NAMED = 4  # tensors that one side alone has
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}  # rows of a recurrent layer's matrices for each of its hidden numbers
 UNMATCHED = {
     "missing": Kind.LAYER_MISSING,
@@ -159,7 +160,12 @@ def _other_tensors(layer: _Tensors) -> Hint:
     ours, theirs = layer.ours, layer.theirs
     extra, missing = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
     if layer.port.kind != layer.reference.kind and extra | missing != {"bias"}:
-        return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}"
+        lacks = "; ".join(
+            f"{words} {', '.join(f'{name} {shapes[name]}' for name in sorted(names))}"
+            for words, names, shapes in (("without", missing, theirs), ("with", extra, ours))
+            if 0 < len(names) <= MOST_NAMED
+        )
+        return Kind.LAYER_REPLACED, f"{layer.port.title}, expected {layer.reference.title}{f': {lacks}' if lacks else ''}"
     if (extra or missing) == {"weight", "bias"} and not (extra and missing):
         words = "does not scale and shift" if missing else "scales and shifts"
         return Kind.NORM_AFFINE, f"the port's {layer.reference.title} {words} (affine={not missing})"

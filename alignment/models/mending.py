@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
+from alignment.models.derived import pulled
 from alignment.models.forms import CallAdapter, told_back
 from alignment.models.tracing import Network, apart, give_back
 from mobilenetv3_common.weights import Entry
@@ -99,9 +100,10 @@ def _supplied(
     def backward(args: tuple, kwargs: dict[str, Any], cotangents: list[np.ndarray]) -> list[np.ndarray | None]:
         back, wanted = adapter(args, kwargs), Wanted(parameters={name: shared[name][1][1] for name in trained})
         floating = iter(cotangents)
-        pulled = back.cotangents([next(floating, None) if kind == "f" else None for kind in kinds])
+        back_again = back.cotangents([next(floating, None) if kind == "f" else None for kind in kinds])
         arrays, names = back.given(args, kwargs)
-        made = theirs.vjp(right, arrays, [*pulled, *[None] * (len(given) - len(pulled))], wanted, names)
+        starts = [*back_again, *[None] * (len(given) - len(back_again))]
+        made, _ = pulled(theirs, right, arrays, starts, wanted, names, lambda: adapter(args, kwargs))
         across = {name: _across(shared[name][1][0], made.parameters[name], shared[name][0][0]) for name in trained}
         return [*back.inputs(made.inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed)]
 

@@ -26,6 +26,7 @@ from alignment.frameworks.base import (
     leaves,
     mapped,
 )  # fmt: skip
+from alignment.models.derived import pulled
 from alignment.models.forms import Adapters, CallAdapter, told
 from alignment.models.observe import MaskDraws
 from alignment.models.weights import renamed
@@ -54,6 +55,7 @@ class Answer:
         error: the exception, where the call raised one.
         place: where it was raised: file, line and function.
         oversized: whether the call was ended where a module inside gave more than its limit.
+        refused: whether the framework has no derivative for some input, so that none of it is known.
         floors: of a reference's dump, by name as they are compared: how far (L2) one-ulp changes of the input move the values.
     """
 
@@ -64,6 +66,7 @@ class Answer:
     error: str = ""
     place: str = ""
     oversized: bool = False
+    refused: bool = False
     floors: dict[str, float] | None = None
 
     @property
@@ -280,12 +283,31 @@ class Network:
             if cotangents is None:
                 calls = self.framework.call(self.model, args, watched=self.modules).calls
             else:
-                calls = self.framework.vjp(self.model, args, cotangents, Wanted(modules=self.modules)).calls
+                wanted = Wanted(modules=self.modules)
+                calls = pulled(self.framework, self.model, args, cotangents, wanted, again=self.put_back)[0].calls
         finally:
             self.put_back()
         for key, call in calls.items():
             call.attended = self.framework.attended(self.modules[key.partition("#")[0]], call.args, call.kwargs)
         return calls
+
+    def needed(self, args: tuple) -> dict[str, list[bool]]:
+        """Of each call in a pass: whether the gradient of each of its floating arguments reaches something that is trained.
+
+        These are the parameters; of a model without any, a loss, what it is given first.
+        """
+        floating = sum(array.dtype.kind == "f" for array in leaves(args, np.ndarray))
+        calls: dict[str, Call] = {}
+        if self.stored is not None:
+            trained = any(one is not None for one in self.stored.answer("", self.stored.calls[""], "backward").gradients.values())
+        else:
+            trained = any(self.framework.trainable(tensor) for _, tensor in self._parameters("").values())
+            self.put_back()
+            with strangers("reference"):
+                wanted = Wanted(modules=self.modules, constants=frozenset(range(0 if trained else 1, floating)))
+                calls = self.framework.vjp(self.model, args, [], wanted).calls
+            self.put_back()
+        return {"": [not trained and place == 0 for place in range(floating)]} | {k: c.needed for k, c in calls.items() if k}
 
     def adapter(self, path: str, call: Call) -> CallAdapter:
         """What a call of a module is in the reference's terms."""
@@ -388,6 +410,7 @@ class Network:
         prefix = f"{path}." if path else ""
         trained = {name: pair for name, pair in self._parameters(path).items() if framework.trainable(pair[1])}
         inside = [name for name in limits or () if name in self.modules and name.startswith(prefix) and name != path]
+        refused = False
         with strangers("port") as raised:
             adapter = self.adapter(path, call)
             args, kwargs = adapter.given(call.args, call.kwargs)
@@ -397,11 +420,12 @@ class Network:
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
                 with self._alone(path):
-                    made = framework.vjp(module, args, adapter.cotangents(cotangents), wanted, kwargs)
+                    again = functools.partial(self.put_back, path)
+                    made, refused = pulled(framework, module, args, adapter.cotangents(cotangents), wanted, kwargs, again)
             inputs = adapter.inputs(made.inputs, (call.args, call.kwargs)) if made.inputs else []
             held = {name: self._named[full] for name, full in self.below(path).items()}
             kept = {name: entry.to_canonical(framework.array(tensor)) for name, (entry, tensor) in held.items()}
-            answer = Answer(adapter.outputs(made.outputs), kept, inputs)
+            answer = Answer(adapter.outputs(made.outputs), kept, inputs, refused=refused)
             for name, gradient in made.parameters.items():
                 answer.gradients[name] = None if gradient is None else trained[name][0].to_canonical(gradient)
         self.put_back(path)
@@ -447,14 +471,20 @@ class Network:
         """What a module gives for the input of a call, in float64, with other parameters and statistics than its own."""
         if self.stored is not None:
             return Answer(error=NOT_HELD)
+        wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
+        with self.holding(path, change):
+            return self.answer(path, wide)
+
+    @contextlib.contextmanager
+    def holding(self, path: str, change: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
+        """A module has other parameters and statistics inside the block."""
         framework, prefix, start = self.framework, f"{path}." if path else "", self.start
         own = [(tensor, framework.array(tensor)) for _, tensor in self._parameters(path).values()]
-        wide = call.changed(lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array)
         self.start = {name: change(values) if name.startswith(prefix) else values for name, values in start.items()}
         try:
             for tensor, values in own:
                 framework.assign(tensor, change(values))
-            return self.answer(path, wide)
+            yield
         finally:
             self.start = start
             self.put_back(path)

@@ -35,7 +35,7 @@ def mark_rounding(findings: Sequence[Finding], results: Sequence[StepResult]) ->
     rounded = [one for one in unknown if one.kind is Kind.FLOAT32_CONSTANT]
     elsewhere = tuple(f".{place}.running_var" for one in findings if one.known and one.kind in VARIANCES for place in one.places)
     rows = [row for result in results for row in result.quantities if not row.passed and not GROUPED.match(row.reason)]
-    rows = [row for row in rows if not row.name.endswith(elsewhere)]
+    rows = [row for row in rows if not row.name.endswith(elsewhere) and not row.name.startswith("initialisation.")]
     alone = len(rounded) == len([one for one in unknown if one.stage != "initialisation"])
     if rounded and alone and all(row.is_rounding for row in rows) and not any(result.problems for result in results):
         for one in rounded:

@@ -9,8 +9,8 @@ import numpy as np
 from alignment import formulas, tolerance
 from alignment.frameworks._low import LARGEST, narrowed
 from alignment.kinds import Kind
-from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import HALVES
+from alignment.localize.blame import Subject, other_weights
+from alignment.localize.hypotheses.arrays import HALVES, close
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, always, seen
 from alignment.localize.hypotheses.passes import of_pass
@@ -105,8 +105,16 @@ def zero(s: Subject) -> Hypotheses:
 
 @GENERAL
 def gives_input_back(s: Subject) -> Hypotheses:
-    if _both(s):
+    if (both := _both(s)) and s.input is not None and close(both[0], s.input) and _whatever_it_holds(s):
         yield Hypothesis(Kind.DOES_NOTHING, "it gives its input back", lambda s: s.input)
+
+
+def _whatever_it_holds(s: Subject) -> bool:
+    """Whether the port gives its input back with other weights, too: with ones and zeros a normalisation does."""
+    if not s.weights():
+        return True
+    made = s.pair.port.answer_with(s.path, s.call, other_weights)
+    return not made.outputs or s.input is None or close(made.outputs[0], s.input)
 
 
 @GENERAL

@@ -11,7 +11,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed
+from alignment.localize.hypotheses.hypothesis import Family, Hypothesis, Observed, seen
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,17 @@ def frozen(s: Subject) -> Iterator[Hypothesis]:
     if one := _update(s):
         words = f"{one.name} is not updated in training: frozen, or the layer is in evaluation mode"
         yield Hypothesis(Kind.STATISTICS_FROZEN, words, lambda update: update.start, tolerance.SAME)
+
+
+@STATISTICS
+def never_written(s: Subject) -> Iterator[Hypothesis]:
+    """A statistic of a module of one's own, which the port leaves as it was."""
+    what, ours, theirs = s.blame.what, s.blame.ours.buffers, s.blame.theirs.buffers
+    if what not in ours or what not in theirs or s.layer.settings.get("momentum") or ours[what].shape != theirs[what].shape:
+        return
+    start = s.pair.reference.start[s.pair.reference.below(s.path)[what]]
+    if np.array_equal(ours[what], start) and not np.array_equal(theirs[what], start):
+        yield seen(Kind.STATISTICS_FROZEN, f"the buffer {what} stays as it was in the port: this statistic is not updated")
 
 
 @STATISTICS

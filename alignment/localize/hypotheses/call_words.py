@@ -1,0 +1,90 @@
+"""Calls of functions in words, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from alignment import tolerance
+from alignment.frameworks._call_names import SYMBOLS
+from alignment.frameworks.base import Operation
+from alignment.localize.calls import PairedCalls, constant
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or abs(a - b) <= tolerance.EXACT_RTOL * max(abs(a), abs(b))
+    return bool(a == b)
+
+
+def title(one: Operation) -> str:
+    return SYMBOLS.get(one.name, one.name.removeprefix("call ") if one.name.startswith("call ") else one.title.strip("_"))
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, slice):
+        return f"{'' if value.start is None else value.start}:{'' if value.stop is None else value.stop}"
+    if isinstance(value, tuple) and any(isinstance(part, slice) for part in value):
+        return f"[{', '.join(map(_number, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
+
+
+def described(one: Operation) -> str:
+    """A call in words: ``/ 8.0``, ``mean(axis=1)``, ``transpose to [0, 2, 3, 1]``."""
+    if one.name in SYMBOLS:
+        for key, value in one.spelled.items():
+            return f"{_number(value)} {SYMBOLS[one.name]}" if key == "from" else f"{SYMBOLS[one.name]} {_number(value)}"
+        return SYMBOLS[one.name]
+    if one.name in ("reshape", "transpose"):
+        return f"{one.name} to {_number(next(iter(one.attributes.values()), ''))}"
+    if "axis" in one.spelled:
+        return f"{title(one)}(axis={_number(one.spelled['axis'])})"
+    return title(one)
+
+
+def in_full(one: Operation) -> str:
+    """A call in words; a pooling or another call with settings of its own with them, a layer as such."""
+    words = described(one)
+    if one.name.startswith("call "):
+        return f"the layer {words}"
+    if words != title(one) or one.name in SYMBOLS or not one.attributes:
+        return words
+    return f"{words}({', '.join(f'{key}={_number(value)}' for key, value in one.attributes.items() if value is not None)})"
+
+
+def difference(one: Operation, other: Operation, key: str) -> str:
+    mine, theirs = (_number(side.spelled.get(key, side.attributes[key])) for side in (one, other))
+    return f"{mine}, expected {theirs}" if key in ("constant", "by", "from") else f"{key} {mine}, expected {theirs}"
+
+
+def steps_lacking(pair: PairedCalls, steps: list[Operation]) -> str:
+    """Calls of the reference that the port lacks, with what they are given besides."""
+    words = []
+    for step in steps:
+        more = [pair.held[v][0] for v in step.inputs if v in pair.held] if len(step.inputs) > 1 else []
+        said, given = described(step), [operand_words(pair, value) for value in more]
+        if more and len(step.inputs) > len(more):
+            own = [pair.theirs.values[v].shape for v in step.inputs if v not in pair.held and constant(pair, v)]
+            given += [f"a tensor of the reference of shape {list(shape)}" for shape in own]
+        words.append(f"{said} ({', '.join(given)})" if given else said)
+    return f"{', '.join(words)} {'is' if len(words) == 1 else 'are'}"
+
+
+def listed(pair: PairedCalls, values: list[int]) -> str:
+    return ", ".join(operand_words(pair, value) for value in values)
+
+
+def operand_words(pair: PairedCalls, value: int) -> str:
+    """What a value of the port's is: the input, or what a call in some line gave."""
+    if value in pair.ours.given:
+        place = pair.ours.given.index(value)
+        return "the input" if len(pair.ours.given) == 1 else f"input {place + 1}"
+    maker = pair.own_maker(value)
+    if maker is None:
+        return f"a tensor of shape {list(pair.ours.values[value].shape)}"
+    part = f"part {maker.outputs.index(value)} of " if len(maker.outputs) > 1 else ""
+    return f"{part}{title(maker)}{f' in line {maker.line}' if maker.line else ''}"
+
+
+def listed_steps(steps: Sequence[Operation]) -> str:
+    return " and ".join(filter(None, [", ".join(in_full(step) for step in steps[:-1]), in_full(steps[-1])]))

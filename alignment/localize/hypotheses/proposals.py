@@ -1,0 +1,389 @@
+"""What may be wrong with a call in a module's own forward: each hypothesis is a call that is changed, and its words.
+
+``calls.py`` finds the calls that are suspected, and tries what is proposed here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks._call_names import COMMUTATIVE, EFFECTS, computed
+from alignment.frameworks.base import CallChange, Operation
+from alignment.kinds import Kind
+from alignment.localize.calls import PairedCalls, constant, equal
+from alignment.localize.hypotheses.call_words import (
+    described,
+    difference,
+    in_full,
+    listed,
+    listed_steps,
+    operand_words,
+    same,
+    steps_lacking,
+    title,
+)
+from alignment.models.links import plain
+from alignment.raised import shown
+from alignment.strangers import Refused
+
+LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
+CHAIN = 3  # calls that are missing at one place
+SEGMENT = 5  # calls of each side between values that both have
+
+
+@dataclass
+class Proposal:
+    """One hypothesis.
+
+    Attributes:
+        kind, words: what it is called.
+        operation: the call of the port that is wrong.
+        changes: number of a call -> what would be right.
+        right: what the call gives then, from the reference.
+        certain: whether the call alone shows the mistake: the operation is the same, and so are its inputs.
+        since: the line from which on something is missing, up to that of the call.
+        theirs: the calls of the reference that the port lacks, or has otherwise, the last one last.
+        ours: the calls of the port in whose place they are, where these are several.
+
+    The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
+    """
+
+    kind: Kind
+    words: str
+    operation: Operation
+    changes: dict[int, CallChange]
+    right: list[np.ndarray] = field(default_factory=list)
+    certain: bool = False
+    since: int | None = None
+    theirs: Sequence[Operation] = ()
+    ours: Sequence[Operation] = ()
+
+    @property
+    def source(self) -> str:
+        one = self.operation
+        first = f"{self.since}-" if self.since and self.since < one.line else ""
+        return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
+
+
+def proposals(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """What may be wrong with a call of the port whose inputs are right."""
+    for hypotheses in (_attributes, _from_nothing, _swapped, _extra, _other_operation, _parts_swapped, _operand, _missing, _order):
+        yield from hypotheses(pair, one)
+
+
+def _waiting(pair: PairedCalls) -> Iterator[Operation]:
+    """The reference's calls that no call of the port does."""
+    return (other for other in pair.theirs.operations if pair.lacking(other))
+
+
+def _matched(pair: PairedCalls, one: Operation, other: Operation, any_order: bool) -> bool:
+    """Whether two calls got the same values."""
+    if len(one.inputs) != len(other.inputs):
+        return False
+    if all(_agree(pair, one, a, b) for a, b in zip(one.inputs, other.inputs, strict=True)):
+        return True
+    orders = itertools.permutations(other.inputs) if any_order and len(one.inputs) <= 4 else ()
+    return any(all(_agree(pair, one, a, b) for a, b in zip(one.inputs, order, strict=True)) for order in orders)
+
+
+def _agree(pair: PairedCalls, one: Operation, mine: int, theirs: int) -> bool:
+    """Whether two calls got the same value; a product may turn its matrices itself (``transpose_y=True``)."""
+    if pair.agree(mine, theirs):
+        return True
+    a, b = pair.ours.values[mine], pair.theirs.values[theirs]
+    return one.name == "matmul" and min(a.ndim, b.ndim) > 1 and equal(a.swapaxes(-1, -2), b) and a.shape[-2:] == b.shape[-2:][::-1]
+
+
+def _arrays(pair: PairedCalls, other: Operation) -> list[np.ndarray]:
+    return [pair.theirs.values[value] for value in other.outputs]
+
+
+def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The same operation on the same values, with other arguments."""
+    for other in _waiting(pair):
+        if other.name != one.name or not _matched(pair, one, other, one.name in COMMUTATIVE):
+            continue
+        differing = [k for k, v in one.attributes.items() if k in other.attributes and not same(v, other.attributes[k])]
+        right = _arrays(pair, other)
+        certain = one.name not in LAYOUT
+        for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
+            words = f"{title(one)} {', '.join(difference(one, other, key) for key in keys)}"
+            of_classes = one.name in ("softmax", "log_softmax", "cross_entropy") and keys == ["axis"]
+            kind = Kind.SOFTMAX_AXIS if of_classes else Kind.CALL_ARGUMENT
+            if one.name in EFFECTS:
+                attributes = {**one.attributes, **{key: other.attributes[key] for key in keys}}
+                change = functools.partial(_computed, one.name, attributes)
+                yield Proposal(kind, words, one, {one.number: change}, right, certain, theirs=[other])
+            else:
+                changes: dict[int, CallChange] = {one.number: {key: other.spelled.get(key, other.attributes[key]) for key in keys}}
+                yield Proposal(kind, words, one, changes, right, certain, theirs=[other])
+        if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
+            words = f"{title(one)} {', '.join(difference(one, other, key) for key in differing)}"
+            yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])
+
+
+def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    made = computed(name, attributes, arrays[0])
+    if made is None:
+        raise Refused(f"{name} cannot be called with {attributes}")
+    return made
+
+
+def _from_nothing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """As many numbers in a row, from another one on: positions that begin at 1."""
+    if one.inputs or one.name not in ("arange", "linspace") or not one.outputs:
+        return
+    mine = pair.ours.values[one.outputs[0]]
+    for other in _waiting(pair):
+        right = _arrays(pair, other)
+        if other.name == one.name and not other.inputs and right[0].size == mine.size > 0:
+            ends = [f"{array.flat[0]:g} to {array.flat[-1]:g}" for array in (mine, right[0])]
+            yield Proposal(
+                Kind.CALL_ARGUMENT, f"{title(one)} from {ends[0]}, expected from {ends[1]}", one, {one.number: right}, right
+            )
+
+
+def _swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The same operation on the same values in another order."""
+    if one.name in COMMUTATIVE or len(one.inputs) < 2:
+        return
+    for other in _waiting(pair):
+        if other.name == one.name and not _matched(pair, one, other, False) and _matched(pair, one, other, True):
+            right = _arrays(pair, other)
+            theirs = [next(v for v in one.inputs if _agree(pair, one, v, value)) for value in other.inputs]
+            words = f"{title(one)} of {listed(pair, one.inputs)} in this order, expected {listed(pair, theirs)}"
+            if len({operand_words(pair, value) for value in theirs}) < len(theirs):  # all from one line
+                order = ", ".join(str(one.inputs.index(value) + 1) for value in theirs)
+                words = f"{title(one)} of {len(theirs)} tensors, expected in the order {order}"
+            yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right)
+
+
+def _other_operation(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """Another operation on the same values."""
+    for other in _waiting(pair):
+        if other.name != one.name and _matched(pair, one, other, True):
+            right, words = _arrays(pair, other), f"{in_full(one)}, expected {in_full(other)}"
+            if len(right) > len(one.outputs) == 1:  # torch's max gives the largest and where they stand
+                kind = pair.ours.values[one.outputs[0]].dtype.kind
+                place = next((number for number, array in enumerate(right) if array.dtype.kind == kind), 0)
+                right, words = [right[place]], f"{words}, output {place + 1}"
+            yield Proposal(Kind.OTHER_FUNCTION, words, one, {one.number: right}, right, theirs=[other])
+
+
+def _parts_swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The parts of what was split before are taken for one another."""
+    for value in one.inputs:
+        maker = pair.own_maker(value)
+        if maker is None or not 2 <= len(maker.outputs) <= 4 or not maker.file:
+            continue
+        parts = [pair.ours.values[part] for part in maker.outputs]
+        for order in list(itertools.permutations(range(len(parts))))[1:]:
+            used = f"for {title(one)} in line {one.line}"
+            words = f"the parts of {title(maker)} are taken in another order {used}, expected {list(order)}"
+            yield Proposal(Kind.OPERAND, words, maker, {maker.number: [parts[n] for n in order]})
+
+
+def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The same operation, on one other value than the port's; the port has that value, too."""
+    for other in _waiting(pair):
+        wrong = _unlike(pair, one, other)
+        if wrong is None or len(wrong) != 1:
+            continue
+        (mine, theirs), right = wrong[0], _arrays(pair, other)
+        before = [v for v in pair.held.get(theirs, []) if (m := pair.own_maker(v)) is None or m.number < one.number]
+        if before:
+            words = f"{title(one)} of {operand_words(pair, mine)}, expected of {operand_words(pair, before[0])}"
+            yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right, theirs=[other])
+
+
+def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """The same operation, on what further calls make of the value first."""
+    for other in _waiting(pair):
+        wrong = _but_for_turned(pair, one, _unlike(pair, one, other) or [])
+        if not wrong:
+            continue
+        chains = [_chain(pair, theirs) for _, theirs in wrong]
+        if not all(chains):
+            continue
+        lacking = list({step.number: step for chain in chains for step in chain}.values())
+        right = _arrays(pair, other)
+        maker = pair.own_maker(wrong[0][0])
+        words = f"{steps_lacking(pair, lacking)} missing before {title(one)}"
+        if maker is not None and maker.file == one.file and maker.line < one.line:
+            words = f"{steps_lacking(pair, lacking)} missing between {title(maker)} and {title(one)}"
+        else:
+            maker = maker if maker is not None and maker.line == one.line else None
+        since = maker.line if maker else None
+        yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=since, theirs=lacking)
+        if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
+            changes: dict[int, CallChange] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
+            yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line, theirs=lacking)
+
+
+def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """A call too much: what follows wants one of its inputs."""
+    for value in one.inputs:
+        array = pair.ours.values[value]
+        words = f"{described(one)} is too much: expected {operand_words(pair, value)} as it is"
+        if one.outputs and one.name not in ("getitem", "split"):
+            yield Proposal(Kind.CALL_EXTRA, words, one, {one.number: [array]})
+
+
+def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
+    """Two calls in the wrong order; taking a part of a tensor may stand on either side of most calls."""
+    if one.name in ("getitem", "split"):
+        return
+    for later in pair.ours.operations:
+        if later.number <= one.number or later.name == one.name or not set(one.outputs) & set(later.inputs):
+            continue
+        for other in _waiting(pair):
+            if other.name != one.name:
+                continue
+            before = next((m for v in other.inputs if (m := pair.maker(v)) and m.name == later.name), None)
+            if before is not None and any(pair.agree(a, b) for a in one.inputs for b in before.inputs):
+                right = [pair.theirs.values[value] for value in other.outputs]
+                if described(one) == described(other):
+                    words = f"{described(one)} before {described(later)}, expected after it"
+                    yield Proposal(Kind.ACTIVATION_ORDER, words, one, {later.number: right}, theirs=[other])
+                elif one.name in ("mul", "div") and later.name == "matmul":  # which may stand on either side
+                    words = f"{described(one)}, expected {described(other)}"
+                    yield Proposal(Kind.CALL_ARGUMENT, words, one, {later.number: right}, theirs=[other])
+
+
+def inserted(pair: PairedCalls) -> Iterator[Proposal]:
+    """A call that is missing behind one whose result the reference has, whatever the port goes on with."""
+    for step in _waiting(pair):
+        own = [pair.held[v][0] for v in step.inputs if v in pair.held]
+        if len(own) != len([v for v in step.inputs if not constant(pair, v)]):
+            continue
+        makers = [maker for value in own if (maker := pair.own_maker(value)) is not None and maker.file]
+        if makers and len(step.outputs) == 1:
+            last = max(makers, key=lambda maker: maker.number)
+            words = f"{steps_lacking(pair, [step])} missing after {title(last)}"
+            yield Proposal(Kind.CALL_MISSING, words, last, {last.number: _arrays(pair, step)}, theirs=[step])
+
+
+def at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
+    """Calls that are missing behind the last one: the port returns what the reference goes on with."""
+    for mine, theirs in zip(pair.ours.results, pair.theirs.results, strict=False):
+        maker, chain = pair.own_maker(mine), _chain(pair, theirs)
+        same = len(pair.ours.results) == len(pair.theirs.results)
+        used = {v for step in chain for v in step.inputs}
+        if same and maker is not None and maker.file and chain and not pair.exact[mine] & {theirs} and pair.exact[mine] & used:
+            others = [
+                n for n, pairs in enumerate(zip(pair.ours.results, pair.theirs.results, strict=True)) if not _held(pair, *pairs)
+            ]
+            if len(others) == 1:
+                words = f"{steps_lacking(pair, chain)} missing after {title(maker)}"
+                yield Proposal(Kind.CALL_MISSING, words, maker, {}, theirs=chain)
+
+
+def _held(pair: PairedCalls, mine: int, theirs: int) -> bool:
+    return theirs in pair.exact[mine]
+
+
+def _unlike(pair: PairedCalls, one: Operation, other: Operation) -> list[tuple[int, int]] | None:
+    """Where two calls of one operation, with the same arguments, got other values: (the port's, the reference's); else None."""
+    if other.name != one.name or len(one.inputs) != len(other.inputs):
+        return None
+    if any(not same(v, other.attributes[k]) for k, v in one.attributes.items() if k in other.attributes and k != "shape"):
+        return None
+    best: list[tuple[int, int]] | None = None
+    orders = itertools.permutations(other.inputs) if one.name in COMMUTATIVE and len(one.inputs) <= 3 else [other.inputs]
+    for order in orders:
+        wrong = [(a, b) for a, b in zip(one.inputs, order, strict=True) if not pair.agree(a, b)]
+        best = wrong if best is None or len(wrong) < len(best) else best
+    return best
+
+
+def _but_for_turned(pair: PairedCalls, one: Operation, wrong: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without the matrices that the product turns itself (``transpose_y=True``), and that the reference has turned before."""
+    if one.name != "matmul" or len(one.inputs) != 2:
+        return wrong
+    given = [pair.ours.values[value] for value in one.inputs]
+    made = pair.ours.values[one.outputs[0]]
+    for turns in ((False, True), (True, False), (True, True)):
+        first, second = (
+            array.swapaxes(-1, -2) if turn and array.ndim > 1 else array for array, turn in zip(given, turns, strict=True)
+        )
+        if first.shape[-1] != second.shape[max(second.ndim - 2, 0)]:
+            continue
+        product = np.matmul(first, second)
+        if equal(product, made):
+            turned = {value for value, turn in zip(one.inputs, turns, strict=True) if turn}
+            return [
+                (mine, theirs)
+                for mine, theirs in wrong
+                if mine not in turned or not equal(pair.ours.values[mine].swapaxes(-1, -2), pair.theirs.values[theirs])
+            ]
+    return wrong
+
+
+def _chain(pair: PairedCalls, value: int, most: int = CHAIN) -> list[Operation]:
+    """The reference's calls, at most so many, that make a value from values that the port has; empty where it is not so."""
+    steps: list[Operation] = []
+    wanted = [] if value in pair.held else [value]
+    while wanted:
+        maker = pair.maker(wanted.pop())
+        if maker is None or len(steps) == most:
+            return []
+        if maker in steps:
+            if most == CHAIN:
+                return []
+            continue
+        steps.insert(0, maker)
+        wanted += [v for v in maker.inputs if v not in pair.held and not constant(pair, v)]
+    return sorted(steps, key=lambda step: step.number) if most != CHAIN else steps
+
+
+def _own_chain(pair: PairedCalls, one: Operation) -> list[Operation]:
+    """The port's calls, at most ``SEGMENT``, that make what a call gives from values that the reference has; empty for none."""
+    steps, wanted = [one], [v for v in one.inputs if not pair.flat[v]]
+    while wanted:
+        maker = pair.own_maker(wanted.pop())
+        if maker in steps:
+            continue
+        if maker is None or len(steps) == SEGMENT:
+            return []
+        steps.append(maker)
+        wanted += [v for v in maker.inputs if not pair.flat[v]]
+    return sorted(steps, key=lambda step: step.number)
+
+
+def segments(pair: PairedCalls) -> Iterator[Proposal]:
+    """Some calls of the port, from values that both sides have, for which the reference has some others."""
+    calls = [one for one in pair.ours.operations if one.file and one.outputs]
+    apart = [one for one in calls if pair.diverges(one) and not pair.flat[one.outputs[0]]]
+    waiting = [other for other in _waiting(pair) if len(other.outputs) == 1]
+    for last in apart:
+        twins = _of_one_line(apart, last)
+        if twins[0] is not last or not (steps := _own_chain(pair, last)):
+            continue
+        for other in waiting:
+            others = _of_one_line(waiting, other)
+            alike = len(others) == len(twins) and all(_alike(pair, *both) for both in zip(twins, others, strict=True))
+            if not alike or others[0] is not other or not (chain := _chain(pair, other.outputs[0], SEGMENT)):
+                continue
+            several = len(steps) > 1 < len(chain)
+            words = f"{'another formula: ' if several else ''}{listed_steps(steps)}, expected {listed_steps(chain)}"
+            since = min((step.line for step in steps if step.file == last.file), default=None)
+            changes: dict[int, CallChange] = {one.number: _arrays(pair, right) for one, right in zip(twins, others, strict=True)}
+            yield Proposal(Kind.OTHER_FUNCTION, words, last, changes, since=since, theirs=chain, ours=steps)
+
+
+def _of_one_line(among: Sequence[Operation], one: Operation) -> list[Operation]:
+    """The calls of one function in one line of the source, as a helper is called for queries and for keys."""
+    return [other for other in among if (other.file, other.line, other.title) == (one.file, one.line, one.title)]
+
+
+def _alike(pair: PairedCalls, mine: Operation, theirs: Operation) -> bool:
+    """Whether what two calls give has one type and shape, but for axes of size 1."""
+    a, b = pair.ours.values[mine.outputs[0]], pair.theirs.values[theirs.outputs[0]]
+    return a.dtype.kind == b.dtype.kind and plain(a.shape) == plain(b.shape)
