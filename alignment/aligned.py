@@ -17,6 +17,7 @@ from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import EveryMistake, describe, every_mistake
 from alignment.comparisons.explain import locate
 from alignment.comparisons.model import converted, known
+from alignment.comparisons.precision import decoding
 from alignment.comparisons.ranks import ranks
 from alignment.comparisons.result import StepResult, only_nothing_real
 from alignment.comparisons.update import updates
@@ -118,6 +119,7 @@ def align(context: Context, wanted: Request) -> Aligned:
             done.append(_told(label, context, on_ranks or (lambda told, number=number: run_step(number, told)), wanted.onward))  # type: ignore[misc]
     if context.updates:
         done.append(_updated(context, done))
+    done += _decoded(context, done)
     if not any(result.ran for result in done[compared:]):
         steps = ", ".join(map(str, wanted.steps))
         raise UserError(f"none of step(s) {steps} can run on {context.project.name}: {done[compared].not_run}")
@@ -215,6 +217,16 @@ def _updated(context: Context, done: Sequence[StepResult]) -> StepResult:
     return _told(f"step 5 updates, {context.updates} ...", context, _updates)
 
 
+def _decoded(context: Context, done: Sequence[StepResult]) -> list[StepResult]:
+    """How the models decode, where they are decoders; it says what they are where the steps before have found a difference."""
+    if 1 not in [one.step for one in done] or any(one.failed for one in done):
+        return []
+    found = decoding.run(context)
+    if found is None:
+        return []
+    return [_told(f"step {found.step} {found.name} ...", context, lambda _: found)]
+
+
 def _updates(context: Context) -> StepResult:
     result = guarded(5, lambda: updates.run(context))
     result.name = "updates"
@@ -253,8 +265,12 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         one.cover(*later.covers)  # behind the mistakes, which are fixed there
     done[0].cover(*search.covers)
     failed = [one for one in again if one.failed and not one.only_blind]
-    if not open_ and not failed and again[-1].name == "updates":
-        again[-1] = _updates(corrected)
+    if not open_ and not failed:
+        if again[-1].name == "updates":
+            again[-1] = _updates(corrected)
+        if decoded := _decoded(corrected, again):
+            again += decoded
+            found.first = locate(corrected, again, with_table=False).first
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     if failed:

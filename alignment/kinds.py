@@ -67,6 +67,8 @@ class Kind(str, enum.Enum):
     HEADS = "heads"
     ATTENTION_SCALE = "attention_scale"
     MASK = "mask"
+    POSITIONS = "positions"
+    CACHE = "cache"
     NORM_POSITION = "norm_position"
     BATCH_FIRST = "batch_first"
     EPS_OUTSIDE_ROOT = "eps_outside_root"

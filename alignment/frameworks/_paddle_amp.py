@@ -15,6 +15,7 @@ ARITHMETIC = {
     **{f"{side}sub": "subtract" for side in ("", "r")},
     **{f"{side}mul": "multiply" for side in ("", "r")},
     **{f"{side}truediv": "divide" for side in ("", "r")},
+    **{f"{side}{name}": name for name in ("matmul", "pow") for side in ("", "r")},
 }
 
 PLAIN = ("_", "cast", "assign", "full", "gaussian", "uniform")  # operators that compute nothing from what they are given

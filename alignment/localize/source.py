@@ -51,7 +51,8 @@ def _stock(framework: Framework, module: Module) -> bool:
 
 def _line(function: object) -> tuple[Path, int] | None:
     try:
-        file, (_, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)  # type: ignore[arg-type]
+        written = inspect.unwrap(function)  # type: ignore[arg-type]
+        file, (_, number) = inspect.getsourcefile(written), inspect.getsourcelines(written)
     except (OSError, TypeError):
         return None
     return (Path(file).resolve(), number) if file else None
