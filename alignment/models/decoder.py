@@ -72,7 +72,7 @@ def positions_of(mask: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """TokenRows of tokens that are decoded together.
+    """Rows of tokens that are decoded together.
 
     Attributes:
         ids: int64 (batch, length).

@@ -148,7 +148,7 @@ def cases(ids: np.ndarray, takes: Mapping[str, bool], trained: int) -> dict[str,
 
 
 def _padded(ids: np.ndarray, takes: Mapping[str, bool]) -> dict[str, Case]:
-    """TokenRows of several lengths in one batch."""
+    """Rows of several lengths in one batch."""
     alone = tuple(TokenRows(row[None, :length]) for row, length in zip(ids, LENGTHS, strict=True))
     found = {"alone": Case("rows of several lengths, each by itself", alone)}
     right = (np.arange(ids.shape[1]) < np.array(LENGTHS)[:, None]).astype(np.int64)

@@ -128,7 +128,7 @@ def positions_behind_a_cache(s: Decoded) -> Iterator[Hypothesis]:
 
 @DECODING
 def positions_of_padding(s: Decoded) -> Iterator[Hypothesis]:
-    """TokenRows that are padded on the left."""
+    """Rows that are padded on the left."""
     out, count = "leave padding out, expected to count it", "count padding, expected to begin at the first token of a row"
     yield from _positions(
         s,
