@@ -377,21 +377,33 @@ def test_some_mistakes_of_shared_code_are_said_in_their_place_and_sound_code_is_
         assert_found(name, findings)
 
 
-@pytest.mark.slow
-def test_mistakes_of_shared_code_are_said_in_their_place():
-    for name, findings in heard({name: edit for name, edit in EDITS.items() if name not in QUICK}, LOOPED).items():
+SLOW_TURNS = [
+    pytest.param(0, marks=pytest.mark.slow),
+    *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.weekly]) for n in (1, 2)),
+]
+
+
+def third(edits, turn):
+    """Every third edit: each takes a process of its own."""
+    return dict(list(edits.items())[turn::3])
+
+
+@pytest.mark.parametrize("turn", SLOW_TURNS)
+def test_mistakes_of_shared_code_are_said_in_their_place(turn):
+    given = third({name: edit for name, edit in EDITS.items() if name not in QUICK}, turn)
+    for name, findings in heard(given, LOOPED).items():
         assert_found(name, findings)
 
 
-@pytest.mark.slow
-def test_mistakes_of_the_shared_loop_are_said_in_their_place():
-    for name, findings in heard(LOOP_EDITS, [one.place for one in WITNESSES if one.place not in LOOPED]).items():
+@pytest.mark.parametrize("turn", SLOW_TURNS)
+def test_mistakes_of_the_shared_loop_are_said_in_their_place(turn):
+    for name, findings in heard(third(LOOP_EDITS, turn), [one.place for one in WITNESSES if one.place not in LOOPED]).items():
         assert_found(name, findings)
 
 
-@pytest.mark.slow
-def test_sound_code_and_right_rewrites_are_silent():
-    given = {**REWRITES, **LOOP_REWRITES}
+@pytest.mark.parametrize("turn", SLOW_TURNS)
+def test_sound_code_and_right_rewrites_are_silent(turn):
+    given = third({**REWRITES, **LOOP_REWRITES}, turn)
     found = heard(given)
     assert found.keys() == given.keys()
     assert {name: findings for name, findings in found.items() if findings} == {}
