@@ -64,7 +64,7 @@ MISTAKES = {
     "slope": ("nn.ReLU(),\n", "nn.LeakyReLU(0.1),\n", "stem.2", "activation", "nn.LeakyReLU(0.1)"),
     "residual": ("return x + self.act(", "return self.act(", "blocks.0", "no_residual", "return self.act("),
     "pool": ("nn.MaxPool2D(2)", "nn.AvgPool2D(2)", "pool", "pooling", "nn.AvgPool2D(2)"),
-    "detached": ("self.blocks(self.stem(x))", "self.blocks(self.stem(x).detach())", "Net.forward", "detached", "def forward"),
+    "detached": ("self.blocks(self.stem(x))", "self.blocks(self.stem(x).detach())", "Net.forward", "detached", "detach()"),
     "order": ("mean([2, 3]))", "mean([2, 3])).flip([1])", "Net.forward", "permuted", "flip"),
 }
 

@@ -21,6 +21,7 @@ from alignment.strangers import strangers
 LIMIT = 1 << 30  # bytes of all arrays of one trace: what is called later is not noted
 OWN_FOLDER = str(Path(__file__).parent)
 METHODS = (type(str.join), type(object.__eq__))  # methods that are written in C
+DETACH = "detach"  # of torch and Paddle
 FUNCTIONS = (FunctionType, BuiltinFunctionType, *METHODS)
 
 Arrays = list[np.ndarray]
@@ -98,6 +99,7 @@ class Recorder:
         self.framework, self.watched, self.changes = framework, watched, changes
         self._root, self._models = root, tuple(models)
         self.trace = Trace()
+        self.stopped: frozenset[int] = frozenset()  # calls through which no gradient flows back, or which do not detach
         self._count = self._depth = self._bytes = 0
         self._known: dict[tuple[int, int], int] = {}
         self._kept: list[Any] = []  # so that no tensor takes the place of another one in memory
@@ -155,6 +157,8 @@ class Recorder:
             result = made[0] if len(made) == 1 else made
         elif change is not None and not isinstance(change, Mapping):
             result = self._replaced(result, change)
+        if number in self.stopped:
+            result = args[0] if name == DETACH else self._constant(result)
         made = [args[0]] if name == "__setitem__" else leaves(result, kind)
         if made and operation not in self.trace.operations:
             operation.outputs = [self._note(tensor) for tensor in made]
@@ -183,6 +187,10 @@ class Recorder:
             return tensor if array is None else self.framework.tensor(array)
 
         return mapped(result, self.framework.tensor_type, other)
+
+    def _constant(self, result: Any) -> Any:
+        """The same values outside of the graph."""
+        return mapped(result, self.framework.tensor_type, lambda tensor: self.framework.tensor(self.framework.array(tensor)))
 
     def _quietly_noted(self, value: Any) -> list[int]:
         self._depth += 1  # what the engine calls itself is no call of the model
@@ -235,6 +243,8 @@ class Recorder:
         replaced = change is not None and not isinstance(change, Mapping)
         if replaced:
             output = self._replaced(output, change)  # type: ignore[arg-type]
+        if number in self.stopped:
+            output, replaced = self._constant(output), True
         outputs = [self._note(tensor) for tensor in leaves(output, self.framework.tensor_type)]
         self.trace.operations.append(Operation(number, f"call {path}", path, inputs, outputs, {}, {}, *place))
         return output if replaced else None

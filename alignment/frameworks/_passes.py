@@ -46,6 +46,9 @@ class Wanted:
 
     Attributes:
         inputs: those of the floating arrays among the arguments.
+        stopped: numbers of calls of functions, as ``traced`` counts them, through which no gradient flows back; one that
+            detaches lets it through.
+        watched: modules inside, by path, whose calls count as one call each where some are stopped.
         constants: numbers of the floating arguments that are constants of the graph, and so have no gradient.
         parameters: the framework's own tensors by any name; gradients come back under these names, in the own layout.
         modules: modules below the one that is called, by path: every call of one is noted, with the gradients of its output.
@@ -55,6 +58,8 @@ class Wanted:
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, Module] = field(default_factory=dict)
     constants: frozenset[int] = frozenset()
+    stopped: frozenset[int] = frozenset()
+    watched: Mapping[str, Module] = field(default_factory=dict)
 
     def derives(self, number: int) -> bool:
         """Whether a floating argument is a leaf of the graph: a gradient that nobody asks for may not exist, and be refused."""

@@ -199,6 +199,18 @@ class Taped(Framework):
                     recorder.trace.error = raised.words
         return recorder.trace
 
+    @contextlib.contextmanager
+    def _stopping(self, module: Module, wanted: Wanted, given: tuple) -> Iterator[None]:
+        """No gradient flows back through some calls inside the block."""
+        recording = self._recording(module, wanted.watched, {}) if wanted.stopped else None
+        if recording is None:
+            yield
+            return
+        with recording as recorder, recorder.hooked():
+            recorder.stopped = wanted.stopped
+            recorder.give(given)
+            yield
+
     def vjp(
         self,
         module: Module,
@@ -219,7 +231,8 @@ class Taped(Framework):
         arrays = arguments_of(args, kwargs)
         with self.exact_calls(), self._computing(module, arrays), CallKeeper(self, wanted.modules) as kept:
             given = mapped(arrays, np.ndarray, give)
-            outputs = leaves(self._run(module, *given), self.tensor_type)
+            with self._stopping(module, wanted, given):
+                outputs = leaves(self._run(module, *given), self.tensor_type)
         inner = [tensor for tensors in kept.outputs.values() for tensor in tensors]
         given_leaves = [leaf for leaf in made if leaf is not None]
         tensors = [*given_leaves, *wanted.parameters.values(), *inner, *self._pulled_too(module)]

@@ -16,6 +16,7 @@ import numpy as np
 
 from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
+from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.models.counterparts import Matching
 from alignment.models.links import plain
@@ -336,7 +337,7 @@ class Pair:
         for network in (self.port, self.reference):
             with strangers("port"):  # its arrays are too many to be kept
                 trace = network.traced(path, call, set())
-                counts.append(sum(one.name == "detach" for one in trace.operations) if trace else 0)
+                counts.append(sum(one.name == DETACH for one in trace.operations) if trace else 0)
         return len(set(counts)) > 1
 
     def _given_by_port(self, path: str, call: Call) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from alignment.frameworks.base import Operation, Trace
 
 LARGEST_EPS = 0.1
+SHRINKS = 0.5  # a weight is left at least this share of itself by one step of its decay
 LOWEST = -1e3  # what is added to a score to hide it is at most this
 LAYOUT = frozenset({
     "reshape", "transpose", "expand", "tile", "repeat_interleave", "concat", "stack", "getitem", "split", "astype", "cast", "to",
@@ -55,7 +56,7 @@ class Roles:
         """In words, what a call is for; empty where no pattern is seen."""
         if not one.outputs:
             return ""
-        for role in (_eps, _exponent, _index, _table, _mask_or_scale, _angle, _rotated, _residual, _weight):
+        for role in (_eps, _exponent, _index, _table, _mask_or_scale, _angle, _rotated, _residual, _weight, _update):
             if words := role(self, one):
                 return words
         return ""
@@ -205,6 +206,33 @@ def _weight(roles: Roles, one: Operation) -> str:
         return ""
     ends = {made for user, _ in roles.below(one.outputs, LAYOUT | ARITHMETIC | MEANS | {"where"}) for made in user.outputs}
     return "the weight of a term of the loss" if ends & set(result) else ""
+
+
+def _update(roles: Roles, one: Operation) -> str:
+    """A constant factor in an optimizer's formula, which gives what it is given back after some steps."""
+    results = [value for value in roles.trace.results if any(_is_state(roles, value, given) for given in roles.trace.given)]
+    number = _constant(one)
+    if one.name not in ("mul", "div") or number is None or not results:
+        return ""
+    states = [given for given in roles.trace.given if any(_is_state(roles, value, given) for value in results)]
+    in_state = lambda value: any(_is_state(roles, value, given) for given in states)  # noqa: E731
+    if any(in_state(value) for value in one.inputs):
+        return "weight decay: a share of what is updated"
+    after = [user for user in roles.users[one.outputs[0]] if user.name in ("sub", "add")]
+    return "the scale of an update: a learning rate" if any(in_state(user.outputs[0]) for user in after) else ""
+
+
+def _is_state(roles: Roles, value: int, given: int) -> bool:
+    """Whether a value is a given one after some steps, each of which adds, subtracts or shrinks."""
+    for _ in range(len(roles.trace.operations)):
+        maker = roles.makers.get(value)
+        if value == given or maker is None or not maker.inputs:
+            break
+        number = _constant(maker)
+        if maker.name not in ("sub", "add") and not (maker.name == "mul" and number is not None and SHRINKS < number < 1):
+            break
+        value = maker.inputs[0]
+    return value == given
 
 
 def shifted(mine: Sequence[Operation], theirs: Sequence[Operation]) -> str:

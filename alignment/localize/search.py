@@ -26,6 +26,7 @@ from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
 from alignment.localize.hypotheses.proposals import Proposal
+from alignment.localize.hypotheses.stopped import stops
 from alignment.localize.hypotheses.weights import weight_hint
 from alignment.localize.structure import UNMATCHED
 from alignment.models.counterparts import Unmatched
@@ -230,7 +231,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
             return Finding(stage, other.path, UNMATCHED[other.kind], f"{other.module}: {side}", blame.measured)
     where = path or f"{pair.port.framework.layer(pair.port.model).title}.forward"
     subject = Subject(pair, path, pair.calls[key], phase, blame)
-    wrong = mistakes(subject)
+    wrong = mistakes(subject) if phase == "forward" else stops(subject)
     if blame.ours.error and wrong:
         measured = f"then {blame.ours.place or path} raises {blame.ours.error}, given the reference's own input"
         return Finding(stage, where, wrong[0].kind, _lines(wrong), measured, wrong[0].source)

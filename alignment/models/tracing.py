@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from mobilenetv3_common.weights import Entry, State
 
 Cotangents = Sequence["np.ndarray | None"]
 Limits = Mapping[str, int]  # by module: how many numbers its output may hold
+Stopped = tuple[Container[str], frozenset[int]]  # modules whose calls are one each, and the numbers of calls
 NOT_HELD = "a dump does not hold this"
 
 
@@ -394,7 +395,10 @@ class Network:
             for handle in handles:
                 handle.remove()
 
-    def answer(self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None) -> Answer:
+    def answer(
+        self, path: str, call: Call, cotangents: Cotangents | None = None, limits: Limits | None = None,
+        stopped: Stopped | None = None,
+    ) -> Answer:  # fmt: skip
         """What a module gives for the input of a call, and its gradients where cotangents are given.
 
         Args:
@@ -402,6 +406,7 @@ class Network:
             call: whose input it is given.
             cotangents: gradients of its outputs.
             limits: of the modules inside it; the call ends where one is passed.
+            stopped: calls of functions through which no gradient is to flow back; one that detaches is to let it through.
         """
         if self.stored is not None:
             return self.stored.answer(path, call, "forward" if cotangents is None else "backward")
@@ -419,6 +424,8 @@ class Network:
                     made = framework.call(module, args, kwargs)
             else:
                 wanted = Wanted(parameters={name: tensor for name, (_, tensor) in trained.items()})
+                if stopped is not None:
+                    wanted = replace(wanted, stopped=stopped[1], watched=self._inside(path, stopped[0]))
                 with self._alone(path):
                     again = functools.partial(self.put_back, path)
                     made, refused = pulled(framework, module, args, adapter.cotangents(cotangents), wanted, kwargs, again)
@@ -444,17 +451,18 @@ class Network:
         """
         if self.stored is not None:
             return None
-        prefix = f"{path}." if path else ""
-        inside = {
-            name: module for name, module in self.modules.items() if name.startswith(prefix) and name != path and name in among
-        }
         self.put_back(path)
         try:
             args, kwargs = self.given(path, call)
             with self._alone(path):
-                return self.framework.traced(self.modules[path], args, kwargs, inside, changes)
+                return self.framework.traced(self.modules[path], args, kwargs, self._inside(path, among), changes)
         finally:
             self.put_back(path)
+
+    def _inside(self, path: str, among: Container[str]) -> dict[str, Module]:
+        """The modules below one that are among some, by path."""
+        prefix = f"{path}." if path else ""
+        return {name: module for name, module in self.modules.items() if name.startswith(prefix) and name != path and name in among}
 
     def drawn(self, path: str, call: Call) -> list[float | None]:
         """The share of values that each draw of random numbers drops in a call of a module; None where that is not known.

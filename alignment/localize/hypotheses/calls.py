@@ -20,7 +20,7 @@ from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
 from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
-from alignment.localize.hypotheses.call_words import in_full
+from alignment.localize.hypotheses.call_words import described, in_full
 from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, inserted, proposals, segments
 from alignment.localize.roles import CAUSAL, Roles, between, reordered, shifted
 from alignment.models.forms.axes import Order, turned
@@ -116,8 +116,9 @@ class _Search:
             return made
         one, other = made.operation, made.theirs[-1] if made.theirs else None
         values = [side.values[op.outputs[0]] for side, op in ((ours, one), (self.theirs, other)) if op is not None and op.outputs]
-        known = Roles(self.theirs)
-        role = next(filter(None, (known.of(step) for step in reversed(made.theirs))), "") or Roles(ours).of(one)
+        known, own = Roles(self.theirs), {described(step) for step in made.ours}
+        others = [step for step in reversed(made.theirs) if described(step) not in own]
+        role = next(filter(None, map(known.of, others)), "") or Roles(ours).of(one)
         steps = {step.name for step in made.theirs}
         said = [
             between(one, other) if other is not None and len(made.theirs) == 1 and made.kind is Kind.OTHER_FUNCTION else "",

@@ -27,7 +27,8 @@ def scaled(out: np.ndarray, expected: np.ndarray) -> Hypotheses:
     if ratio is None or abs(ratio - 1) < tolerance.FLOAT32_CONSTANT:  # a factor of rounding's size is none
         return
     if np.size(expected) > 1 or _simple(ratio):  # any number is some multiple of any other
-        yield Hypothesis(Kind.SCALED, f"every value times {ratio:.6g}", always(ratio * np.asarray(expected, np.float64)))
+        shown = f"{ratio:.6g}" if f"{ratio:.6g}" != "1" else f"{ratio:.9g}"
+        yield Hypothesis(Kind.SCALED, f"every value times {shown}", always(ratio * np.asarray(expected, np.float64)))
 
 
 def _simple(ratio: float) -> bool:

@@ -51,6 +51,7 @@ class Proposal:
         since: the line from which on something is missing, up to that of the call.
         theirs: the calls of the reference that the port lacks, or has otherwise, the last one last.
         ours: the calls of the port in whose place they are, where these are several.
+        place: the call in whose line they are to be changed, where it is not ``operation``.
 
     The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
     """
@@ -64,10 +65,11 @@ class Proposal:
     since: int | None = None
     theirs: Sequence[Operation] = ()
     ours: Sequence[Operation] = ()
+    place: Operation | None = None
 
     @property
     def source(self) -> str:
-        one = self.operation
+        one = self.place or self.operation
         first = f"{self.since}-" if self.since and self.since < one.line else ""
         return f"{shown(Path(one.file).resolve())}:{first}{one.line}"
 
@@ -363,22 +365,30 @@ def segments(pair: PairedCalls) -> Iterator[Proposal]:
     apart = [one for one in calls if pair.diverges(one) and not pair.flat[one.outputs[0]]]
     waiting = [other for other in _waiting(pair) if len(other.outputs) == 1]
     for last in apart:
-        twins = _of_one_line(apart, last)
+        twins = of_one_line(apart, last)
         if twins[0] is not last or not (steps := _own_chain(pair, last)):
             continue
         for other in waiting:
-            others = _of_one_line(waiting, other)
+            others = of_one_line(waiting, other)
             alike = len(others) == len(twins) and all(_alike(pair, *both) for both in zip(twins, others, strict=True))
             if not alike or others[0] is not other or not (chain := _chain(pair, other.outputs[0], SEGMENT)):
                 continue
             several = len(steps) > 1 < len(chain)
             words = f"{'another formula: ' if several else ''}{listed_steps(steps)}, expected {listed_steps(chain)}"
-            since = min((step.line for step in steps if step.file == last.file), default=None)
             changes: dict[int, CallChange] = {one.number: _arrays(pair, right) for one, right in zip(twins, others, strict=True)}
-            yield Proposal(Kind.OTHER_FUNCTION, words, last, changes, since=since, theirs=chain, ours=steps)
+            since, place = _place(steps)
+            yield Proposal(Kind.OTHER_FUNCTION, words, last, changes, since=since, theirs=chain, ours=steps, place=place)
 
 
-def _of_one_line(among: Sequence[Operation], one: Operation) -> list[Operation]:
+def _place(steps: Sequence[Operation]) -> tuple[int | None, Operation]:
+    """The first line of some calls, and the call in the last one; of those in several functions the one that begins."""
+    inside = [step for step in steps if step.file]
+    if len({(step.file, step.function) for step in inside}) > 1:
+        return None, inside[0]
+    return min(step.line for step in inside), max(inside, key=lambda step: step.line)
+
+
+def of_one_line(among: Sequence[Operation], one: Operation) -> list[Operation]:
     """The calls of one function in one line of the source, as a helper is called for queries and for keys."""
     return [other for other in among if (other.file, other.line, other.title) == (one.file, one.line, one.title)]
 
