@@ -74,6 +74,7 @@ class Equivalence:
     def words(self, scale: float = 1.0, unit: str = "") -> str:
         """One line; numbers are multiplied by ``scale``, and have a ``unit``."""
         mean, low, high, deviation, margin = (scale * v for v in (self.mean, self.low, self.high, self.deviation, self.margin))
+        mean = mean if abs(mean) > tolerance.EXACT_RTOL * max(abs(low), abs(high)) else 0.0  # -3.6e-15 is rounding
         what = "difference from the mean" if self.alone else "mean difference"
         said = f"{self.answer}: {what} of {self.seeds} {'runs' if self.alone else 'pairs'} {mean:+.3g}{unit}"
         if self.seeds < FEWEST:

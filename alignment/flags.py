@@ -44,7 +44,8 @@ def _add_material(p: Parser) -> None:
         "--fake-data",
         type=Path,
         metavar="FILE.npy",
-        help="the fake_data.npy of the guide: samples in place of the fake data of steps 1, 4 and 5 (default: drawn by --seed)",
+        help="the fake_data.npy of the guide, or its folder with fake_label.npy: samples in place of the fake data of steps 1, 4 "
+        "and 5 (default: drawn by --seed)",
     )
     p.add_argument(
         "--fake-label",

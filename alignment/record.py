@@ -117,7 +117,7 @@ def open_record(path: str | os.PathLike, plain: bool = False) -> dict[str, OnDis
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"no such record: {path}")
+        raise UserError(f"{path} is a folder, not a record" if path.is_dir() else f"no such record: {path}")
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty")
     refuse_stand_in(path)

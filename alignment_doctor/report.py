@@ -78,8 +78,8 @@ class Examination:
         left = len(self.findings) - ran
         rest = f"; {left} not applicable" if left else ""
         if self.problems:
-            return f"{counted(len(self.problems), 'problem')} found in {self.subject} by {ran} checks{rest}."
-        return f"No problem found in {self.subject} by {ran} checks{rest}."
+            return f"{counted(len(self.problems), 'problem')} found in {self.subject} by {counted(ran, 'check')}{rest}."
+        return f"No problem found in {self.subject} by {counted(ran, 'check')}{rest}."
 
 
 def text(examination: Examination) -> str:

@@ -19,13 +19,38 @@ SAME = {
     "--save-inference-dir": "--output-dir",
     "--img-size": "--crop-size",
     "--apex-opt-level": "--amp-level",
+    "--lr-warmup-epochs": "--warmup-epochs",
+    "--lr-warmup-decay": "--warmup-decay",
+    "--val-resize-size": "--resize-size",
+    "--clip-grad-norm": "--clip-norm",
+    "--use-deterministic-algorithms": "--deterministic",
 }
 # A flag that says more than one here: {} is its value.
 SEVERAL = {"--lr-step-size": ("--lr-step-epochs {}", "--lr-schedule step --lr-unit epoch")}
+_LAUNCHED = "the launcher tells it: python -m paddle.distributed.launch --nproc_per_node N tools/train.py, or torchrun"
 # A flag of a command that has the second of these: what to do in its place.
 ELSEWHERE = {
     "--start-epoch": ("--resume", "a checkpoint knows its epoch: give --resume DIR, or --resume auto"),
     "--apex": ("--amp-level", "mixed precision is --amp-level O1"),
+    "--amp": ("--amp-level", "mixed precision is --amp-level O1"),
+    "--cache-dataset": (
+        "--picture-cache",
+        "the list of pictures is kept by itself; --picture-cache DIR keeps decoded pictures, too",
+    ),
+    "--world-size": ("--rank-timeout", _LAUNCHED),
+    "--dist-url": ("--rank-timeout", _LAUNCHED),
+    "--lr-warmup-method": ("--warmup-epochs", "the warm-up is linear: leave it out"),
+    "--train-crop-size": ("--crop-padding", "training and evaluation have one size: --crop-size N"),
+    "--val-crop-size": ("--crop-size", "training and evaluation have one size: --crop-size N"),
+    "--model-ema": (
+        "--ema-decay",
+        "a moving average of the weights is --ema-decay X, the decay of each step, not divided by the batch",
+    ),
+    "--model-ema-decay": ("--ema-decay", "--ema-decay X is the decay of each step; torchvision's depends on batch and epochs"),
+    "--model-ema-steps": ("--ema-every", "the moving average's steps are --ema-every N, with --ema-decay X"),
+    "--ra-sampler": ("--repeat-augment", "repeated augmentation is --repeat-augment N"),
+    "--ra-reps": ("--repeat-augment", "repeated augmentation is --repeat-augment N"),
+    "--framework": ("--topk", "Paddle computes, with weights of either framework: leave it out"),
     "--pact-quant": (
         "--amp-level",
         "quantisation-aware training (PACT) needs PaddleSlim, which does not run on Paddle 3: train without it, and export with "
@@ -35,6 +60,7 @@ ELSEWHERE = {
     "--resize-size": ("--benchmark", "an exported model knows its preprocessing (deploy.json): give it to tools/export_model.py"),
     "--crop-size": ("--benchmark", "an exported model knows its preprocessing (deploy.json): give it to tools/export_model.py"),
     "--device": ("--formats", "an export needs no device: leave it out"),
+    "--use-gpu": ("--formats", "an export needs no device: leave it out"),
     "--model-path": ("--formats", "weights are exported and quantised in one go: give --pretrained WEIGHTS --int8"),
     "--onnx-file": ("--model-dir", "a model is its folder, with deploy.json in it: give --model-dir DIR --engine onnxruntime"),
     "--use-tensorrt": ("--engine", "there is no TensorRT here: --engine names the engines"),

@@ -50,6 +50,12 @@ FLAGS = {
     "--use-gpu=True": {"device": "gpu"},
     "--use_gpu False": {"device": "cpu"},
     "--output_dir out --sync-bn --random-erase 0.2": {"output_dir": "out", "sync_bn": True, "random_erase": 0.2},
+    "--lr-warmup-epochs 5 --lr-warmup-decay=0.01": {"warmup_epochs": 5, "warmup_decay": 0.01},
+    "--val-resize-size 232 --clip-grad-norm 1 --use-deterministic-algorithms": {
+        "resize_size": 232,
+        "clip_norm": 1.0,
+        "deterministic": True,
+    },
     "--sync-bn=False --auto-augment ra": {"sync_bn": False, "auto_augment": "ra"},
     TRAIN: {"data_path": "./ILSVRC2012", "lr": 0.1, "batch_size": 256},
     "--model mobilenet_v3_small --lr 0.8 --epochs 120 --workers=6": {"lr": 0.8, "epochs": 120, "workers": 6},
@@ -65,6 +71,14 @@ def test_the_trainers_flags_are_taken(flags):
 ANSWERS = {
     ("train", "--start-epoch 3"): "--start-epoch: a checkpoint knows its epoch: give --resume DIR",
     ("train", "--apex"): "--apex: mixed precision is --amp-level O1",
+    ("train", "--amp"): "--amp: mixed precision is --amp-level O1",
+    ("train", "--cache-dataset"): "--cache-dataset: the list of pictures is kept by itself",
+    ("train", "--world-size 2"): "--world-size: the launcher tells it",
+    ("train", "--dist_url=env://"): "--dist_url: the launcher tells it",
+    ("train", "--model-ema --model-ema-decay 0.9"): "--model-ema: a moving average of the weights is --ema-decay X",
+    ("train", "--train-crop-size 176"): "--train-crop-size: training and evaluation have one size: --crop-size N",
+    ("export", "--use_gpu=False"): "--use_gpu: an export needs no device: leave it out",
+    ("predict", "--img-path p --framework ref"): "--framework: Paddle computes, with weights of either framework",
     ("train", "--pact_quant"): "--pact_quant: quantisation-aware training (PACT) needs PaddleSlim, which does not run on Paddle 3",
     ("train", "--use-gpu=perhaps"): "--use-gpu takes True or False, found perhaps",
     ("train", "--use-gpu"): "--use-gpu takes True or False, found nothing",
@@ -78,7 +92,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("tool", "flags"), ANSWERS)
 def test_what_is_said_in_another_way_here_is_one_line(tool, flags, capsys):
-    main = {"train": mnv3.train, "export": mnv3.export, "infer": mnv3.infer}[tool].main
+    main = {"train": mnv3.train, "export": mnv3.export, "infer": mnv3.infer, "predict": mnv3.predict}[tool].main
     assert main(shlex.split(flags)) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {ANSWERS[tool, flags]}") and error.count("\n") == 1, error

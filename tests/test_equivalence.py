@@ -242,3 +242,12 @@ def test_step_6_fails_one_sound_port_in_a_hundred_at_most(correlation, seeds):
 
 def test_two_seeds_are_never_surely_different():
     assert not surely_different([0.1, 0.1], [0.9, 0.9]) and surely_different([0.1, 0.1, 0.1], [0.9, 0.9, 0.91])
+
+
+def test_rounding_is_no_difference_in_words(tmp_path, capsys):
+    """The sums of these accuracies are equal; their differences' mean is -3.6e-15 by rounding."""
+    for name, values in (("A", "91.0 91.2 90.9 91.1"), ("B", "91.1 91.1 91.0 91.0")):
+        (tmp_path / f"{name}.csv").write_text(values.replace(" ", "\n"))
+    assert main(["equal", f"{tmp_path}/A.csv", f"{tmp_path}/B.csv", "--margin", ".15"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "mean difference of 4 pairs +0 (interval" in told and "e-1" not in told and "by 1 check." in told

@@ -11,6 +11,7 @@ import pytest
 from alignment import tolerance
 from alignment.cli import main
 from alignment.compare import Lanes, judge_measured
+from alignment.comparisons.model import forward
 from alignment.comparisons.model.one_ulp import farthest, judge_again, near_zero, wholes
 
 # Without a shift in the normalisation of a projection, the mean behind the next convolution is zero in exact arithmetic.
@@ -122,6 +123,25 @@ def test_calibrating_keeps_the_kernels_and_changes_the_rest(tmp_path, small_stat
     name = "features.0.0.weight"
     assert np.array_equal(given.state[name], made.state[name]) and made.calibrated and not given.calibrated
     assert not np.array_equal(given.state["features.0.1.running_mean"], made.state["features.0.1.running_mean"])
+
+
+@pytest.mark.slow
+def test_torchvisions_fresh_weights_tell_pictures_apart_once_they_are_calibrated(tmp_path):
+    """Its small matrices make all pictures' features alike: three pictures of much the same content have to differ, too."""
+    import torch
+
+    import mobilenetv3_ref  # noqa: F401  # makes torchvision importable beside a CPU build of torch
+    from alignment.comparisons.context import Context
+    from projects.mobilenetv3.project import PROJECT
+
+    from torchvision.models import mobilenet_v3_small  # isort: skip
+
+    torch.manual_seed(0)
+    torch.save(mobilenet_v3_small().state_dict(), tmp_path / "fresh.pth")
+    context = Context(PROJECT, weights_from=str(tmp_path / "fresh.pth"), calibrate=True)
+    (case,) = (case for case in forward.cases(context) if case.name == "eval.photos.b3")
+    found = forward.run(context, [case])
+    assert not found.problems and found.evidence["logits_std_between_pictures"] > 2 * tolerance.LOGITS_STD_BETWEEN
 
 
 # --- on plain data ---------------------------------------------------------------------------------------------------------

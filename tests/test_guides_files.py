@@ -58,7 +58,18 @@ def test_fake_data_and_labels_are_what_steps_1_4_and_5_are_given(files):
     assert Context(PROJECT).material.labelled(2, small=True)[0][0].shape[-1] != 224, "pictures, without the files"
 
 
+def test_the_guides_folder_is_both_files(files):
+    data, labels = fake_data.read(files, None)
+    assert data.shape == (2, 3, 224, 224) and labels.tolist() == [7, 3]
+    np.save(files / "own.npy", np.array([1, 2]))
+    assert fake_data.read(files, files / "own.npy").labels.tolist() == [1, 2], "what is said outright wins"
+    (files / "fake_label.npy").unlink()
+    assert fake_data.read(files, None).labels is None
+
+
 BAD = {
+    "an empty folder": (["--fake-data", "empty"], "fake_data.npy: cannot be read: no such record"),
+    "labels that are a folder": (["--input", "fake_data.npy", "--fake-label", "empty"], "empty is a folder, not a record"),
     "no file": (["--input", "none.npy"], "none.npy: cannot be read: no such record"),
     "labels alone": (["--fake-label", "fake_label.npy"], "labels of nothing"),
     "a label too few": (["--fake-data", "fake_data.npy", "--fake-label", "one.npy"], "a whole number for each of the 2 samples"),
@@ -73,6 +84,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_fake_data_that_cannot_be_used_is_one_line(files, case, monkeypatch, capsys):
+    (files / "empty").mkdir()
     np.save(files / "one.npy", np.array([1]))
     np.save(files / "halves.npy", np.array([0.5, 1]))
     np.save(files / "beyond.npy", np.array([0, 1000]))

@@ -22,6 +22,10 @@ class FakeData(NamedTuple):
 def read(data: Path | None, labels: Path | None) -> FakeData:
     """Both files.
 
+    Args:
+        data: the samples, or a folder that holds ``fake_data.npy`` and, where there are labels, ``fake_label.npy``.
+        labels: of the samples.
+
     Raises:
         UserError: a file cannot be read, or holds something else; or there are labels without data, or of another number.
     """
@@ -29,6 +33,9 @@ def read(data: Path | None, labels: Path | None) -> FakeData:
         if labels is not None:
             raise UserError(f"--fake-label {labels}: labels of nothing: give the samples, too, with --input fake_data.npy")
         return FakeData(None, None)
+    if data.is_dir():  # the guide's folder fake_data, with both files
+        data, beside = data / "fake_data.npy", data / "fake_label.npy"
+        labels = beside if labels is None and beside.is_file() else labels
     made = _array("--input", data)
     if made.dtype.kind not in "fiu" or made.ndim < 2 or made.size == 0:
         raise UserError(f"--input {data}: an array of {made.dtype} and shape {made.shape}; expected numbers, samples first")

@@ -29,6 +29,7 @@ FAKE_SAMPLES = 32
 FEW_SAMPLES = 8  # of large pictures: each has many values a channel
 AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
 LEAST_BETWEEN = 2 * tolerance.GIVEN_LOGITS_STD_BETWEEN  # spread of outputs of standard deviation 1 between samples
+ALIKE_BIAS = 3.5  # with the bias's deviation of 0.2, logits of pictures that are much alike are not small either
 LARGE = 3 * 128 * 128  # numbers of one sample
 
 
@@ -63,7 +64,7 @@ def calibrated_state(
     noise = rng.normal(size=(len(pictures.images) // 2, *pictures.images.shape[1:]))
     state |= _running_statistics(framework, network, (np.concatenate([pictures.images, noise]),))
     framework.load(network, state)
-    return _as_float32(state | _last_layer(framework, network, spec, pictures, rng, state))
+    return _as_float32(state | _last_layer(framework, network, spec, pictures, rng, state, kept is not None))
 
 
 def randomised_state(
@@ -296,10 +297,12 @@ def _last_layer(
     pictures: _Pictures,
     rng: np.random.Generator,
     state: State,
+    alike: bool,
 ) -> State:
     """Logits of standard deviation 1 on the validation pictures; rows lean to their class's mean training features.
 
     The lean is the weakest of a fixed scale at which at least a third of the validation pictures are named rightly.
+    Where ``alike``, all pictures have much the same features, as behind somebody's fresh matrices, which are small.
     """
     if spec.last_layer is None:
         return _scaled_last_layer(framework, network, spec, (pictures.images,), state)
@@ -307,9 +310,9 @@ def _last_layer(
     given = state[f"{spec.last_layer}.weight"].astype(np.float64)
     noise = rng.normal(0, 0.2, len(given))
     weight, bias, tells = _leaning(features, pictures, given, noise)
-    if not tells:  # all pictures have much the same features, as in a deep residual network
+    if alike or not tells:  # all pictures have much the same features, as in a deep residual network
         common = features.mean(0)
-        weight, bias, _ = _leaning(features - common, pictures, given, noise)
+        weight, bias, _ = _leaning(features - common, pictures, given, ALIKE_BIAS * noise if alike else noise)
         bias = bias - weight @ common
     found = {f"{spec.last_layer}.weight": weight, f"{spec.last_layer}.bias": bias}
     return {name: array for name, array in found.items() if name in state}
