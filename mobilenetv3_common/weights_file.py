@@ -25,12 +25,14 @@ from mobilenetv3_common.growth import refuse_growth, written_out
 from mobilenetv3_common.inert_pickle import ArrayUnpickler, Left
 from mobilenetv3_common.mindspore_checkpoint import read_ckpt
 from mobilenetv3_common.safe_pickle import load_arrays
+from mobilenetv3_common.safetensors_file import as_known, read_safetensors
+from mobilenetv3_common.sharded_weights import INDEX, file_in, is_index, read_shards
 from mobilenetv3_common.terminal import printable
 from mobilenetv3_common.torch_file import as_array, is_tensor, modules_state, read_torch
 
 State = dict[str, np.ndarray]
 FORMATS = (".pth", ".pt", ".pdparams", ".ckpt", ".safetensors")  # that are written
-READ = (*FORMATS, ".bin", ".tar", ".pdema")  # others that trainers write: HF's .bin, timm's .pth.tar, PaddleClas's .pdema
+READ = (*FORMATS, ".bin", ".tar", ".pdema", INDEX)  # others that trainers write: HF's .bin, timm's .pth.tar, PaddleClas's .pdema
 TAKE = ("auto", "averaged", "raw")  # what is taken of a training checkpoint; auto is averaged where there is such a set
 
 LEGACY_TORCH = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the number with which torch before 1.6 begins its files
@@ -41,12 +43,6 @@ MOST_VALUES = 1_000_000  # in a file's dictionaries and modules, written out
 DEEPEST = 4  # dictionaries within each other, of which trainers write two or three
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")  # torch's and Lightning's
 NAMED = 4  # entries of a file that the line names
-SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool", "C64": "complex64", "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
     """Read a file of weights, or the weights of a training checkpoint.
 
     Args:
-        path: of one of the kinds ``READ``.
+        path: of one of the kinds ``READ``, or of a folder in which a trainer has put one.
         take: one of ``TAKE``.
 
     Returns:
@@ -87,10 +83,8 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
         UserError: the file is missing, damaged or of another kind, holds no weights or several sets, or a tensor is of a type that
             is not read. The line names it.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: give the file of weights in it")
-    if path.suffix not in READ:
+    path = file_in(Path(path))
+    if not path.name.endswith(READ):
         raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(READ)}")
     if not path.is_file():
         raise UserError(f"no such weights file: {path}")
@@ -150,6 +144,9 @@ def _of_own_checkpoint(model: State, average: State, path: Path, take: str) -> W
 def written_as(path: str | os.PathLike) -> str:
     """The suffix that a file's first bytes ask for, whatever it is called: Lightning's ``.ckpt`` is a ``.pth`` file."""
     path = Path(path)
+    path = file_in(path) if path.is_dir() else path
+    if is_index(path):
+        return ".safetensors" if path.name.endswith(f".safetensors.{INDEX}") else ".pth"
     if not path.is_file():
         return path.suffix
     with open(path, "rb") as file:
@@ -164,38 +161,20 @@ def written_as(path: str | os.PathLike) -> str:
 
 
 def _content(path: Path) -> Any:
-    """What a file holds, tensors as they are."""
+    """What a file holds, tensors as they are; what the shards of an index hold, as arrays."""
+    if is_index(path):
+        return read_shards(path, _of_shard)
     readers: dict[str, Callable[[Path], Any]] = {".safetensors": read_safetensors, ".pdparams": _paddle, ".ckpt": read_ckpt}
     return readers.get(written_as(path), read_torch)(path)
 
 
-def read_safetensors(path: Path) -> State:
-    """The tensors of a safetensors file; bfloat16 and float8 as float32.
-
-    Raises:
-        UserError: it is damaged.
-    """
-    from safetensors import SafetensorError, deserialize
-
-    try:
-        return {name: _array(name, tensor, path) for name, tensor in deserialize(path.read_bytes())}
-    except (SafetensorError, OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-
-
-def _array(name: str, tensor: Mapping[str, Any], path: Path) -> np.ndarray:
-    if tensor["dtype"] not in SAFETENSORS:
-        raise UserError(f"{path}: {name} is of type {tensor['dtype']}, which is not read: save it as float32")
-    return as_known(tensor["data"], SAFETENSORS[tensor["dtype"]]).reshape(tensor["shape"])
-
-
-def as_known(data: Any, kind: str) -> np.ndarray:
-    """The numbers in a buffer, in one of numpy's own types: bfloat16 and float8 as float32, which holds them exactly."""
-    if kind.startswith(("bfloat", "float8")):
-        import ml_dtypes
-
-        return np.frombuffer(data, getattr(ml_dtypes, kind)).astype(np.float32)
-    return np.frombuffer(data, kind).copy()
+def _of_shard(path: Path) -> State:
+    refuse_stand_in(path)
+    content = _content(path)
+    _refuse_tangle(content, path)
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} does not hold a dictionary of named arrays, as a shard does")
+    return _arrays(content, path)[0]
 
 
 def _paddle(path: Path) -> Any:
@@ -327,7 +306,8 @@ def _arrays(found: Mapping[str, Any], path: Path) -> tuple[State, list[str]]:
     """The tensors of a set as arrays, and the names of what is none."""
     state: State = {}
     odd, of_paddle = [], written_as(path) == ".pdparams"
-    refuse_growth(path, sum(value.nbytes for value in map(_tensor, found.values()) if is_tensor(value)))
+    if not is_index(path):  # whose shards were held to it
+        refuse_growth(path, sum(value.nbytes for value in map(_tensor, found.values()) if is_tensor(value)))
     for name, given in found.items():
         value = _tensor(given)
         if is_tensor(value):

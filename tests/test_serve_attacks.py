@@ -264,6 +264,26 @@ def test_too_few_descriptors_are_a_line(exported, tmp_path):
     assert run.returncode == 2 and run.stderr.count("\n") == 1 and "raise it (ulimit -n" in run.stderr, run.stderr
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 64])
+def test_a_limit_of_the_size_of_files_is_a_line_of_several_workers_and_nothing_to_one(exported, blocks):
+    """The limit holds for memory, too: no worker could say that it answers, and all were replaced for ever."""
+    command = f"ulimit -f {blocks}; exec {sys.executable} tools/serve.py --model-dir {exported} --port 0 --decoders 1"
+    several = subprocess.run(
+        ["bash", "-c", f"{command} --workers 2"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert several.returncode == 2 and several.stderr.count("\n") == 1 and "raise the limit (ulimit -f)" in several.stderr
+    if blocks == 0:
+        with subprocess.Popen(["bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as one:
+            try:
+                port = int(one.stdout.readline().rstrip("/\n").rpartition(":")[2])
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                connection.request("POST", "/predict", CAT)
+                assert connection.getresponse().status == 200
+            finally:
+                one.terminate()
+        assert one.returncode == 0
+
+
 def test_clients_that_break_off_are_no_failures_and_are_not_computed(service):
     running = service("--timeout", "5")
     running.mood.write_text("slow")

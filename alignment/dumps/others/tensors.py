@@ -11,8 +11,8 @@ import numpy as np
 from alignment.record import load_arrays
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import refuse_stand_in
+from mobilenetv3_common.safetensors_file import read_safetensors
 from mobilenetv3_common.torch_file import as_array, is_tensor, read_torch
-from mobilenetv3_common.weights_file import read_safetensors
 
 
 def reader(flag: str, file: Path) -> Callable[[], np.ndarray]:

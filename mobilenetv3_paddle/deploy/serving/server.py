@@ -314,11 +314,13 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
 
 
 def _board() -> int:
-    """Memory for a worker's metrics, which needs no folder."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("metrics")
-    with tempfile.TemporaryFile() as file:  # macOS
-        return os.dup(file.fileno())
+    """Memory for a worker's metrics, which needs no folder; ``UserError`` where it may not grow: nobody would know who answers."""
+    try:
+        board = os.memfd_create("metrics") if hasattr(os, "memfd_create") else os.dup(tempfile.TemporaryFile().fileno())  # noqa: SIM115
+        os.pwrite(board, b"\0", 2**20 - 1)
+        return board
+    except OSError as error:
+        raise UserError(f"no room for metrics: {error.strerror}; raise the limit (ulimit -f), or leave --workers out") from error
 
 
 def _start(command: list[str], number: int, sock: socket.socket, boards: list[int]) -> _Worker:
