@@ -27,6 +27,8 @@ SAME = 0.99  # correlation of two pictures that show the same: the label of one 
 RIDGE = 0.1
 PERMUTED = 100
 SURE, NOT = 5.0, 3.0  # distances: a relation that is certain; below the second there is none
+ON_AVERAGE = 2.0  # of all kinds of features: two classes of few pictures are exchanged, if each split tells them apart
+MOSTLY = 0.1  # share of the other split's distance, from as many pictures: most labels belong to none; half of them leave a quarter
 FEW, NOT_OF_FEW = 200, 2.0  # of fewer pictures than this, hard but sound ones may come close to chance
 
 
@@ -39,6 +41,7 @@ class Relation:
         classes: class number -> name, of those looked at.
         together: distance of all pictures, each told from all others.
         within: the same of each split alone.
+        alike: the same of as many pictures of each split.
         across: of validation, told from training; the smaller of two distances: from permuted labels of either.
         exchanged: pairs of classes that validation's labels have the other way round: all that tells them apart says so.
         right: share of pictures whose label is told from all others, by the features that do it best.
@@ -52,6 +55,7 @@ class Relation:
     classes: Mapping[int, str] = field(default_factory=dict)
     together: float = 0.0
     within: Mapping[str, float] = field(default_factory=dict)
+    alike: Mapping[str, float] = field(default_factory=dict)
     across: float = 0.0
     exchanged: tuple[tuple[int, int], ...] = ()
     right: float = 0.0
@@ -142,12 +146,17 @@ def _measured(
     one_hot = np.eye(told.max() + 1, dtype=np.float32)[told]
     parts = {name: splits == name for name in made.pictures}
     within, together, across = dict.fromkeys(parts, -np.inf), (-np.inf, 0.0, 0.0), -np.inf
-    pairs, taken, best = [], {}, -np.inf
+    apart, alike = np.random.default_rng(0), dict.fromkeys(parts, -np.inf)
+    least = min(int(part.sum()) for part in parts.values())
+    equal = {name: np.sort(apart.permutation(np.flatnonzero(part))[:least]) for name, part in parts.items()}
+    pairs, kernels, taken, best = [], [], {}, -np.inf
     for features in _features(pixels, rng):
         kernel = _kernel(features)
+        kernels.append(kernel)
         together = max(together, _left_out(kernel, one_hot, rng))
         alone = {name: _left_out(kernel[np.ix_(part, part)], one_hot[part], rng)[0] for name, part in parts.items()}
         within = {name: max(within[name], distance) for name, distance in alone.items()}
+        alike = {name: max(alike[name], _left_out(kernel[np.ix_(of, of)], one_hot[of], apart)[0]) for name, of in equal.items()}
         if len(parts) > 1:
             train, val = parts["train"], parts["val"]
             told_by = np.linalg.solve(_with_ridge(kernel[np.ix_(train, train)]), kernel[np.ix_(train, val)]).T
@@ -155,12 +164,13 @@ def _measured(
             pairs.append(_pairs(told_by, one_hot[train], one_hot[val]))
             if alone["val"] > best:  # by the features that tell the most
                 best, taken = alone["val"], _taken_for(told_by @ _centred(one_hot[train]), one_hot[val], numbers)
-    apart, right, chance = together
-    turned = np.argwhere((np.min(pairs, 0) <= -SURE) & (np.max(pairs, 0) < NOT)) if pairs else ()
+    distance, right, chance = together
+    turned = _turned(np.asarray(pairs), kernels, one_hot, parts, rng) if pairs else []
     return replace(
         made,
-        together=apart,
+        together=distance,
         within=within,
+        alike=alike,
         across=across if len(parts) > 1 else 0.0,
         exchanged=tuple((int(numbers[a]), int(numbers[b])) for a, b in turned),
         right=right,
@@ -281,6 +291,24 @@ def _distance(signs: np.ndarray, values: np.ndarray) -> float:
     return float(signs @ values) / max(deviation, 1e-12)
 
 
+def _turned(
+    pairs: np.ndarray, kernels: list[np.ndarray], one_hot: np.ndarray, parts: Mapping[str, np.ndarray], rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """Pairs of classes that validation has the other way round. Many pictures show it by one kind of features; few, of which no
+    labelling is far from all others, by the mean of all kinds, where the pictures of each split tell the two from each other."""
+
+    def apart(a: int, b: int, part: np.ndarray) -> float:
+        here = part & (one_hot[:, a] + one_hot[:, b] > 0)
+        return max(_left_out(kernel[np.ix_(here, here)], one_hot[here][:, [a, b]], rng)[0] for kernel in kernels)
+
+    found = []
+    for a, b in np.argwhere(pairs.max(0) < NOT):
+        few = pairs[:, a, b].mean() <= -ON_AVERAGE and apart(a, b, parts["train"]) >= SURE and apart(a, b, parts["val"]) >= NOT
+        if pairs[:, a, b].min() <= -SURE or few:
+            found.append((int(a), int(b)))
+    return found
+
+
 def _taken_for(scores: np.ndarray, val: np.ndarray, numbers: np.ndarray) -> dict[int, int]:
     """Class number of validation -> that of training which its pictures look like."""
     seen = [c for c in range(val.shape[1]) if val[:, c].any()]
@@ -301,17 +329,31 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
         train, val = made.within["train"], made.within["val"]
         fewer = (made.pictures["val"] / made.pictures["train"]) ** 0.5
         if made.across >= limit:
-            return ("some classes of validation are others of training", _exchanged(made)) if made.exchanged else None
+            if made.exchanged:
+                return "some classes of validation are others of training", _exchanged(made)
+            return _mostly_wrong(made)
         if train >= SURE and val >= SURE:
             return "validation's pictures are told from each other, and not from training's", _exchanged(made)
         if val >= SURE and train < limit:
             return "validation's pictures have labels that belong to them, training's have not", ["the labels of training"]
         if train * min(fewer, 1.0) >= SURE and val < limit:
             return "training's pictures have labels that belong to them, validation's have not", ["the labels of validation"]
+        if (mostly := _mostly_wrong(made)) is not None:
+            return mostly
     if made.together >= limit:
         return None
     said = f"held-out pictures stay at chance: {measured_words(made)}"
     return said, [f"the labels of {' and '.join(made.pictures)}: none belongs to its picture"]
+
+
+def _mostly_wrong(made: Relation) -> tuple[str, list[str]] | None:
+    """The split that has hardly any of the relation which as many pictures of the other one have: most of its labels are wrong."""
+    low, high = sorted(made.alike, key=lambda name: made.alike[name])
+    if made.alike[high] < 3 * SURE or max(made.alike[low], made.across / 3) >= MOSTLY * made.alike[high]:
+        return None
+    named = {"train": "training", "val": "validation"}
+    said = f"most labels of {named[low]} belong to other pictures, and those of {named[high]} to their own"
+    return said, [f"the labels of {named[low]}"]
 
 
 def measured_words(made: Relation) -> str:

@@ -32,8 +32,12 @@ def is_index(path: Path) -> bool:
     return path.name.endswith(INDEX)
 
 
-def file_in(path: Path) -> Path:
+def file_in(path: Path, missing: str = "is a folder: give the file of weights in it") -> Path:
     """The file of weights that is meant: of a folder that a trainer wrote, the one in it.
+
+    Args:
+        path: of a file or a folder.
+        missing: what is said of a folder that has none.
 
     Raises:
         UserError: the folder has several, parts that only the program that wrote them puts together, or none that is known.
@@ -47,9 +51,10 @@ def file_in(path: Path) -> Path:
             "trained them (FSDP: state_dict_type='full'; DeepSpeed: zero_to_fp32.py)"
         )
     found = [name for name in names if is_index(Path(name))] or [name for name in WHOLE if name in names]
-    if len(found) != 1:
-        several = f"holds {' and '.join(found)}" if found else "is a folder"
-        raise UserError(f"{path} {several}: give the file of weights in it")
+    if len(found) > 1:
+        raise UserError(f"{path} holds {' and '.join(found)}: give the file of weights in it")
+    if not found:
+        raise UserError(f"{path} {missing}")
     return path / found[0]
 
 

@@ -134,6 +134,47 @@ def test_shuffled_labels_of_many_classes_are_found(ten, tmp_path, split, place):
     assert outcome.verdict is Verdict.FOUND and outcome.where == (place,)
 
 
+@pytest.fixture(scope="module")
+def fifteen(tmp_path_factory):
+    """Ten classes of 15 digits to train and 8 to validate."""
+    root = write_digits(tmp_path_factory.mktemp("fifteen"), 15, 8)
+    for split in ("train", "val"):
+        rows = [(path.relative_to(root), path.parent.name[-1]) for path in sorted((root / split).glob("digit_?/*"))]
+        (root / f"{split}_list.txt").write_text("".join(f"{name} {label}\n" for name, label in rows))
+    (root / "classes.txt").write_text("".join(f"digit_{n}\n" for n in range(10)))
+    return root
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize(("a", "b"), [(3, 8), (0, 6)])
+def test_two_classes_of_few_pictures_that_are_exchanged_are_named(fifteen, tmp_path, split, a, b, monkeypatch):
+    """No labelling of 16 pictures is five deviations from all others, so that nothing was said."""
+    root = relabelled(fifteen, tmp_path, lambda labels: [{a: b, b: a}.get(label, label) for label in labels], (split,))
+    outcome = examined(root)
+    assert outcome.verdict is Verdict.FOUND and set(outcome.where) == {
+        f"validation: class {one} (digit_{one}) looks like class {other} (digit_{other}) of training"
+        for one, other in ((a, b), (b, a))
+    }
+    monkeypatch.setattr(relation, "ON_AVERAGE", 100.0)
+    assert examined(root).verdict is Verdict.NONE, "without it this is missed"
+
+
+def test_few_pictures_with_their_own_labels_are_silent(fifteen):
+    assert examined(fifteen).verdict is Verdict.NONE
+
+
+@pytest.mark.parametrize(("split", "place"), [("train", "the labels of training"), ("val", "the labels of validation")])
+def test_labels_of_which_nine_in_ten_are_shuffled_are_found_and_half_of_them_are_not(ten, tmp_path, split, place, monkeypatch):
+    """The tenth that belongs to its pictures passed for labels that follow from them."""
+    wrong = relabelled(ten, tmp_path / "wrong", lambda labels: shuffled(labels, 0.9), (split,))
+    outcome = examined(wrong)
+    assert outcome.verdict is Verdict.FOUND and outcome.where == (place,)
+    half = relabelled(ten, tmp_path / "half", lambda labels: shuffled(labels, 0.5), (split,))
+    assert examined(half).verdict is Verdict.NONE
+    monkeypatch.setattr(relation, "MOSTLY", 0.0)
+    assert examined(wrong).verdict is Verdict.NONE, "without it this is missed"
+
+
 # --- sound data ---------------------------------------------------------------------------------------------------------------
 
 

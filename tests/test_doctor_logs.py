@@ -452,3 +452,45 @@ def test_few_digits_make_no_two_curves_equal(written, losses, equal):
     other = written("b.csv", rows("csv", [7, 8, 9], None, losses))
     said = verdict(RunsSubject(read_run(one), read_run(other), said_same_start=True))
     assert said.startswith("equal but for rounding up to update 9") == equal, said
+
+
+# --- logs without learning rates ----------------------------------------------------------------------------------------------
+
+EXAMPLE = """\
+Epoch: [0][1/2]\tTime  1.0 ( 1.0)\tData  0.9 ( 0.9)\tLoss 2.0000e+00 (2.0000e+00)\tAcc@1  10.00 ( 10.00)\tAcc@5  50.00 ( 50.00)
+Epoch: [0][2/2]\tTime  1.0 ( 1.0)\tData  0.9 ( 0.9)\tLoss 1.5000e+00 (1.7500e+00)\tAcc@1  10.00 ( 10.00)\tAcc@5  50.00 ( 50.00)
+Test: [1/1]\tTime  0.5 ( 0.5)\tLoss 1.3000e+00 (1.3000e+00)\tAcc@1  25.00 ( 25.00)\tAcc@5  60.00 ( 60.00)
+ *   Acc@1 25.000 Acc@5 60.000
+Epoch: [1][1/2]\tTime  1.0 ( 1.0)\tData  0.9 ( 0.9)\tLoss 1.0000e+00 (1.0000e+00)\tAcc@1  10.00 ( 10.00)\tAcc@5  50.00 ( 50.00)
+Epoch: [1][2/2]\tTime  1.0 ( 1.0)\tData  0.9 ( 0.9)\tLoss 5.0000e-01 (7.5000e-01)\tAcc@1  10.00 ( 10.00)\tAcc@5  50.00 ( 50.00)
+ *   Acc@1 75.000 Acc@5 90.000
+"""
+OLD_EXAMPLE = EXAMPLE.replace("][1/2]", "][0/2]").replace("][2/2]", "][1/2]").replace("Acc@", "Prec@")
+BAR = """\
+Epoch 0:   0%|          | 0/2 [00:00<?, ?it/s]\rEpoch 0:  50%|█████     | 1/2 [00:00<00:00,  5.33it/s]\r\
+Epoch 0:  50%|█████     | 1/2 [00:00<00:00,  5.33it/s, v_num=0, train_loss=2.000]\r\
+Epoch 0: 100%|██████████| 2/2 [00:00<00:00,  5.33it/s, v_num=0, train_loss=2.000]\r\
+Epoch 0: 100%|██████████| 2/2 [00:00<00:00,  5.33it/s, v_num=0, train_loss=1.500]\r
+Validation: |          | 0/? [00:00<?, ?it/s]\r
+Epoch 0: 100%|██████████| 2/2 [00:01<00:00,  1.33it/s, v_num=0, train_loss=1.500, val_loss=9.000]\r
+Epoch 1:   0%|          | 0/2 [00:00<?, ?it/s, v_num=0, train_loss=1.500, val_loss=9.000]\r\
+Epoch 1:  50%|█████     | 1/2 [00:00<00:00,  5.33it/s, v_num=0, train_loss=1.000, val_loss=9.000]\r\
+Epoch 1: 100%|██████████| 2/2 [00:00<00:00,  5.33it/s, v_num=0, train_loss=0.500, val_loss=9.000]\r
+"""
+STEPS = BAR.replace("train_loss=", "val_loss=9.0, train_loss_epoch=9.0, train_loss_step=").replace("/2 [", "/? [")
+RICH = "".join(
+    f"Epoch {n // 2}/1  ━━━ {n % 2 + 1}/2 0:00:01 • 0:00:00 1.5it/s v_num: 0.000 train_loss_step: {loss:.3f} train_loss_epoch: 9\n"
+    for n, loss in enumerate(LOSSES)
+)
+
+
+@pytest.mark.parametrize("text", [EXAMPLE, OLD_EXAMPLE, BAR, STEPS, RICH], ids=["example", "old example", "bar", "steps", "rich"])
+def test_logs_that_say_no_learning_rate_get_their_places(written, text):
+    run = read_run(written("train.log", text))
+    losses = (2.0, 1.75, 1.0, 0.75) if run.averaged == MEAN else LOSSES
+    assert [(one.update, one.epoch, one.loss) for one in run.entries] == [*zip(range(1, 5), (0, 0, 1, 1), losses, strict=True)]
+    assert [one.top1 for one in run.evaluations] == ([*RESULTS] if run.averaged == MEAN else [])
+    assert problems(written("trusted.csv", LIGHTNING), written("train.log", text)) == set()
+    changed = text.replace("1.0000e+00 (1", "3.0000e+00 (3").replace("=1.000", "=3.000").replace(": 1.000", ": 3.000")
+    subject = RunsSubject(run, read_run(written("changed.log", changed)), said_same_start=True)
+    assert verdict(subject).startswith("equal but for rounding up to update 2, then further apart")

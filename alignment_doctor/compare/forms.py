@@ -22,18 +22,20 @@ class Form:
         name: of the program.
         train: a line of training; groups iter and loss, and any of epoch, total, lr, top1.
         averaged: what the loss is the mean of.
-        base, first_epoch: the numbers of the first update and of the first epoch.
+        base, first_epoch: the numbers of the first update and of the first epoch; base is None where that depends on the version.
         evaluated: a line that ends an evaluation; groups top1 and perhaps epoch, else it is of the epoch of the line before.
         percent: whether accuracies are in percent; None where their size tells.
+        bar: whether lines are those of a progress bar, which shows an update again and again: the last one counts.
     """
 
     name: str
     train: str
     averaged: str
-    base: int = 0
+    base: int | None = 0
     first_epoch: int = 0
     evaluated: str | None = None
     percent: bool | None = False
+    bar: bool = False
 
 
 _EPOCH_OF = rf"(?P<epoch>{COUNT})"
@@ -70,6 +72,23 @@ FORMS = (
         evaluated=rf"^(?:\[[^\]]*\]\s*)?(?:Test:\s+|\s*\* )Acc@1 (?P<top1>{NUMBER})",
         percent=True,
     ),
+    Form(
+        "PyTorch's example of ImageNet",
+        rf"Epoch: \[{_EPOCH_OF}\]\[\s*{_ITERATION}\]\s.*?\bLoss\s+{NUMBER}\s*\(\s*(?P<loss>{NUMBER})\)"
+        rf"(?:\s+(?:Acc|Prec)@1\s+{NUMBER}\s*\(\s*(?P<top1>{NUMBER})\))?",
+        MEAN,
+        base=None,
+        evaluated=rf"^\s*\*\s+(?:Acc|Prec)@1\s+(?P<top1>{NUMBER})",
+        percent=True,
+    ),
+    Form(
+        "Lightning's bar",
+        rf"\bEpoch {_EPOCH_OF}(?:/\d+)?:?\s.*?\b(?P<iter>[1-9]\d{{0,17}})/(?:(?P<total>{COUNT})|\?)\s"
+        rf".*?\bv_num[=:].*?\b(?:train[_/])?loss(?:_step)?[=:]\s*(?P<loss>{NUMBER})",
+        OWN,
+        base=1,
+        bar=True,
+    ),
     Form("MindSpore", rf"epoch: {_EPOCH_OF} step: (?P<iter>{COUNT}), loss is (?P<loss>{NUMBER})", OWN, base=1, first_epoch=1),
     Form(
         "MMEngine",  # and MMCV
@@ -103,7 +122,11 @@ def with_form(file: Path, lines: list[str], form: Form) -> RunLog:
         if match := train.search(line):
             told = match.groupdict()
             epoch = int(told["epoch"]) if told.get("epoch") else None
-            raw.append(entry_of(int(told["iter"]), epoch, told, scale))
+            entry = entry_of(int(told["iter"]), epoch, told, scale)
+            if form.bar and raw and (raw[-1].update, raw[-1].epoch) == (entry.update, entry.epoch):
+                raw.pop()
+                totals.pop()
+            raw.append(entry)
             totals.append(int(told["total"]) if told.get("total") else None)
         elif evaluated is not None and (match := evaluated.search(line)):
             told = match.groupdict()

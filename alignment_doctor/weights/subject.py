@@ -11,6 +11,7 @@ import numpy as np
 
 from mobilenetv3_common.checkpoint import LATEST, is_checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.sharded_weights import file_in
 from mobilenetv3_common.weights import COUNTER, as_torch, is_paddle_state, is_statistic, read_state
 
 State = dict[str, np.ndarray]
@@ -122,9 +123,8 @@ def load(path: str | Path, take: str = "raw") -> Loaded:
     """
     path = Path(path)
     if path.is_dir():
-        if not (path / LATEST).is_file():
-            raise UserError(f"{path} holds no {LATEST}: give a run's folder, a checkpoint or a file of weights")
-        path = path / LATEST
+        missing = f"holds no {LATEST}: give a run's folder, a checkpoint or a file of weights"
+        path = path / LATEST if (path / LATEST).is_file() else file_in(path, missing)
     state = read_state(path, take)
     meta = read_checkpoint(path).meta if path.suffix == ".safetensors" and is_checkpoint(path) else {}
     kept = {name: array for name, array in state.items() if not name.endswith(COUNTER) and array.dtype.kind in "fiu"}
