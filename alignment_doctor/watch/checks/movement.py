@@ -107,7 +107,8 @@ def _differs(a: np.ndarray, b: np.ndarray, loosely: bool) -> bool:
 )
 def statistics(seen: Seen) -> Outcome:
     looks = seen.last(2)
-    names = [n for n in seen.look.statistics if looks and all(_trains(look, n) for look in looks)]
+    own = [n for n in seen.look.after if n in seen.look.statistics]  # in the model's order
+    names = [n for n in own if looks and all(_trains(look, n) for look in looks)]
     if not names:
         return not_applicable("no normalisation layer was in training mode in two looks")
     still = [n for n in names if not any(look.moved(n) for look in looks)]
