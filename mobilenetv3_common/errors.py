@@ -127,7 +127,9 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             # The reader of our output (head, say) has gone; the rest of the output is unwanted.
             _drop_output()
             status = 1
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if isinstance(error, SystemExit):  # another signal's
+                raise
             _tell("stopped by Ctrl-C")
             status = 130
         except OSError as error:

@@ -22,7 +22,7 @@ from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake
 from alignment.localize.search import findings, random_cotangents
-from alignment.localize.source import source_line
+from alignment.localize.source import noting_lines, source_line
 from alignment.localize.structure import structure_findings
 from alignment.models.matching import order_of_use
 from alignment.strangers import strangers
@@ -233,7 +233,7 @@ def _hidden(found: list[Finding]) -> list[str]:
 
 def fresh_port(context: Context) -> Module | None:
     """The port as it is built, its modules known by its own paths; None where it cannot be."""
-    with strangers("port"):  # the finding says where
+    with strangers("port"), noting_lines(context.port.framework):  # the finding says where
         return context.spec.port(**{**context.spec.options, **context.options})
     return None
 

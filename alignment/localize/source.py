@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from alignment.frameworks.base import Framework, Module
 from alignment.raised import shown
+
+_NOTED = "_alignment_made_in"  # attribute of a module: file and line of the call that made it
+
+
+@contextlib.contextmanager
+def noting_lines(framework: Framework) -> Iterator[None]:
+    """The modules of a model that is built inside the block know the line of the model's source that makes each."""
+    kind: Any = framework.module_type
+    name = kind.__module__.partition(".")[0]
+    root = Path(getattr(sys.modules[name], "__file__", None) or name).parent
+    own = kind.__init__
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        object.__setattr__(self, _NOTED, _maker(self, sys._getframe(1), root))
+        own(self, *args, **kwargs)
+
+    kind.__init__ = noted
+    try:
+        yield
+    finally:
+        kind.__init__ = own
+
+
+def _maker(module: Any, frame: FrameType | None, root: Path) -> tuple[Path, int] | None:
+    """The first line outside the framework, and outside the module's own constructors, that led to a module."""
+    while frame is not None:
+        code = frame.f_code
+        own = code.co_name == "__init__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is module
+        file = Path(code.co_filename)
+        inside = file.is_relative_to(root) and "models" not in file.relative_to(root).parts
+        if not own and not inside:
+            return (file.resolve(), frame.f_lineno) if file.is_file() else None
+        frame = frame.f_back
+    return None
 
 
 def source_line(framework: Framework, model: Module, path: str, made: bool = False) -> str:
@@ -32,6 +70,8 @@ def source_place(framework: Framework, model: Module, path: str, made: bool = Fa
     module = modules[path]
     if framework.children(module) and not made and not _stock(framework, module):
         return _line(getattr(type(module), framework.computing))
+    if (noted := vars(module).get(_NOTED)) is not None:
+        return noted
     names: list[str] = []
     while path:
         path, _, name = path.rpartition(".")
@@ -71,7 +111,7 @@ def _assigned(kind: type, names: list[str]) -> tuple[Path, int] | None:
             if not isinstance(node, ast.Assign | ast.AnnAssign):
                 continue
             for target, value in _pairs(node):
-                if _is_own(target, names[0]) and file:
+                if _is_own(target, names[0]) and file and not isinstance(value, ast.Constant):  # None, until it is made
                     return Path(file).resolve(), start + _within(value or node, names[1:]).lineno - 1
     return None
 
