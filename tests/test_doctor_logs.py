@@ -15,6 +15,7 @@ from alignment_doctor.compare.logs import read_run
 from alignment_doctor.compare.subject import RunsSubject
 from alignment_doctor.compare.verdict import verdict
 from alignment_doctor.findings import examine
+from mobilenetv3_common.train_log import TrainLog
 
 LOSSES = (2.0, 1.5, 1.0, 0.5)  # of one run: two epochs of two updates
 RATES = (0.1, 0.1, 0.01, 0.01)
@@ -139,7 +140,18 @@ PRINTED = """\
 {'eval_loss': 1.3, 'eval_accuracy': 0.75, 'eval_runtime': 92.0, 'epoch': 2.0}
 {'train_runtime': 8.0, 'train_samples_per_second': 28.1, 'train_steps_per_second': 0.5, 'train_loss': 1.25, 'epoch': 2.0}
 """
+OWN_LOG = """\
+mobilenet_v3_small (paddle), 3 classes, 71 training and 18 validation pictures, 1 rank(s) on cpu, 2 updates an epoch
+[Epoch 0, iter: 1] top1: 0.75000, lr: 0.100000, loss: 2.00000, avg_reader_cost: 0.05509 sec, avg_batch_cost: 19.1 sec, eta: 0:01
+[Epoch 0, iter: 2] top1: 0.75000, top5: 1.00000, lr: 0.100000, loss: 1.50000, avg_reader_cost: 0.05509 sec, memory: 714 MiB
+[Eval epoch 0] top1: 0.25000, loss: 0.55035, samples: 18, best top1: 0.25000
+[Epoch 1, iter: 1] top1: 0.75000, lr: 0.010000, loss: 1.00000, avg_reader_cost: 0.05509 sec, avg_batch_cost: 19.1 sec, eta: 0:01
+[Epoch 1, iter: 2] top1: 0.75000, lr: 0.010000, loss: 0.50000, avg_reader_cost: 0.05509 sec, avg_batch_cost: 19.1 sec, eta: 0:01
+[Eval epoch 1] top1: 0.75000, loss: 0.55035, samples: 18, best top1: 0.75000
+result: top-1 0.7500 of 18 validation pictures (epoch 2 of 2)
+"""
 LOGS = {
+    "train.log": OWN_LOG,
     "torchvision.txt": TORCHVISION, "deit.txt": DEIT, "paddleclas.log": PADDLECLAS, "old_paddleclas.log": OLD_PADDLECLAS,
     "timm.log": TIMM, "mmengine.log": MMENGINE, "mmcv.log": MMCV, "scalars.json": MMENGINE_SCALARS, "mmcv.log.json": MMCV_JSON,
     "mae.txt": MAE, "metrics.csv": LIGHTNING, "trainer_state.json": TRAINER, "output.txt": PRINTED,
@@ -188,6 +200,27 @@ def test_a_run_is_equal_in_two_programs_logs_and_a_change_is_found(written, name
         spoilt = spoilt.replace(rate, rate.replace("1", "5", 1))
     assert spoilt != LOGS[name]
     assert problems(one, written(name, spoilt)) == {"compare.learning_rate"}
+
+
+def test_what_this_project_writes_is_read_as_text_as_on_a_terminal_and_as_json(tmp_path, capsys):
+    """The real writer's lines."""
+    log = TrainLog(tmp_path, epochs=2, updates_per_epoch=2)
+    shown = []
+    log.line = lambda text, short=None, line=log.line: (shown.append(short or text), line(text, short))
+    for update, (loss, rate) in enumerate(zip(LOSSES, RATES, strict=True)):
+        figures = dict.fromkeys(("top1", "top5", "avg_reader_cost", "avg_batch_cost", "avg_samples", "avg_ips"), 0.5)
+        log.train(update // 2, update % 2 + 1, update + 1, {**figures, "loss": loss, "lr": rate})
+        if update % 2:
+            log.evaluation(update // 2, update + 1, {"top1": RESULTS[update // 2], "top5": 1.0, "loss": 1.0, "samples": 8}, 0.9)
+            log.evaluation(
+                update // 2, update + 1, {"top1": 0.0, "top5": 1.0, "loss": 1.0, "samples": 8}, None
+            )  # beside an average
+    (tmp_path / "terminal.txt").write_text("".join(f"{line}\n" for line in shown))
+    runs = [read_run(tmp_path / name) for name in ("train.log", "train_log.jsonl", "terminal.txt")]
+    for run in runs:
+        assert [(one.update, one.loss, one.lr) for one in run.entries] == [*zip(range(1, 5), LOSSES, RATES, strict=True)]
+        assert run.form == "tools/train.py" and run.averaged == OWN
+    assert [[one.top1 for one in run.evaluations] for run in runs[:2]] == [[*RESULTS], [*RESULTS]]
 
 
 def test_a_log_of_iterations_alone_has_evaluations_by_update(written):

@@ -10,6 +10,7 @@ from alignment_doctor.compare.counter import Known, counted
 from alignment_doctor.compare.entries import MEAN, OWN, Entry, Result, RunLog, entry_of, evaluations_of
 from mobilenetv3_common.errors import UserError
 
+TRAIN = "tools/train.py"
 COUNT = r"\d{1,18}"  # longer ones are no counts
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 
@@ -42,6 +43,21 @@ _EPOCH_OF = rf"(?P<epoch>{COUNT})"
 _ITERATION = rf"(?P<iter>{COUNT})/(?P<total>{COUNT})"
 _TOP1 = rf"\b(?:accuracy[_/]top-?1|acc/top1|top1_acc): (?P<top1>{NUMBER})"
 FORMS = (
+    Form(
+        TRAIN,
+        rf"^\[Epoch {_EPOCH_OF}, iter: (?P<iter>{COUNT})\](?: top1: (?P<top1>{NUMBER}),)?"
+        rf"(?=.*?\blr: (?P<lr>{NUMBER}))(?=.*?\bloss: (?P<loss>{NUMBER}))",
+        OWN,
+        base=1,
+        evaluated=rf"^\[Eval epoch {_EPOCH_OF}\] top1: (?P<top1>{NUMBER})(?!.*without average)",
+    ),
+    Form(
+        TRAIN,  # on a terminal
+        rf"^epoch {_EPOCH_OF}/\d+ {_ITERATION}  loss (?P<loss>{NUMBER})  top1 (?P<top1>{NUMBER}).*?\blr (?P<lr>{NUMBER})",
+        OWN,
+        base=1,
+        first_epoch=1,
+    ),
     Form(
         "PaddleClas",
         rf"\[Train\]\[Epoch {_EPOCH_OF}/\d+\]\[Iter: {_ITERATION}\]\s*lr(?:\([^)]*\))?: (?P<lr>{NUMBER})"

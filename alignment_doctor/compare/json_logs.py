@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from alignment_doctor.compare.entries import RunLog
+from alignment_doctor.compare.forms import TRAIN
 from alignment_doctor.compare.tables import SUMMARY, Rows, columns_of, from_rows
 
-TRAIN, JSON_ROWS, TRAINER = "tools/train.py", "JSON lines", "HF Trainer"
+JSON_ROWS, TRAINER = "JSON lines", "HF Trainer"
 ROUNDED = 0.5e-4  # Trainer writes losses with four digits
 PRINTED = re.compile(r"\{'[^{}]*\}")
 DIGITS = 0.006  # of an epoch: Trainer prints two of them

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from alignment_doctor.compare.entries import MEAN, OWN, WHOLE, Entry, Evaluation, RunLog, epoch_means, whole_epochs
-from alignment_doctor.compare.forms import FORMS, with_form, with_pattern
-from alignment_doctor.compare.json_logs import JSON_ROWS, TRAIN, json_run, printed_run
+from alignment_doctor.compare.forms import FORMS, TRAIN, with_form, with_pattern
+from alignment_doctor.compare.json_logs import JSON_ROWS, json_run, printed_run
 from alignment_doctor.compare.tables import columns_of, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_log import JSON_LINES
