@@ -16,7 +16,7 @@ PREFIX = "alignment_patch_"
 _HELD = ".held"  # a file that is locked while its folder is in use; the kernel lets the lock go with the process
 
 
-class Stopped(SystemExit, KeyboardInterrupt):
+class AskedToStop(SystemExit, KeyboardInterrupt):
     """A signal asks this process to stop. As after Ctrl-C, a runner of tests ends, too, and no test counts as failed."""
 
 
@@ -60,7 +60,7 @@ def _leaving_at_stop() -> Iterator[None]:
     """Let a signal that would end the process at once raise SystemExit in it; handlers of somebody else stay."""
 
     def leave(number: int, frame: object) -> None:
-        raise Stopped(128 + number)
+        raise AskedToStop(128 + number)
 
     main = threading.current_thread() is threading.main_thread()
     taken = [one for one in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(one) == signal.SIG_DFL]
