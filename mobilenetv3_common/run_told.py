@@ -24,6 +24,7 @@ STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's
 CHANCE = 0.1  # probability of as many right answers by guessing the largest class, from which a result is no better than that
 FALLEN = 0.98  # of the first loss: a later one above it has not fallen
 LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
+ABOVE_GUESSING = 2.0  # times the loss of equal probabilities: smoothing and mixing keep it below that
 
 
 def beginning(run: Run, asked: TrainConfig, folder: Path | None) -> list[str]:
@@ -137,6 +138,12 @@ def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
         said.append(
             f"the training loss did not fall: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. Change the "
             "learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
+        )
+    guessing = math.log(max(classes, 2))
+    if losses and losses[-1] > ABOVE_GUESSING * guessing and learnt_little:
+        said.append(
+            f"the training loss ends at {losses[-1]:.4f}, and answers by chance have {guessing:.4f}: the learning rate is too high "
+            "for these weights (python tools/lr_find.py)"
         )
     tops = [float(entry["top1"]) for entry in evaluations]
     spread = 2 * math.sqrt(max(tops[0] * (1 - tops[0]), 1 / max(samples, 1)) / max(samples, 1)) if tops else 0.0

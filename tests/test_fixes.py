@@ -14,12 +14,12 @@ from tests.test_audit_sections import PADDLE, TORCH
 KNOWN = {
     "eps": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=1e-3)", "self.norm = nn.BatchNorm2D(6, epsilon=1e-05)"),
     "padding": ("3, padding=1)", "3, padding=0)", "self.conv = nn.Conv2D(3, 6, 3, padding=1)"),
+    "in a function around it": ("nn.BatchNorm2D(6)", "made(6)", "return nn.BatchNorm2D(width, epsilon=1e-05)"),
     "by place": ("nn.Conv2D(3, 6, 3, padding=1)", "nn.Conv2D(3, 6, 3, 2, 1)", "self.conv = nn.Conv2D(3, 6, 3, 1, 1)"),
 }
 # What is searched for: no setting is a plain value in the line that makes the layer.
 SEARCHED = {
     "a name for the value": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=EPS)", "self.norm = nn.BatchNorm2D(6)"),
-    "a function around it": ("nn.BatchNorm2D(6)", "made(6)", "self.norm = nn.BatchNorm2D(6)"),
     "another function": (".mean([2, 3])", ".max([2, 3])", ".mean([2, 3])"),
 }
 LINE = "return self.head(nn.functional.relu(self.norm(self.conv(x))).mean([2, 3]))"
@@ -56,10 +56,10 @@ def audit(tmp_path, capsys, monkeypatch):
 def test_a_setting_is_corrected_in_its_line_and_the_diff_applies(audit, case, tmp_path):
     before, after, line = KNOWN[case]
     status, said, cards = audit("--eval-only", edits=[(before, after)])
-    assert status == 1 and [one for one in cards[0] if one.startswith("+")] == [f"+        {line}"], cards
+    assert status == 1 and [one.replace(" ", "") for one in cards[0] if one.startswith("+")] == [f"+{line}".replace(" ", "")], cards
     assert [one.startswith("-") for one in cards[0]].count(True) == 1 and 3 <= len(cards[0]) <= 6
     block, page = ((tmp_path / "report" / name).read_text() for name in ("report.md", "report.html"))
-    assert all(f"+        {line}" in text for text in (said, block, page))
+    assert all(line in text for text in (said, block, page))
     done = subprocess.run(["git", "apply", "fix.diff"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and line in (tmp_path / "ours.py").read_text(), done.stderr
 
@@ -80,7 +80,11 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
     assert status == 1 and (tmp_path / "fix.diff").read_text() == "", said
     assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
     assert [one for one in cards[0] if one.startswith("> ")], cards
-    assert "fix.diff: corrections of 0 of 1 mistake" in said and "no correction is known, so none was tried" in said
+    assert (
+        "fix.diff: corrections of 0 of 1 mistake" in said
+        and "no correction was found that makes" in said
+        and "git apply" not in said
+    )
     assert "patch: Net.forward: no correction found" in said
 
 

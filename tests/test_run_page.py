@@ -119,6 +119,13 @@ CASES = {
     "the loss is flat": (FLAT, (0.6, 0.85, 0.9), RIGHT, ["did not fall"]),
     "the loss rises": ((0.7, 0.9, 1.2), (0.6, 0.85, 0.9), RIGHT, ["did not fall"]),
     "the first epoch is best": (FALLING, (0.9, 0.8, 0.7), RIGHT, ["best epoch is the first"]),
+    "the loss ends above that of guessing": (
+        (40.0, 9.0, 3.59),
+        (0.45, 0.6, 0.61),
+        [[30, 20], [19, 31]],
+        ["answers by chance have"],
+    ),
+    "from above, down to a good network": ((40.0, 1.6, 1.5), (0.6, 0.85, 0.9), RIGHT, []),
     "nothing is learnt": (FLAT, (0.52, 0.5, 0.5), BALANCED, ["at chance", "did not fall"]),
     "mixing keeps the loss of a good network large": ((0.455, 0.452, 0.45), (0.85, 0.88, 0.9), RIGHT, []),
     "one picture fewer at the end": (FALLING, (0.91, 0.91, 0.9), RIGHT, []),

@@ -136,9 +136,9 @@ def _offer(args: argparse.Namespace, made: Sequence[Fix]) -> None:
     if args.write_patch is not None:
         with atomic_open(args.write_patch, "w") as file:
             file.write(diff(known))
-        print(f"{shown(args.write_patch)}: corrections of {count}; apply them with git apply or patch -p1")
+        print(f"{shown(args.write_patch)}: corrections of {count}{'; apply them with git apply or patch -p1' if known else ''}")
     if args.try_patch:
-        print(tried.words(args, known) if known else "patch: no correction is known, so none was tried")
+        print(tried.words(args, known) if known else "patch: no correction was found that makes the port right")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:

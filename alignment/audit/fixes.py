@@ -158,13 +158,15 @@ def card(fix: Fix, source: str) -> list[str]:
 
 
 def _around(source: str) -> list[str]:
-    name, _, number = source.rpartition(":")
-    file = _loaded(name) if number.isdigit() else None
+    """The lines of ``file.py:12`` or ``file.py:12-14``, and two before and after."""
+    name, _, numbers = source.rpartition(":")
+    first, _, last = numbers.partition("-")
+    file = _loaded(name) if first.isdigit() else None
     if file is None:
         return []
-    lines, at = file.read_text(encoding="utf-8", errors="replace").splitlines(), int(number)
-    rows = range(max(at - AROUND, 1), min(at + AROUND, len(lines)) + 1)
-    return [f"{'>' if row == at else ' '} {row:4} {lines[row - 1]}".rstrip() for row in rows]
+    lines, marked = file.read_text(encoding="utf-8", errors="replace").splitlines(), range(int(first), int(last or first) + 1)
+    rows = range(max(marked.start - AROUND, 1), min(marked.stop - 1 + AROUND, len(lines)) + 1)
+    return [f"{'>' if row in marked else ' '} {row:4} {lines[row - 1]}".rstrip() for row in rows]
 
 
 def _loaded(name: str) -> Path | None:

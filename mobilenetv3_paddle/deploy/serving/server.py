@@ -299,9 +299,8 @@ def supervise(command: list[str], count: int, sock: socket.socket, shutdown: flo
             answered = answered or any(worker.answers for worker in workers)
             for number in ended:
                 if not answered:
-                    status = workers[number].process.returncode
-                    why = "its own message is above" if status >= 0 else f"signal {-status} killed it"
-                    raise UserError(f"a worker ended before it answered: {why}")
+                    code = workers[number].process.returncode
+                    raise UserError(f"a worker ended before it answered, with status {code}; its message, if any, is above")
                 tell(f"warning: worker {number} ended: another starts")
                 if not stop.wait(PAUSE):
                     with contextlib.suppress(OSError):  # no room for a process, or its descriptors: the next look tries again
