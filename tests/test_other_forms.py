@@ -103,14 +103,15 @@ class Net(nn.Layer):
 
 @pytest.mark.parametrize("lacks", [False, True])
 def test_a_function_in_place_of_a_layer_is_no_missing_layer(lacks, tmp_path, capsys):
-    """What is not understood is not put down to a layer whose numbers the port has; where it lacks them, that is asked."""
+    """What is not understood is not put down to a layer whose numbers the port has; what is too much before it is named."""
     (tmp_path / "theirs.py").write_text(UPSAMPLED)
     before, after = ("a, scale_factor=2", "a.abs().cumsum(1), scale_factor=2") if lacks else ("flip(b, [2])", "erf(b).roll(1, 2)")
     (tmp_path / "ours.py").write_text(CALLS_A_FUNCTION.replace(before, after))
     sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net"]
     assert main(["audit", "--eval-only", *sides, "--input", "2x3x8x8", "--report", str(tmp_path / "report")]) == 1
     found = json.loads((tmp_path / "report" / "alignment.json").read_text())["localization"]["first"]
-    assert found["location"] == "Net.forward" and ("does it call the function" in found["hint"]) == lacks, capsys.readouterr().out
+    assert "does it call the function" not in found["hint"]
+    assert found["location"] == "Net.forward" and ("abs, cumsum(axis=1) and" in found["hint"]) == lacks, capsys.readouterr().out
 
 
 # --- normalisations that carry their activation, branches in another order, wrapped blocks ------------------------------------

@@ -13,8 +13,11 @@ NETWORKS = ("Text", "Faint", "Wave", "Points", "Places", "Grid", "Style")
 MISTAKES = {
     "scale": ("Text", "/ (d // self.heads) ** 0.5", "/ d ** 0.5", "other_function", "blocks.0.attn", "/ 2.82843, expected * 0.5"),
     "activation": ("Text", "F.gelu(", "F.relu(", "other_function", "blocks.0", "relu, expected gelu"),
-    "gates": ("Wave", "paddle.tanh(f) * F.sigmoid(g)", "F.sigmoid(f) * paddle.tanh(g)", "", "units.0", ""),
-    "slope": ("Points", "F.relu(", "F.leaky_relu(", "", "Points.forward", ""),
+    "gates": (
+        "Wave", "paddle.tanh(f) * F.sigmoid(g)", "F.sigmoid(f) * paddle.tanh(g)", "other_function", "units.0",
+        "sigmoid, tanh and *, expected",
+    ),
+    "slope": ("Points", "F.relu(", "F.leaky_relu(", "other_function", "Points.forward", "leaky_relu(slope=0.01)"),
     # The port's reshape to another shape is no mistake, so that it is not called one beside a mistake.
     "rows for columns": ("Grid", "F.sigmoid(y[..., 1]) + rows", "F.sigmoid(y[..., 1]) + columns", "", "Grid.forward", ""),
     "axis": ("Places", "axis=-1)\n        return x +", "axis=1)\n        return x +", "softmax_axis", "attn", "axis 1, expected 2"),

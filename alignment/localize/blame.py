@@ -276,6 +276,9 @@ class Pair:
                 name: value for name, value in where_derived(right, right).items() if name not in self._made_by_port(path, call)
             }
             needless = self._needless(key, blame, found, right)
+            others = {*found, *right} - needless
+            if any((found.get(name) is None) is not (right.get(name) is None) for name in others):
+                needless = set()  # what is trained lacks one, too: no gradient flows back
             found, right = ({n: v for n, v in one.items() if n not in needless} for one in (found, right))
         largest = largest_of(right)
         known = self._known_below(path)
