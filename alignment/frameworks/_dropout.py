@@ -14,6 +14,7 @@ import numpy as np
 
 from alignment.frameworks._passes import Module
 
+FRAMEWORKS = f"{Path(__file__).resolve().parent}{os.sep}"
 ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 STEPS = 2.0**24  # in [0, 1), of the numbers that are drawn: float32 holds them
 HALF = 2.0**26  # a number in [0, 1) has 53 bits: its first and last ones are two numbers
@@ -152,15 +153,16 @@ def _caller() -> Shared | None:
     """The innermost module on the stack that shares its numbers: the first argument of a function that is running.
 
     The engine's own frames around the model are not looked at: to read a frame's variables keeps them alive as long as the frame.
+    Those of this package may stand between a model and what a function of its framework calls, and are passed over.
     """
     frame, within = sys._getframe(2), False
     while frame is not None:
         code = frame.f_code
         own = code.co_filename.startswith(ENGINE)
-        if own and within:
+        if own and within and not code.co_filename.startswith(FRAMEWORKS):
             return None
-        within = not own
-        if within and code.co_argcount:
+        within = within or not own
+        if within and not own and code.co_argcount:
             try:
                 found = _SHARING.get(frame.f_locals.get(code.co_varnames[0]))
             except TypeError:  # no module: it has no hash, or cannot be referred to weakly
