@@ -12,6 +12,7 @@ from alignment.frameworks import framework_of
 from alignment.models.observe import MaskDraws, share_dropout
 from mobilenetv3_common.errors import UserError
 from tests.kinds import draws_ours, draws_theirs
+from tests.sound_pairs import PAIRS, audited
 
 X = np.linspace(-1, 1, 4 * 3 * 2 * 5).reshape(4, 3, 2, 5)
 F, P = torch.nn.functional, paddle.nn.functional
@@ -220,3 +221,9 @@ def test_a_training_mode_that_is_asked_for_and_cannot_be_compared_is_refused(tmp
     flags = ["--port", makers[0].text, "--reference", makers[1].text, "--report", str(tmp_path), "--training", "--input", "4x6"]
     with pytest.raises(UserError, match=r"^--training: the reference draws random numbers that cannot be shared"):
         audited(audit_parser().parse_args(flags), flags, *makers)
+
+
+def test_a_stock_encoder_shares_the_dropout_of_its_attention_in_exact_mode():
+    """There torch hands the call of attention to itself once more: between it and the layer stand functions of the engine."""
+    found = audited("Bert", PAIRS["Bert"], 0)
+    assert not found.status, found
