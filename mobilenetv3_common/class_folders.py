@@ -5,6 +5,7 @@ Training, evaluation, prediction and the doctor list folders through these funct
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import unicodedata
@@ -16,6 +17,7 @@ from typing import Any
 from mobilenetv3_common.columns import Builder
 from mobilenetv3_common.errors import UserError, shown
 from mobilenetv3_common.image import OTHER_PICTURES
+from mobilenetv3_common.picture_format import TRAINING, NotAPicture, format_of
 
 # What programs leave.
 LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "System Volume Information", "lost+found")
@@ -31,7 +33,7 @@ class PassedOver:
 
     Attributes:
         hidden: files and folders that programs leave behind: names that begin with a dot, ``LEFT_BEHIND``.
-        unread: files whose ending is that of a picture of a kind that is not read.
+        unread: files whose ending is that of a picture of a kind that is not read, and pictures whose name has no ending.
         loose: pictures beside the class folders.
         counts: of all, by the name of the list; a list keeps the first ``KEPT`` paths, relative to the data path.
     """
@@ -51,7 +53,7 @@ class PassedOver:
         """What was left out, a line for each kind, with the first of its paths and what to do."""
         told = {
             "hidden": "hidden files and folders (of macOS, a notebook or a viewer of thumbnails) are skipped",
-            "unread": "files are of a kind of picture that is not read, and are left out: convert them to JPEG or PNG",
+            "unread": "files are pictures that are not read, by their ending or for want of one: save them as .jpg or .png",
             "loose": "pictures lie beside the class folders and are left out: move each into its class",
         }
         return tuple(
@@ -141,19 +143,30 @@ def _class_names(root: Path, folder: Path, extensions: tuple[str, ...], passed: 
                 passed.add("hidden", path)
             else:
                 classes.append(entry.name)
-        elif kind := _kind_of(entry.name, extensions):
+        elif kind := _kind_of(entry, extensions):
             passed.add("loose" if kind == "picture" else kind, path)
     return classes
 
 
-def _kind_of(name: str, extensions: tuple[str, ...]) -> str:
-    """What a file is by its name: ``"picture"``, ``"hidden"``, ``"unread"``, or empty for what is no picture."""
-    ending = name.lower()
+def _kind_of(entry: os.DirEntry[str], extensions: tuple[str, ...]) -> str:
+    """What a file is by its name: ``"picture"``, ``"hidden"``, ``"unread"``, or empty for what is no picture.
+
+    A name without an ending says nothing: such a file is ``"unread"`` where it begins as pictures do.
+    """
+    name, ending = entry.name, entry.name.lower()
     if ending.endswith(extensions):
         return "hidden" if name.startswith(".") else "picture"
     if not ending.endswith(OTHER_PICTURES) and not RENAMED.search(ending):
-        return ""
+        return "unread" if "." not in name and _begins_as_picture(entry) else ""
     return "hidden" if name.startswith(".") else "unread"
+
+
+def _begins_as_picture(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError, NotAPicture):
+        if entry.is_file():
+            with open(entry.path, "rb") as file:
+                return format_of(file.read(16), entry.name, TRAINING) != "BMP"  # two letters, as a text may begin
+    return False
 
 
 def left_behind(name: str) -> bool:
@@ -206,7 +219,7 @@ class _ClassWalk:
                             self.passed("hidden", entry.path)
                         else:
                             (links if entry.is_symlink() else folders).append(entry.path)
-                    elif kind := _kind_of(entry.name, self.extensions):
+                    elif kind := _kind_of(entry, self.extensions):
                         if kind != "picture":
                             self.passed(kind, entry.path)
                         elif not entry.is_file():

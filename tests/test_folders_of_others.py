@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from alignment_doctor.cli import main as doctor
+from alignment_doctor.data.checks.files import ignored
 from alignment_doctor.data.command import measured
 from alignment_doctor.data.subject import Expected, find_splits
 from mobilenetv3_common.class_list import in_order, read_class_list, text_of
@@ -96,6 +97,18 @@ def test_a_picture_that_is_not_read_is_said(lite_folders, ending):
     (lite_folders / "train/cat" / f"new{ending}").write_bytes(b"x")
     train = index_splits(lite_folders)[0]
     assert len(train) == 16 and f"first: train/cat/new{ending}" in train.notes()[0]
+
+
+def test_a_picture_without_an_ending_is_said_and_a_text_without_one_is_not(lite_folders):
+    (lite_folders / "train/cat" / "LICENSE").write_text("BM is how a bitmap begins, and this text")
+    (lite_folders / "train/cat" / "empty").write_bytes(b"")
+    assert not index_splits(lite_folders)[0].notes()
+    shutil.copy(lite_folders / "train/cat/cat_0.JPEG", lite_folders / "train/cat/IMG_0001")
+    train = index_splits(lite_folders)[0]
+    assert len(train) == 16 and "1 files are pictures" in train.notes()[0] and "first: train/cat/IMG_0001" in train.notes()[0]
+    subject = measured(str(lite_folders), Expected())
+    said = ignored.run(subject)
+    assert list(said.where) == ["train/cat/IMG_0001: a picture whose name has no ending (.jpg, .png) is not listed"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +211,7 @@ def test_a_class_of_pictures_that_are_not_read_alone_is_said_twice(lite_folders)
     for path in (lite_folders / "train/cat").iterdir():
         path.rename(path.with_suffix(".heic"))
     said = index_splits(lite_folders)[0].notes()
-    assert "1 of 8 classes have no picture" in said[0] and "2 files are of a kind of picture that is not read" in said[1]
+    assert "1 of 8 classes have no picture" in said[0] and "2 files are pictures that are not read" in said[1]
 
 
 # --- empty class folders ---

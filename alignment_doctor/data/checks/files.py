@@ -150,7 +150,12 @@ def ignored(subject: DataSubject) -> Outcome:
     where, total = [], 0
     for index in subject.indices.values():
         passed = index.passed
-        where += [f"{printable(path)}: .{path.rpartition('.')[2].lower()} files are not listed" for path in passed.unread]
+        where += [f"{printable(path)}: {_unread(path)}" for path in passed.unread]
         where += [f"{printable(path)}: lies beside the class folders" for path in passed.loose]
         total += passed.counts.get("unread", 0) + passed.counts.get("loose", 0)
     return judged(where, f"{total} files", "no picture lies where training does not look")
+
+
+def _unread(path: str) -> str:
+    _, dot, ending = path.rpartition("/")[2].rpartition(".")
+    return f".{ending.lower()} files are not listed" if dot else "a picture whose name has no ending (.jpg, .png) is not listed"
