@@ -373,11 +373,18 @@ def segments(pair: PairedCalls) -> Iterator[Proposal]:
             alike = len(others) == len(twins) and all(_alike(pair, *both) for both in zip(twins, others, strict=True))
             if not alike or others[0] is not other or not (chain := _chain(pair, other.outputs[0], SEGMENT)):
                 continue
-            several = len(steps) > 1 < len(chain)
-            words = f"{'another formula: ' if several else ''}{listed_steps(steps)}, expected {listed_steps(chain)}"
+            kind, words = _said(last, steps, chain)
             changes: dict[int, CallChange] = {one.number: _arrays(pair, right) for one, right in zip(twins, others, strict=True)}
             since, place = _place(steps)
-            yield Proposal(Kind.OTHER_FUNCTION, words, last, changes, since=since, theirs=chain, ours=steps, place=place)
+            yield Proposal(kind, words, last, changes, since=since, theirs=chain, ours=steps, place=place)
+
+
+def _said(last: Operation, steps: list[Operation], chain: list[Operation]) -> tuple[Kind, str]:
+    if len(steps) == len(chain) == 1 and last.name == chain[0].name and last.attributes == chain[0].attributes:
+        count = f"{len(last.inputs)} values, which are" if len(last.inputs) > 1 else "a value, which is"
+        return Kind.OPERAND, f"{title(last)} of {count} not those of the reference, or in another order"
+    formula = "another formula: " if len(steps) > 1 < len(chain) else ""
+    return Kind.OTHER_FUNCTION, f"{formula}{listed_steps(steps)}, expected {listed_steps(chain)}"
 
 
 def _place(steps: Sequence[Operation]) -> tuple[int | None, Operation]:
