@@ -34,6 +34,14 @@ MOST_EXACT_RTOL = 1e-10
 # EXACT_RTOL, since Paddle adds up a reduction in another order than torch, which one-ulp changes do not imitate.
 TRAJECTORY_FACTOR = 10.0
 
+# What one-ulp changes may do to all gradients together, or to all weights and statistics: where they do more, whatever the port
+# computes would pass, and the run is said to be not comparable. (Sound runs of ten updates: up to 1e-11.)
+MOST_TRAJECTORY = 1e-6
+
+# How far the reference may lie from itself with the same weights and inputs before it is taken to draw numbers of its own: threads
+# add up in float32 in another order.
+AGAIN_32, AGAIN_64 = 1e-4, 1e-9
+
 # Below this, relative L2, a difference of all gradients together (or all weights and statistics) is the order of summation:
 # 1e5 products added up in another order differ by sqrt(1e5) * 2**-53 = 3.5e-14, however little one-ulp changes move the
 # sum. Sound networks without normalisation gave 2.2e-14 where one-ulp changes gave 5.6e-16.

@@ -9,6 +9,7 @@ from typing import Any
 from alignment.accepted import UNNAMED
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
+from alignment.comparisons.update.tensors import OWN
 from alignment.coverage import Coverage, options_of
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
@@ -177,9 +178,12 @@ def _verdict(failed: bool, mistakes: list[Finding], known: list[Finding], accept
 
 
 def _in_part(results: Sequence[StepResult], failed: bool) -> str:
-    """What the verdict's line says of a training mode that was to be compared and could not be."""
-    reasons = [one for result in results for one in result.not_run.split("; ") if one.startswith("training mode: ")]
-    return "" if failed or not reasons or LEFT_OUT in reasons[0] else " Training mode was NOT compared."
+    """What the verdict's line says of what was to be compared and could not be."""
+    reasons = [] if failed else [one for result in results for one in result.not_run.split("; ")]
+    training = next((one for one in reasons if one.startswith("training mode: ")), LEFT_OUT)
+    lost = [] if LEFT_OUT in training else ["Training mode was NOT compared."]
+    lost += ["Gradients were NOT compared in full."] if any(one.startswith(OWN) for one in reasons) else []
+    return "".join(f" {one}" for one in lost)
 
 
 def _known_lines(context: Context, known: Sequence[Finding]) -> list[str]:

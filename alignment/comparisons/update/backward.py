@@ -39,6 +39,7 @@ from alignment.comparisons.update.tensors import (
     judge_tensors,
     mean_relative,
     norm_of,
+    unsteady,
 )
 from alignment.frameworks.base import leaves
 from alignment.models.tracing import Network
@@ -199,6 +200,9 @@ def _compare_run(context: Context, result: StepResult, run: Run, lanes: dict[str
         now = {name: next(iterators[name]) for name in PORT_LANES if takes_part(name, number)} | ahead.result()
         if number + 1 < run.iterations:
             ahead = submit(reference, number + 1)  # while this iteration is being judged
+        if words := next(filter(None, (unsteady(run, now, kind) for kind in ("gradients", "state"))), ""):
+            result.not_run = "; ".join(filter(None, [result.not_run, words]))
+            return
         for lane, iteration in now.items():
             history.losses[lane].append(iteration.loss)
             history.rates[lane].append(iteration.lr)

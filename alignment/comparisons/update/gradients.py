@@ -13,7 +13,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
-from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of
+from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of, unsteady
 from alignment.frameworks.base import Wanted
 from alignment.models.observe import traced_kinks
 from alignment.models.tracing import Network
@@ -84,6 +84,9 @@ def judge_gradients(result: StepResult, now: dict[str, Iteration], training: boo
     now, words = _where_derived(now)
     if words:
         result.not_run = "; ".join(filter(None, [result.not_run, f"{run.name}.{words}"]))
+    if words := unsteady(run, now, "gradients"):
+        result.not_run = "; ".join(filter(None, [result.not_run, words]))
+        return
     judge_tensors(result, run, 0, now, "gradients", flips_of(now), History())
     size = norm_of(now["reference64"].gradients.values())
     result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-9, "above 1e-9")

@@ -26,6 +26,7 @@ from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import Iteration, Run
 
 PORT_LANES = ("port64", "port32")
+OWN = "the reference's own"  # begins the words about what cannot be judged
 REFERENCE_LANES = ("reference64", *ULP_DRAWS, "reference32", "ulp32")
 
 
@@ -93,6 +94,21 @@ def judge_tensors(
     if number == 0:
         judge_together_in_float32(together, now, kind, flips)
     result.quantities.append(together)
+
+
+def unsteady(run: Run, now: dict[str, Iteration], kind: str) -> str:
+    """Why gradients or a state cannot be judged: the reference's own vary too much to hold a port to; ``""`` otherwise."""
+    largest = 0.0
+    for name in ULP_DRAWS:
+        changes = changes_of(now[name], now["reference64"], kind).values()
+        lengths = [norm(np.array(values)) for values in zip(*changes, strict=True)]
+        largest = max(largest, relative(*lengths) if lengths and np.isfinite(lengths).all() and lengths[1] else 0.0)
+    if largest <= tolerance.MOST_TRAJECTORY:
+        return ""
+    return (
+        f"{OWN} {kind} ({run.name}) move by {largest:.1e} when its weights move by one ulp: it draws numbers that cannot be "
+        "shared, or is not deterministic, or they are zero but for rounding"
+    )
 
 
 def _floating(group: Group, now: dict[str, Iteration], kind: str) -> dict[str, Iteration]:
