@@ -290,6 +290,8 @@ def audit(argv: Sequence[str]) -> int:
 
         _refuse_others(args, parser, HEEDED, "an .onnx file, which has inference alone and its own weights")
         return exported(args, argv, files)
+    if args.float_layers is not None and wanted is live:
+        raise UserError("--float-layers goes with a quantised .onnx file: leave it out")
     if wanted is live:
         from alignment.audit.command import audit as audited
 

@@ -274,6 +274,10 @@ def _add_sides(p: Parser) -> None:
     p.add_argument(
         "--reference-dump", type=Path, metavar="DIR", help="instead of --reference: the dump that the port's dump was made with"
     )
+    p.add_argument(
+        "--float-layers", metavar="NAMES",
+        help="of a quantised .onnx file: modules or nodes that are meant to stay in float32, with commas between them",
+    )  # fmt: skip
     p.add_argument("--port-args", metavar="JSON", help="keyword arguments of the port's callable, e.g. '{\"num_classes\": 10}'")
     p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
 

@@ -86,6 +86,16 @@ class Kind(str, enum.Enum):
     DROPOUT_RATE = "dropout_rate"
     DROPOUT_SCALE = "dropout_scale"
 
+    # quantisation
+    QUANTISED_SCALE = "quantised_scale"
+    QUANTISED_PER_TENSOR = "quantised_per_tensor"
+    QUANTISED_AXIS = "quantised_axis"
+    QUANTISED_TWICE = "quantised_twice"
+    ZERO_POINT = "zero_point"
+    CALIBRATION = "calibration"
+    NOT_QUANTISED = "not_quantised"
+    QUANTISED_EXTRA = "quantised_extra"
+
     # containers
     NO_RESIDUAL = "no_residual"
     RESIDUAL_EXTRA = "residual_extra"

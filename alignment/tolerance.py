@@ -248,3 +248,25 @@ WEIGHT_ROUNDING = 1e-14
 # going in: weights that the exporter folded in float32 leave 1e-6, and no two modules' outputs are so near by chance. What is
 # between such tensors is judged by itself.
 EXPORTED_SAME = 1e-5
+
+# Quantised graphs. Levels of a channel belong to a tensor of the other side where they correlate by this; levels of 8 bits do by
+# 0.999 and more, other tensors' by chance.
+QUANTISED_ALIKE = 0.9
+
+# A weight lies within half a step of its level; quantisers that choose between the two nearest levels (AdaRound) within one. Values
+# at the ends of the range and activations beyond it may lose this share of the norm (20 dB), and this share of the values, by a
+# calibration on other pictures of the same kind; a percentile of 99.9 cuts off a tenth of that share.
+QUANTISED_HALF = 0.5 + 1e-3
+QUANTISED_STEP = 1.0 + 1e-3
+QUANTISED_LOST = 0.1
+QUANTISED_SATURATED = 0.01
+
+# Decibels that one scale for all channels costs: below it the channels need no scale of their own. An activation's range is
+# another's where it is this many times as wide as its values need, and the other's own values need it.
+QUANTISED_COST = 3.0
+QUANTISED_WIDE = 4.0
+
+# Scales are float32, of one product: they agree to the first. A scale that is read off levels is off by the second, and a
+# hypothesis that predicts levels may miss those that lie between two.
+QUANTISED_SCALE = 1e-4
+QUANTISED_READ = 0.02

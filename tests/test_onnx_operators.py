@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from alignment.compare import distance, norm
 from alignment.frameworks._onnx_exact import OPERATORS
@@ -99,7 +101,28 @@ def test_an_operator_computes_what_onnx_runtime_does(case):
 
 def test_every_own_operator_has_a_case():
     own = {one.__name__ for one in OPERATORS if one.op_domain == ""}
-    assert own <= {op for op, _, _ in CASES.values()}
+    assert own <= {op for op, _, _ in CASES.values()} | QUANTISED
+
+
+QUANTISED = {"QuantizeLinear", "DequantizeLinear"}
+
+
+@pytest.mark.parametrize("opset", [13, 17, 19, 21])
+@pytest.mark.parametrize("settings", ["one for all", "one a channel", "without a zero point"])
+def test_quantising_is_onnx_runtimes(settings, opset):
+    scale = np.array([0.5, 0.25, 0.125, 1], np.float32) if settings == "one a channel" else np.array(0.25, np.float32)
+    zero = np.full(scale.shape, -5, np.int8)
+    names = ["s", "z"] if settings != "without a zero point" else ["s"]
+    nodes = [helper.make_node(op, [given, *names], [made]) for op, given, made in
+             (("QuantizeLinear", "x", "q"), ("DequantizeLinear", "q", "y"))]  # fmt: skip
+    held = [numpy_helper.from_array(array, name) for name, array in zip(names, (scale, zero), strict=False)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4, 9]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    x = (20 * np.random.default_rng(0).standard_normal((2, 4, 9))).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    exact = ReferenceEvaluator(model, new_ops=list(OPERATORS)).run(None, {"x": x})[0]
+    assert np.array_equal(session.run(None, {"x": x})[0], exact) and len(np.unique(exact)) > 20
 
 
 def test_another_setting_would_be_seen():

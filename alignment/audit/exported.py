@@ -27,6 +27,7 @@ from alignment.localize.blame import one_ulp
 from alignment.models.counterparts import Matching
 from alignment.models.exported import with_operations
 from alignment.models.matching import Matched
+from alignment.models.quantised import Unquantised
 from alignment.models.tracing import Network
 from alignment.project import ModelSpec, Project, Side
 from alignment.report.environment import commit, machine
@@ -40,7 +41,7 @@ from mobilenetv3_common.weights_file import say
 
 HEEDED = (
     "port", "reference", "port_args", "reference_args", "input", "weights", "checkpoint_weights", "training", "device", "seed",
-    "report", "json", "json_file",
+    "report", "json", "json_file", "float_layers",
 )  # fmt: skip
 STEPS = (1,)
 NOT_RUN = "an exported model has inference alone: no training mode, gradients or fresh weights"
@@ -86,17 +87,21 @@ def audit(args: argparse.Namespace, flags: Sequence[str], files: Sequence[str]) 
     if args.training:
         raise UserError(f"--training: {NOT_RUN}")
     ONNX.use(args.device)
-    role = files[0]
-    other = "reference" if role == "port" else "port"
-    graph = read(f"--{role}", Path(getattr(args, role)))
-    side = _file_side(args, other) if len(files) > 1 else _model_side(args, other)
+    graphs = {role: read(f"--{role}", Path(getattr(args, role))) for role in files}
+    role = next((one for one in files if graphs[one].quantised), files[0])
+    other, graph = "reference" if role == "port" else "port", graphs[role]
+    kept = _kept(args.float_layers, graph)
+    side = _file_side(args, other, graphs[other]) if len(files) > 1 else _model_side(args, other)
     ensure_writable_dir(args.report)
     writable(args.json_file, "--json-file")
     inputs, words = _inputs(args, graph, side, getattr(args, role))
     _check_runs(graph, inputs, f"--{role} {getattr(args, role)}")
     context = _context(args, graph, side, role)
-    made = measured(graph, side, inputs)
+    drawn = args.input is None or args.input[0].isdigit()
+    made = measured(graph, side, inputs, kept, drawn)
+    _check_kept(kept, made)
     said = [f"port {args.port}, reference {args.reference}", f"input: {words}; {side.weights} weights"]
+    said += made.cost()
     about = {
         **machine(),
         "commit": commit(),
@@ -107,11 +112,22 @@ def audit(args: argparse.Namespace, flags: Sequence[str], files: Sequence[str]) 
     return reported(args, flags, context, said, lambda: [step_of(made)], about, STEPS, made.findings)[0].status
 
 
-def _file_side(args: argparse.Namespace, role: str) -> ModulesSide:
-    text = getattr(args, role)
+def _kept(names: str | None, graph: OnnxGraph) -> list[str]:
+    if names is not None and not graph.quantised:
+        raise UserError("--float-layers goes with a quantised .onnx file, and nothing in this one is quantised: leave it out")
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def _check_kept(kept: Sequence[str], made: Exported) -> None:
+    known = {*made.modules.modules, *(node.proto.name for node in made.graph.nodes)}
+    if missing := [name for name in kept if name not in known]:
+        raise UserError(f"--float-layers: neither a module nor a node is called {missing[0]!r}")
+
+
+def _file_side(args: argparse.Namespace, role: str, graph: OnnxGraph) -> ModulesSide:
     if args.weights is not None:
         raise UserError("--weights: an .onnx file has its own weights, and both sides are files: leave it out")
-    return ModulesSide(f"--{role}", ONNX, read(f"--{role}", Path(text)), f"{Path(text).name}'s own")
+    return ModulesSide(f"--{role}", ONNX, graph, f"{Path(getattr(args, role)).name}'s own")
 
 
 def _model_side(args: argparse.Namespace, role: str) -> ModulesSide:
@@ -186,8 +202,16 @@ def _context(args: argparse.Namespace, graph: OnnxGraph, side: ModulesSide, role
     return context.knowing(weights=Weights(state, side.weights, {}, False), matched=Matched(Matching(), {}))
 
 
-def measured(graph: OnnxGraph, side: ModulesSide, inputs: tuple[np.ndarray, ...]) -> Exported:
+def measured(
+    graph: OnnxGraph, side: ModulesSide, inputs: tuple[np.ndarray, ...], kept: Sequence[str] = (), drawn: bool = True
+) -> Exported:
     """Run both sides.
+
+    Args:
+        graph, side: the two.
+        inputs: of both.
+        kept: of a quantised graph: modules or nodes that are meant to stay in float32.
+        drawn: whether the inputs are drawn numbers.
 
     Raises:
         UserError: the model does not run on the inputs, or returns another number of tensors.
@@ -210,7 +234,9 @@ def measured(graph: OnnxGraph, side: ModulesSide, inputs: tuple[np.ndarray, ...]
         tensors, outputs = graph.values(inputs), graph.deployed(inputs)
     exact = ONNX.in_float64(ONNX.copy(graph))
     assert isinstance(exact, OnnxGraph)
-    return Exported(exact, networks["reference64"], inputs, calls, tensors, outputs, raised.words if raised.error else "")
+    plain = Unquantised(exact, networks["reference64"], calls["reference64"])
+    refused = raised.words if raised.error else ""
+    return Exported(plain, networks["reference64"], inputs, calls, tensors, outputs, refused, kept, drawn)
 
 
 def step_of(made: Exported) -> StepResult:

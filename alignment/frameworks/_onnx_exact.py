@@ -162,6 +162,34 @@ class Resize(op_resize.Resize):
         return (made.astype(X.dtype),)
 
 
+def along(numbers: Array, shape: Sequence[int], axis: int) -> Array:
+    """Scale or zero points so that they go with an array: one for all, one for each channel along an axis, or by blocks of it."""
+    if numbers.size == 1:
+        return numbers.reshape(())
+    if numbers.ndim == len(shape) > 1:
+        return np.repeat(numbers, -(-shape[axis] // numbers.shape[axis]), axis).take(range(shape[axis]), axis)
+    return numbers.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
+
+
+class QuantizeLinear(OpRun):
+    op_domain = ""
+
+    def _run(self, x, y_scale, y_zero_point=None, axis=None, **_):  # type: ignore[no-untyped-def]
+        zero = np.zeros(1, np.uint8) if y_zero_point is None else y_zero_point
+        ends, axis = np.iinfo(zero.dtype), 1 if axis is None else axis
+        levels = np.rint(x / along(y_scale, x.shape, axis)) + along(zero, x.shape, axis)
+        return (np.clip(levels, ends.min, ends.max).astype(zero.dtype),)
+
+
+class DequantizeLinear(OpRun):
+    op_domain = ""
+
+    def _run(self, x, x_scale, x_zero_point=None, axis=None, **_):  # type: ignore[no-untyped-def]
+        axis = 1 if axis is None else axis
+        zero = 0 if x_zero_point is None else along(np.asarray(x_zero_point, np.int64), x.shape, axis)
+        return ((np.asarray(x, np.int64) - zero) * along(x_scale, x.shape, axis),)
+
+
 HALF = np.float32(0.5)  # it makes float64 of no float32
 COORDINATES = {
     "half_pixel": lambda at, n, out, scale: (at + HALF) / scale - HALF,
@@ -196,4 +224,4 @@ def _resampling(places: Array, n: int, mode: str, given: dict[str, Any]) -> Arra
     return matrix
 
 
-OPERATORS = [Conv, FusedConv, MaxPool, AveragePool, HardSwish, Resize, Cast]
+OPERATORS = [Conv, FusedConv, MaxPool, AveragePool, HardSwish, Resize, Cast, QuantizeLinear, DequantizeLinear]

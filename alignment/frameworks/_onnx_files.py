@@ -15,10 +15,11 @@ from onnx.reference import ReferenceEvaluator
 
 from alignment.frameworks._onnx_exact import OPERATORS
 from alignment.frameworks._onnx_graph import OnnxGraph, OnnxNode, widened
+from alignment.frameworks._onnx_quantised import KNOWN, written_out
 from alignment.strangers import strangers
 from mobilenetv3_common.errors import UserError
 
-FUSED = {(one.op_domain, one.__name__) for one in OPERATORS}
+FUSED = {(one.op_domain, one.__name__) for one in OPERATORS} | KNOWN
 LARGEST = 2**31 - 1  # bytes of a file that ONNX Runtime takes from memory
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -57,17 +58,20 @@ def graph_of(model: onnx.ModelProto, named: str = "the model") -> OnnxGraph:
     Raises:
         UserError: exact mode has no operator of it, or ONNX Runtime does not take it.
     """
+    deployed, model = model, written_out(model)
     with strangers("onnx", alone=True) as raised:
         evaluator = ReferenceEvaluator(model, new_ops=list(OPERATORS))  # type: ignore[arg-type]
     if raised.error is not None:
         raise UserError(f"{named}: exact mode cannot compute it: {raised.words}")
     constants = {name: widened(np.array(value)) for name, value in evaluator.rt_inits_.items()}
     nodes: list[OnnxNode] = []
+    folded: list[OnnxNode] = []
     for number, (proto, operator) in enumerate(zip(model.graph.node, evaluator.rt_nodes_, strict=True)):
         node = OnnxNode(proto, number, operator, constants)
         if not node.varying and proto.op_type not in RANDOM:
             with strangers("onnx", alone=True) as raised:
                 constants |= dict(zip(proto.output, map(widened, node.computed(constants)), strict=False))
+            folded.append(node)
             if raised.error is not None:
                 raise UserError(f"{named}: node {node.title} cannot be computed: {raised.words}")
         else:
@@ -75,7 +79,7 @@ def graph_of(model: onnx.ModelProto, named: str = "the model") -> OnnxGraph:
     given = [one.name for one in model.graph.input if one.name not in constants]
     made = OnnxGraph(nodes, given, [one.name for one in model.graph.output], constants, _session(model, nodes, named))
     made.inputs = {one.name: _sizes(one) for one in model.graph.input if one.name in given}
-    made.deployed = functools.partial(_deployed, model)
+    made.deployed, made.folded = functools.partial(_deployed, deployed), folded
     return made
 
 

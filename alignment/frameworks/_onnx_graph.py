@@ -58,12 +58,16 @@ class OnnxNode(OnnxModule):
         number: its place in the graph.
         operator: what computes it in float64.
         constants: of the graph, by name.
+
+    Attributes:
+        optional: whether it may give its input back: it was left to it to do what the other side does, or nothing was.
     """
 
     def __init__(self, proto: NodeProto, number: int, operator: Any, constants: dict[str, np.ndarray]) -> None:
         super().__init__()
         self.proto, self.number, self.operator, self.constants = proto, number, operator, constants
         self.attributes = {one.name: helper.get_attribute_value(one) for one in proto.attribute}
+        self.optional = False
 
     @property
     def varying(self) -> list[str]:
@@ -131,6 +135,7 @@ class OnnxGraph(OnnxModule):
         dtype: ``"float32"`` or ``"float64"``.
         inputs: of a file: type and shape of each input, None for a size that varies, and for a shape that is not given.
         deployed: of a file: inputs -> outputs in float32, with all of ONNX Runtime's optimisations.
+        folded: of a file: the nodes that make constants of constants, in order.
     """
 
     deployed: Callable[[Sequence[np.ndarray]], list[np.ndarray]]
@@ -143,6 +148,7 @@ class OnnxGraph(OnnxModule):
         self.nodes, self.given, self.made, self.constants, self.session = list(nodes), list(given), list(made), constants, session
         self.dtype = "float32"
         self.inputs: dict[str, tuple[str, list[int | None] | None]] = {}
+        self.folded: list[OnnxNode] = []
 
     def forward(self, *arrays: np.ndarray) -> Any:
         if len(arrays) != len(self.given):
@@ -159,6 +165,11 @@ class OnnxGraph(OnnxModule):
             values |= dict(zip(node.proto.output, made if isinstance(made, tuple) else (made,), strict=False))
         results = [values[name] for name in self.made]
         return results[0] if len(results) == 1 else tuple(results)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether something in it is rounded to few bits."""
+        return any(node.proto.op_type == "DequantizeLinear" for node in (*self.nodes, *self.folded))
 
     def values(self, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
         """Every tensor inside by name, computed by ONNX Runtime in float32."""

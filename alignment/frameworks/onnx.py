@@ -123,7 +123,7 @@ class Onnx(Taped):
         assert isinstance(model, OnnxGraph)
         nodes = [OnnxNode(node.proto, node.number, node.operator, node.constants) for node in model.nodes]
         made = OnnxGraph(nodes, model.given, model.made, model.constants, model.session)
-        made.dtype, made.inputs, made.deployed = model.dtype, model.inputs, model.deployed
+        made.dtype, made.inputs, made.deployed, made.folded = model.dtype, model.inputs, model.deployed, model.folded
         return made
 
     def in_float64(self, model: OnnxModule) -> OnnxModule:

@@ -161,11 +161,15 @@ class Pairing:
             if any(name not in walked.values for name in node.proto.input if name):
                 continue  # behind a node that could not be computed
             made: list[Any] = []
+            if node.optional:
+                node.operator.on = True
             with strangers("onnx", alone=True) as raised:
                 made = node.computed(walked.values)
             if raised.error is not None:
                 self.refused[node.number] = raised.words
                 continue
+            if node.optional and self._nearest(made[0], walked) is None:
+                node.operator.on, made = False, [walked.values[node.proto.input[0]]]
             for name, value in zip(node.proto.output, made, strict=False):
                 walked.values[name] = value
                 if name and (found := self._nearest(value, walked)) is not None and self._follows(walked, name, *found):

@@ -11,6 +11,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
+from alignment.comparisons.model.quantised import Judged
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.frameworks._onnx_graph import OnnxGraph, OnnxModule, OnnxNode, OnnxParts, layer_of
 from alignment.frameworks.base import Call, leaves
@@ -20,9 +21,11 @@ from alignment.localize.blame import Pair, Subject, one_ulp
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.exported import FOLDED, Folded
+from alignment.localize.quantised import snr
 from alignment.localize.source import source_line
 from alignment.models.counterparts import Matching
 from alignment.models.exported import GIVEN, Expected, Pairing, Stretch, is_operation, laid_out, path_of
+from alignment.models.quantised import Unquantised
 from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
@@ -35,23 +38,36 @@ class Exported:
     """What an exported graph and its modules computed.
 
     Attributes:
-        graph: in exact mode.
+        plain: the graph in exact mode, without what it quantises.
         modules: of the other side, in exact mode.
         inputs: of both, float32.
         calls: of the modules in exact mode, in float32, and in float32 with everything moved by one ulp.
         tensors: of the graph as ONNX Runtime computes it.
         outputs: of the graph as it is deployed: by ONNX Runtime with all of its optimisations.
         refused: why ONNX Runtime does not compute it on these inputs; empty where it does.
+        kept: of a quantised graph: modules or nodes that are meant to stay in float32.
+        drawn: whether the inputs are drawn numbers.
     """
 
-    graph: OnnxGraph
+    plain: Unquantised
     modules: Network
     inputs: tuple[np.ndarray, ...]
     calls: dict[str, dict[str, Call]]
     tensors: dict[str, Any]
     outputs: list[np.ndarray]
     refused: str = ""
+    kept: Sequence[str] = ()
+    drawn: bool = True
     _probed: dict[int, bool] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> OnnxGraph:
+        return self.plain.graph
+
+    @cached_property
+    def quantised(self) -> Judged | None:
+        """What is wrong with the quantisation; None of a graph that has none."""
+        return Judged(self.plain, self.pairing, self.kept, self.drawn) if self.plain.quantisers and self.stretches else None
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -80,10 +96,12 @@ class Exported:
         own = {name for name in constants if self._is_folded(self.graph.constants[name])}
         rounded = any(isinstance(value, float) for node in stretch.nodes for value in _numbers(node))
         least = tolerance.FLOAT32_CONSTANT if rounded else tolerance.EXACT_RTOL
+        rough = {name: self.plain.unmatched[name] for name in constants if name in self.plain.unmatched}
         if not own or stretch.error <= least or not np.isfinite(stretch.error):
             return least
         moved = dict(self.graph.constants)
         moved |= {name: one_ulp(moved[name].astype(np.float32)).astype(np.float64) for name in own}
+        moved |= {name: moved[name] + half for name, half in rough.items()}
         values = self.pairing.walked.values
         for node in stretch.nodes:
             given = {**moved, **{name: moved.get(name, values.get(name)) for name in node.varying}}
@@ -91,6 +109,8 @@ class Exported:
             moved |= dict(zip(node.proto.output, made, strict=False))
         other = moved[stretch.tensor]
         far = relative(distance(other, stretch.ours), norm(stretch.ours)) if other.shape == stretch.ours.shape else 0.0
+        if rough:
+            return max(least, far)
         rounding = tolerance.FLOOR_FACTOR * max(far, tolerance.BASE_FLOOR_32 / tolerance.FLOOR_FACTOR)
         return max(least, min(rounding, tolerance.PAIRED_AGREE))  # nodes that draw numbers move by themselves
 
@@ -106,7 +126,7 @@ class Exported:
         if id(stretch) not in self._probed:
             folded = self._folded(stretch)
             differs = False
-            if folded is not None and folded.calls:
+            if folded is not None and folded.calls and not any(node.optional for node in stretch.nodes):
                 with strangers("onnx"):
                     ours, right = folded.nodes(folded.cases[1]), folded.right(folded.cases[1])
                     if ours is not None and right is not None and ours.size == right.size:
@@ -117,14 +137,18 @@ class Exported:
 
     def rows(self) -> Iterator[Quantity]:
         """A row for each tensor that stands for a module's output, and for each output."""
-        wrong = set(map(id, self.wrong()))
+        wrong, judged = set(map(id, self.wrong())), self._row if self.quantised is None else self._rounded_row
         for stretch in self.stretches:
             name = self.place(stretch)
-            row = self._row(f"nodes.{name or 'output'}.{stretch.tensor}", stretch.stands_for, self.tensors.get(stretch.tensor))
+            row = judged(f"nodes.{name or 'output'}.{stretch.tensor}", stretch.stands_for, self.tensors.get(stretch.tensor))
             row.float64_diff = stretch.error if np.isfinite(stretch.error) else None
             if id(stretch) in wrong:
                 row.fail(f"{self.nodes(stretch)} by itself: relative L2 {stretch.error:.1e} (bound {self.bound(stretch):.0e})")
             yield row
+        if self.quantised is not None:
+            yield from (
+                Quantity(f"quantised.{one.location}", []).fail(one.hint or one.measured) for *_, one in self.quantised.findings
+            )
         yield from self._output_rows()
 
     def _row(self, name: str, expected: Expected, ours: Any) -> Quantity:
@@ -135,6 +159,15 @@ class Exported:
             for lane in self.calls
         }
         return _in_float32(name, ours, lanes)
+
+    def _rounded_row(self, name: str, expected: Expected, ours: Any) -> Quantity:
+        """Of a quantised graph: what it costs is known, and what is wrong is told by its quantisers."""
+        row = Quantity(name, list(expected.array.shape))
+        right = next(laid_out(expected.array, ours.shape), None) if isinstance(ours, np.ndarray) else None
+        if right is None:
+            return row
+        row.port_error = relative(distance(ours, right), norm(right))
+        return row.note(f"signal-to-noise ratio {snr(ours, right):.1f} dB: quantisation")
 
     def _like(self, calls: Mapping[str, Call], expected: Expected, ours: np.ndarray) -> np.ndarray:
         """An array of a lane in the layout of a tensor."""
@@ -150,10 +183,19 @@ class Exported:
         for number, (name, ours) in enumerate(zip(self.graph.made, self.outputs, strict=not self.refused)):
             title = f"eval.deployed.{'logits' if number == 0 else f'output{number + 1}'}"
             lanes = {lane: arrays[number] for lane, arrays in expected.items()}
-            if ours.dtype.kind == "f":
+            if self.quantised is not None:
+                array = lanes["reference64"]
+                yield self._rounded_row(title, Expected([""], array, 0, norm(array)), ours if ours.dtype.kind == "f" else None)
+            elif ours.dtype.kind == "f":
                 yield _in_float32(title, ours, lanes)
             elif not np.array_equal(ours, lanes["reference32"]):
                 yield Quantity(title, list(ours.shape)).fail(f"{name}: whole numbers that are not the same")
+
+    def cost(self) -> list[str]:
+        """Of a quantised graph, a line that says what quantisation itself costs."""
+        if self.quantised is None or not self.outputs:
+            return []
+        return [self.quantised.words(self.outputs[0], leaves(self.calls["reference64"][""].output, np.ndarray)[0])]
 
     # --- places ------------------------------------------------------------------------------------------------------------
 
@@ -169,7 +211,7 @@ class Exported:
 
     def findings(self) -> list[Finding]:
         """Every mistake that the graph has, with node, module, source line and cause as far as they are known."""
-        found = []
+        found: list[tuple[int, Finding]] = []
         for stretch in self.wrong():
             kind, words, at = self.cause(stretch)
             place, scopes = self.place(stretch), [node.noted() for node in stretch.nodes]
@@ -178,8 +220,12 @@ class Exported:
             others = [path_of(key) for key in self.chain(stretch)]
             source = next((line for _, line in scopes if line), "") or self._line(at or stretch.stands_for.keys[0])
             also = [path for path in dict.fromkeys(others) if path not in (location, place)]
-            found.append(Finding("forward", location, kind, words, f"{self.nodes(stretch)}: {_far(stretch)}", source, also))
-        return found + self._one_sample()
+            one = Finding("forward", location, kind, words, f"{self.nodes(stretch)}: {_far(stretch)}", source, also)
+            found.append((stretch.nodes[-1].number, one))
+        for node, key, one in self.quantised.findings if self.quantised is not None else ():
+            one.source = node.noted()[1] or (self._line(key) if key else "")
+            found.append((node.number, one))
+        return [one for _, one in sorted(found, key=lambda pair: pair[0])] + self._one_sample()
 
     def _one_sample(self) -> list[Finding]:
         """The node that makes one sample of all: a shape in which the batch is 1, behind which a node cannot be computed."""
