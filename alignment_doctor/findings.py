@@ -35,11 +35,13 @@ class Outcome:
         verdict: one of the three.
         measured: what was measured, or why nothing could be, in one line.
         where: the places of the problem, the worst first; empty where none was found.
+        unjudged: what no one may take for sound, as it was not judged, e.g. ``labels``: the last line names it.
     """
 
     verdict: Verdict
     measured: str
     where: tuple[str, ...] = ()
+    unjudged: str = ""
 
 
 def found(measured: str, where: Sequence[str] = ()) -> Outcome:
@@ -55,6 +57,11 @@ def nothing(measured: str) -> Outcome:
 def not_applicable(reason: str) -> Outcome:
     """It could not be looked for, and the reason."""
     return Outcome(Verdict.NOT_APPLICABLE, agreed(reason))
+
+
+def not_judged(what: str, reason: str) -> Outcome:
+    """It should have been looked for, and there was too little to judge it by: what, and the reason."""
+    return Outcome(Verdict.NOT_APPLICABLE, agreed(reason), unjudged=what)
 
 
 def judged(where: Sequence[str], problem: str, sound: str) -> Outcome:

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 import cv2
 import numpy as np
 
+from alignment_doctor.few import Chance, chance_of
 from mobilenetv3_common.dataset_index import DatasetIndex
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import decode_image
 
 PICTURES = {"train": 600, "val": 300}  # of a split, at most
 CLASSES = 10  # that are looked at, those with the most pictures
-NEEDED = 100  # pictures: what natural ones tell is then far from chance
+NEEDED = 30  # pictures
+MANY = 100  # pictures: what natural ones tell is then far from chance; fewer are compared with what they could tell
 EACH = 5  # pictures of a class
 SIDE = 32  # pixels of what the features see
 PATCHES, PATCH = 128, 6  # of pictures, as filters
@@ -49,6 +51,7 @@ class Relation:
         taken_for: validation's class -> the class of training that its pictures look like.
         reason: why nothing was measured; empty where it was.
         numbers: of the pictures that were looked at, by split.
+        few: of fewer than ``MANY`` pictures, all of them told from each other, and validation's from training's.
     """
 
     pictures: Mapping[str, int] = field(default_factory=dict)
@@ -63,6 +66,7 @@ class Relation:
     taken_for: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
     numbers: Mapping[str, list[int]] = field(default_factory=dict)
+    few: tuple[Chance, ...] = ()
 
 
 def relate(indices: Mapping[str, DatasetIndex], seed: int = 0) -> Relation:
@@ -77,13 +81,13 @@ def relate(indices: Mapping[str, DatasetIndex], seed: int = 0) -> Relation:
     if len(chosen) < 2:
         return Relation(reason=f"fewer than two classes have {EACH} or more pictures")
     numbers = {split: _drawn(index, chosen, PICTURES[split], rng) for split, index in indices.items() if split in PICTURES}
-    if sum(map(len, numbers.values())) < NEEDED or min(map(len, numbers.values())) < 2:
-        return Relation(reason=f"it takes {NEEDED} pictures of classes that have {EACH} or more")
+    if (count := sum(map(len, numbers.values()))) < NEEDED or min(map(len, numbers.values())) < 2:
+        return Relation(reason=f"{count} pictures of classes that have {EACH} or more; it takes {NEEDED}")
     pixels, labels, splits, kept = _decoded(indices, numbers)
     if len(labels) < NEEDED or len(set(labels.tolist())) < 2:
-        return Relation(reason=f"fewer than {NEEDED} pictures can be decoded and are no copies of others")
+        return Relation(reason=f"{len(labels)} pictures can be decoded and are no copies of others; it takes {NEEDED}")
     told = np.unique(labels, return_inverse=True)[1]
-    names = next(iter(indices.values())).classes
+    names = max((index.classes for index in indices.values()), key=len)
     made = Relation({name: len(of) for name, of in kept.items()}, {c: names[c] for c in chosen}, numbers=kept)
     return _measured(made, pixels, told, splits, np.unique(labels), rng)
 
@@ -165,6 +169,12 @@ def _measured(
             if alone["val"] > best:  # by the features that tell the most
                 best, taken = alone["val"], _taken_for(told_by @ _centred(one_hot[train]), one_hot[val], numbers)
     distance, right, chance = together
+    few = _few(kernels, told, splits) if len(told) < MANY else ()
+    doubtful = next((number for number, one in enumerate(few) if one.at_chance), None)
+    if doubtful is not None and not few[doubtful].could_tell:
+        which = (f"{len(told)} pictures", f"{(splits == 'val').sum()} pictures of validation")[doubtful]
+        words = f"stay at chance (p = {few[doubtful].p:.2g}), and so few of them would not be told if they were right"
+        return Relation(reason=f"the labels of {which} {words}")
     turned = _turned(np.asarray(pairs), kernels, one_hot, parts, rng) if pairs else []
     return replace(
         made,
@@ -176,7 +186,19 @@ def _measured(
         right=right,
         chance=chance,
         taken_for=taken,
+        few=few,
     )
+
+
+def _few(kernels: list[np.ndarray], told: np.ndarray, splits: np.ndarray) -> tuple[Chance, ...]:
+    """All pictures, each told from all others; and where there is a validation, its pictures told from training's."""
+    every, made = np.arange(len(told)), []
+    made.append(chance_of([_others(kernel) for kernel in kernels], kernels, told, every, every))
+    train, val = np.flatnonzero(splits == "train"), np.flatnonzero(splits == "val")
+    if len(train) and len(val):
+        by = [np.linalg.solve(_with_ridge(one[np.ix_(train, train)]), one[np.ix_(train, val)]).T for one in kernels]
+        made.append(chance_of(by, kernels, told, val, train))
+    return tuple(made)
 
 
 def _features(pixels: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -241,12 +263,18 @@ def _with_ridge(kernel: np.ndarray) -> np.ndarray:
     return kernel + RIDGE * np.eye(len(kernel), dtype=np.float32)
 
 
-def _left_out(kernel: np.ndarray, one_hot: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Each picture told from all others: distance from chance, share that is right, and what chance makes of that share."""
-    count = len(one_hot)
+def _others(kernel: np.ndarray) -> np.ndarray:
+    """What each other picture counts for a picture that is left out, (N, N)."""
     inverse = np.linalg.inv(_with_ridge(kernel))
     others = -inverse / np.diag(inverse)[:, None]
     np.fill_diagonal(others, 0.0)
+    return others
+
+
+def _left_out(kernel: np.ndarray, one_hot: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Each picture told from all others: distance from chance, share that is right, and what chance makes of that share."""
+    count = len(one_hot)
+    others = _others(kernel)
     orders = [np.arange(count), *(rng.permutation(count) for _ in range(PERMUTED))]
     labels = np.stack([one_hot[order] for order in orders], 1)  # (pictures, orders, classes)
     scores = (others @ (labels - one_hot.mean(0)).reshape(count, -1)).reshape(labels.shape)
@@ -323,6 +351,8 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
     """What is wrong with the labels, and its places; None where nothing is, or too little was measured to say so."""
     if made.reason:
         return None
+    if made.few:
+        return _unrelated_few(made)
     count = sum(made.pictures.values())
     limit = NOT if count >= FEW else NOT_OF_FEW
     if len(made.within) > 1:
@@ -344,6 +374,19 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
         return None
     said = f"held-out pictures stay at chance: {measured_words(made)}"
     return said, [f"the labels of {' and '.join(made.pictures)}: none belongs to its picture"]
+
+
+def _unrelated_few(made: Relation) -> tuple[str, list[str]] | None:
+    """The same of few pictures, where labels that follow from them would have been seen."""
+    hedge = "classes that differ by more than simple features show look alike"
+    together = made.few[0]
+    if together.at_chance:
+        said = f"labels do not follow the pictures: {measured_words(made)} (p = {together.p:.2g}; {hedge})"
+        return said, [f"the labels of {' and '.join(made.pictures)}: most belong to other pictures"]
+    if len(made.few) > 1 and (across := made.few[1]).at_chance and across.could_tell:
+        said = f"labels of validation do not follow from those of training (p = {across.p:.2g}; {hedge})"
+        return said, _exchanged(made) if min(made.within.values()) >= SURE else ["the labels of training or of validation"]
+    return None
 
 
 def _mostly_wrong(made: Relation) -> tuple[str, list[str]] | None:

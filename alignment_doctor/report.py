@@ -77,6 +77,8 @@ class Examination:
         ran = sum(one.outcome.verdict is not Verdict.NOT_APPLICABLE for one in self.findings)
         left = len(self.findings) - ran
         rest = f"; {left} not applicable" if left else ""
+        unjudged = [f"{one.outcome.unjudged} ({one.outcome.measured})" for one in self.findings if one.outcome.unjudged]
+        rest += f"; not judged: {', '.join(unjudged)}" if unjudged else ""
         if self.problems:
             return f"{counted(len(self.problems), 'problem')} found in {self.subject} by {counted(ran, 'check')}{rest}."
         return f"No problem found in {self.subject} by {counted(ran, 'check')}{rest}."

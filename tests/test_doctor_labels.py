@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from alignment_doctor import relation
+from alignment_doctor import few, relation
 from alignment_doctor.check import checks as run_checks
 from alignment_doctor.check.subject import observe
 from alignment_doctor.cli import main
@@ -295,11 +295,94 @@ def test_hard_but_sound_data_is_silent(tmp_path, draw, classes):
 def test_tiny_data_and_many_classes_of_few_pictures_are_not_judged(tmp_path):
     for root in (LITE_DATA, drawn(tmp_path / "many", faint_lines, 120, 2, 1)):
         outcome = examined(root)
-        assert outcome.verdict is Verdict.NOT_APPLICABLE
-        assert outcome.measured in (
-            "it takes 100 pictures of classes that have 5 or more",
-            "fewer than two classes have 5 or more pictures",
-        )
+        assert outcome.verdict is Verdict.NOT_APPLICABLE and outcome.unjudged == "labels"
+        assert outcome.measured == "fewer than two classes have 5 or more pictures"
+
+
+# --- fewer than 100 pictures ----------------------------------------------------------------------------------------------------
+
+
+def fewer(digits, tmp_path, train, val):
+    """A copy with so many pictures of each split, of the three classes in turn."""
+    root = tmp_path / "fewer"
+    shutil.copytree(digits, root)
+    for split, count in (("train", train), ("val", val)):
+        rows = (root / f"{split}_list.txt").read_text().splitlines()
+        of_class = [[row for row in rows if row.endswith(f" {label}")] for label in range(3)]
+        kept = [row for many in zip(*of_class, strict=False) for row in many][:count]
+        (root / f"{split}_list.txt").write_text("".join(f"{row}\n" for row in kept))
+    return root
+
+
+def triangles(label, rng):
+    """A disc, a square or a triangle of any colour anywhere, on one of three grounds."""
+    ground = np.array([(40, 120, 40), (160, 140, 110), (90, 110, 170)][rng.integers(3)])
+    pixels, (row, column), size = ground + rng.normal(0, 12, (48, 48, 3)), rng.integers(14, 34, 2), rng.integers(7, 12)
+    down, across = np.mgrid[:48, :48] - np.array([row, column])[:, None, None]
+    disc, square = np.hypot(down, across) < size, np.maximum(abs(down), abs(across)) < size
+    pixels[(disc, square, square & (abs(across) < (down + size) / 2))[label]] = rng.integers(60, 255, 3)
+    return pixels
+
+
+@pytest.mark.parametrize(("train", "val"), [(66, 22), (45, 15), (30, 6)])
+@pytest.mark.parametrize("share", [1.0, 0.8])
+def test_shuffled_labels_of_few_pictures_are_found(digits, tmp_path, train, val, share, monkeypatch):
+    """Nobody judged fewer than 100 pictures: "No problem found"."""
+    sound = fewer(digits, tmp_path, train, val)
+    assert examined(sound).verdict is Verdict.NONE
+    outcome = examined(relabelled(sound, tmp_path, lambda labels: shuffled(labels, share)))
+    assert outcome.verdict is Verdict.FOUND and outcome.measured.startswith("labels do not follow the pictures: ")
+    assert "(p = 0." in outcome.measured and outcome.where == ("the labels of train and val: most belong to other pictures",)
+    monkeypatch.setattr(few, "CHANCE", 1.0)
+    assert examined(tmp_path / "relabelled").verdict is Verdict.NONE, "without it this is missed"
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_shuffled_labels_of_one_split_of_few_pictures_are_found(digits, tmp_path, split):
+    assert examined(relabelled(fewer(digits, tmp_path, 60, 30), tmp_path, shuffled, (split,))).verdict is Verdict.FOUND
+
+
+def test_shuffled_labels_of_few_pictures_without_a_validation_are_found(tmp_path):
+    root = drawn(tmp_path / "drawn", triangles, 3, 24, 0)
+    shutil.rmtree(root / "val")
+    assert examined(root).verdict is Verdict.NONE
+    paths = sorted((root / "train").rglob("*.png"))
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, shuffled(contents), strict=True):
+        path.write_bytes(content)
+    assert examined(root).measured.startswith("labels do not follow the pictures: ")
+
+
+@pytest.mark.parametrize(("draw", "classes"), [(faint_lines, 3), (counted_spots, 3), (exclusive_or, 2), (triangles, 3)])
+def test_few_pictures_that_are_hard_but_sound_are_silent(tmp_path, draw, classes):
+    assert examined(drawn(tmp_path / "hard", draw, classes, 15, 5)).verdict is Verdict.NONE
+
+
+def test_pictures_that_could_not_show_it_are_not_judged_and_the_last_line_says_so(digits, tmp_path, capsys, monkeypatch):
+    """Spots of ten numbers, 15 pictures of each: no features count so far, and what they show is far from certain."""
+
+    def many_spots(label, rng):
+        return counted_spots(5 + label, rng)
+
+    root = drawn(tmp_path / "spots", many_spots, 2, 17, 0)
+    shutil.rmtree(root / "val")
+    outcome = examined(root)
+    assert outcome.verdict is Verdict.NOT_APPLICABLE and outcome.unjudged == "labels" and "stay at chance" in outcome.measured
+    assert main(["data", str(root), "--near", "0"]) == 0
+    assert "; not judged: labels (the labels of 34 pictures stay at chance (p = " in capsys.readouterr().out.splitlines()[-1]
+    monkeypatch.setattr(few, "TELLING", 0.0)
+    assert examined(root).verdict is Verdict.FOUND, "without it sound labels are reported"
+
+
+@pytest.mark.parametrize(("train", "val"), [(20, 0), (18, 6), (24, 5)])
+def test_too_few_pictures_are_named_in_the_last_line(digits, tmp_path, capsys, train, val):
+    root = fewer(digits, tmp_path, train, val)
+    if not val:
+        (root / "val_list.txt").unlink()
+        shutil.rmtree(root / "val")
+    assert main(["data", str(root), "--near", "0"]) == 0
+    last = f"not judged: labels ({train + val} pictures of classes that have 5 or more; it takes 30)."
+    assert capsys.readouterr().out.splitlines()[-1].endswith(last)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignment_doctor.check.subject import RunSubject
-from alignment_doctor.findings import Outcome, check, found, not_applicable, nothing
+from alignment_doctor.findings import Outcome, check, found, not_applicable, not_judged, nothing
 from alignment_doctor.relation import measured_words, unrelated
 
 
@@ -19,7 +19,7 @@ from alignment_doctor.relation import measured_words, unrelated
 def held_out(subject: RunSubject) -> Outcome:
     made = subject.relation
     if made.reason:
-        return not_applicable(made.reason)
+        return not_judged("labels", made.reason)
     wrong = unrelated(made)
     if wrong is None:
         return nothing(measured_words(made))

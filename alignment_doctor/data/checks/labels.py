@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignment_doctor.data.subject import DataSubject
-from alignment_doctor.findings import Outcome, check, found, not_applicable, nothing
+from alignment_doctor.findings import Outcome, check, found, not_judged, nothing
 from alignment_doctor.relation import measured_words, unrelated
 
 
@@ -18,7 +18,7 @@ from alignment_doctor.relation import measured_words, unrelated
 def labels(subject: DataSubject) -> Outcome:
     made = subject.relation
     if made.reason:
-        return not_applicable(made.reason)
+        return not_judged("labels", made.reason)
     wrong = unrelated(made)
     if wrong is not None:
         return found(*wrong)
