@@ -7,16 +7,23 @@ engine is the fastest on this machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.called import as_called
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.files import gone_on_failure
 from mobilenetv3_paddle.deploy.flags import add_weights_flags, load_weights, positive
+
+if TYPE_CHECKING:
+    from mobilenetv3_paddle.deploy.bundle import Bundle
 
 FORMATS = ("paddle", "onnx", "pdmodel")
 
@@ -39,6 +46,11 @@ def parser() -> Parser:
         help="auto: measure each layer alone in int8, and try to leave those that lose most in float32 (default: none)",
     )
     p.add_argument(
+        "--int8-report",
+        metavar="DIR",
+        help="with --int8-keep auto: say what each layer costs in int8, and write the page int8.html there",
+    )
+    p.add_argument(
         "--calibration-data",
         nargs="+",
         metavar="FILE_OR_DIR",
@@ -52,6 +64,26 @@ def parser() -> Parser:
     return p
 
 
+def _int8(bundle: Bundle, pictures: Sequence[Path], keep: str, report: Path | None) -> list[str]:
+    """Add int8, and the page about its layers where one is asked for; gives what was found, in lines."""
+    from mobilenetv3_paddle.deploy import int8_page
+    from mobilenetv3_paddle.deploy.quantize import quantize
+
+    result = quantize(bundle, pictures, keep, explain=report is not None)
+    if report is None:
+        return [result.line()]
+    return [result.line(), *int8_page.lines(result), f"page: {int8_page.write(report, bundle, result)}"]
+
+
+def _fastest(bundle: Bundle, pictures: Sequence[Path]) -> list[str]:
+    """Measure the engines; gives what was found, in lines."""
+    from mobilenetv3_paddle.deploy.fastest import measure
+
+    found = measure(bundle, pictures)
+    best = f"{found[0].engine} {found[0].precision}"
+    return [*(one.line() for one in found), f"--engine auto: {best} is the fastest here, on {bundle.fastest['processor']}"]
+
+
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
@@ -62,6 +94,8 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError("--int8 needs --calibration-data: pictures such as the model will see")
     if args.int8_keep == "auto" and not args.int8:
         raise UserError("--int8-keep auto chooses among layers of int8: give --int8 too")
+    if args.int8_report and args.int8_keep != "auto":
+        raise UserError("--int8-report explains what --int8-keep auto measures: give --int8 --int8-keep auto too")
     if args.triton and "onnx" not in formats:
         raise UserError("--triton runs ONNX: give --formats paddle,onnx")
     if args.int8 and "onnx" not in formats:
@@ -78,19 +112,19 @@ def main(argv: list[str] | None = None) -> int:
 
         check_enough(pictures)
     trained = load_weights(args)
-    bundle, differences = export(trained, args.output_dir, formats)
+    told: list[str] = []
+
+    def also(bundle: Bundle) -> None:
+        if args.int8:
+            told.extend(_int8(bundle, pictures, args.int8_keep, report))
+        if args.engine:
+            told.extend(_fastest(bundle, pictures[1::2] if args.int8 else pictures))
+
+    with gone_on_failure(args.int8_report) if args.int8_report else contextlib.nullcontext() as report:
+        bundle, differences = export(trained, args.output_dir, formats, also)
     for engine, difference in differences.items():
         print(f"{engine}: probabilities differ from the network's by {difference:.1e} at most")
-    if args.int8:
-        from mobilenetv3_paddle.deploy.quantize import quantize
-
-        print(quantize(bundle, pictures, args.int8_keep).line())
-    if args.engine:
-        from mobilenetv3_paddle.deploy.fastest import measure
-
-        found = measure(bundle, pictures[1::2] if args.int8 else pictures)
-        print("\n".join(one.line() for one in found))
-        print(f"--engine auto: {found[0].engine} {found[0].precision} is the fastest here, on {bundle.fastest['processor']}")
+    print("\n".join(told), end="\n" if told else "")
     for name in bundle.files:
         print(f"{Path(args.output_dir) / name}: {(bundle.folder / name).stat().st_size:,} bytes")
     if args.triton:

@@ -62,6 +62,20 @@ def ensure_writable_dir(path: str | os.PathLike) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def gone_on_failure(path: str | os.PathLike) -> Iterator[Path]:
+    """``ensure_writable_dir``, of which nothing new stays where the block fails and has left it empty."""
+    path = Path(path)
+    made = [one for one in (path, *path.parents) if not one.exists()]
+    try:
+        yield ensure_writable_dir(path)
+    except BaseException:
+        for one in made:
+            with contextlib.suppress(OSError):
+                one.rmdir()
+        raise
+
+
 def regular_file(path: str | os.PathLike) -> bool:
     """Whether there is a file; what has the name and is none is refused, since it would be passed over, or never end.
 

@@ -135,11 +135,11 @@ def test_layers_that_lose_most_in_int8_are_measured_and_left_in_float32(exported
     shutil.copytree(exported, copy)
     pictures = sorted((ROOT / "lite_data/train").rglob("*.JPEG"))
     found = quantize(read_bundle(copy), pictures, keep="auto")
-    ratios = list(found.layers.values())
+    ratios = [layer.alone.ratio for layer in found.layers.values()]
     assert len(ratios) >= 50 and ratios == sorted(ratios) and ratios[0] < ratios[-1] - 3, "no layer loses more than another"
     everything, but_some = ({t.name: t for t in found.trials}[n] for n in (EVERYTHING, "all but the 32 layers that lose most"))
     assert everything.operators - but_some.operators == 32  # which of them agrees better is the weights' own affair
-    assert read_bundle(copy).int8["layers"] == found.layers and next(iter(found.layers)) in found.line()
+    assert list(read_bundle(copy).int8["layers"]) == list(found.layers) and next(iter(found.layers)) in found.line()
 
 
 def test_int8_is_judged_on_pictures_that_did_not_calibrate_it(exported):
@@ -325,7 +325,12 @@ def test_bad_input_is_refused_in_one_line(exported, case):
 EXPORT_REFUSED = {
     "unknown format": (["--formats", "paddle,caffe"], "caffe is unknown"),
     "layers to keep without int8": (["--int8-keep", "auto"], "give --int8 too"),
+    "a report without measuring layers": (
+        ["--int8", "--int8-report", "r", "--calibration-data", "x"],
+        "give --int8 --int8-keep auto too",
+    ),
     "int8 without pictures": (["--int8"], "--int8 needs --calibration-data"),
+    "pictures that are missing": (["--int8", "--calibration-data", "no/such"], "no such picture or folder: no/such"),
     "int8 on few pictures": (
         ["--int8", "--calibration-data", "lite_data/train/cat"],
         "--calibration-data holds 2 picture(s): int8 needs 16 at least, half of them to judge by",
@@ -342,3 +347,20 @@ def test_a_bad_export_is_refused_in_one_line(weights, tmp_path, case):
     run = run_command("tools/export_model.py", "--pretrained", weights, "--output-dir", tmp_path / "e", *arguments)
     assert run.returncode == 2 and run.stderr.startswith("error: ") and run.stderr.count("\n") == 1 and message in run.stderr
     assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_damaged_calibration_picture_leaves_no_part_of_an_export(weights, tmp_path, before):
+    pictures, target, report = tmp_path / "pictures", tmp_path / "new/e", tmp_path / "reports/r"
+    shutil.copytree(ROOT / "lite_data/train", pictures)
+    (pictures / "cat/cat_0.JPEG").write_bytes(b"\xff\xd8\xff\xe0 damaged")
+    if before:
+        target.mkdir(parents=True)
+        (target / DEPLOY_JSON).write_text("of an earlier export")
+    run = run_command(
+        "tools/export_model.py", "--pretrained", weights, "--width-mult", "0.5", "--crop-size", "64", "--output-dir", target,
+        "--int8", "--int8-keep", "auto", "--int8-report", report, "--calibration-data", pictures,
+    )  # fmt: skip
+    assert run.returncode == 2 and run.stderr.startswith("error: ") and run.stderr.count("\n") == 1, run.stderr
+    assert "cat_0.JPEG" in run.stderr and not report.parent.exists()
+    assert [p.name for p in target.rglob("*")] == [DEPLOY_JSON] if before else not target.parent.exists()

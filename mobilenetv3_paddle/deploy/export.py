@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import paddle
 
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import ensure_writable_dir, sha256_of
+from mobilenetv3_common.files import gone_on_failure, sha256_of
 from mobilenetv3_paddle.deploy.bundle import (
     DEPLOY_JSON,
     FILES,
@@ -37,7 +37,12 @@ FORMATS = ("paddle", "onnx")
 ONNX_OUTPUT = "logits"
 
 
-def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORMATS) -> tuple[Bundle, dict[str, float]]:
+def export(
+    trained: Trained,
+    folder: str | Path,
+    formats: tuple[str, ...] = FORMATS,
+    also: Callable[[Bundle], None] = lambda bundle: None,
+) -> tuple[Bundle, dict[str, float]]:
     """Write a network for the engines into a folder, with deploy.json beside it.
 
     Everything is made and checked in a folder of its own, and moved only then: an export that fails leaves what was there.
@@ -47,6 +52,7 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
         folder: made if need be.
         formats: ``paddle`` (Paddle Inference: inference.json and inference.pdiparams) is always made; ``onnx`` from it;
             ``pdmodel`` adds the program in Paddle 2's format (inference.pdmodel), which takes the same weights.
+        also: what else belongs to the export, such as int8: it adds its files to the bundle before anything is moved.
 
     Returns:
         The export, and for each engine the largest difference of a probability from the network's.
@@ -54,14 +60,11 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
     Raises:
         UserError: a package is missing, the folder cannot be written, or an engine does not agree with the network.
     """
-    folder = ensure_writable_dir(folder)
     versions = {"paddlepaddle": paddle.__version__}
-    for leftover in folder.glob(".export-*"):  # of an export that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as work:
+    with gone_on_failure(folder) as folder, _work_folder(folder) as work:
         bundle = Bundle(
             trained.model, trained.preset, trained.image_backend, trained.classes, trained.path.name, trained.sha256,
-            versions=versions, folder=Path(work),
+            versions=versions, folder=work,
         )  # fmt: skip
         _save_paddle(trained, bundle)
         if "pdmodel" in formats:
@@ -70,11 +73,21 @@ def export(trained: Trained, folder: str | Path, formats: tuple[str, ...] = FORM
             _save_onnx(bundle)
         differences = check(bundle, trained.layer)
         bundle.write()
+        also(bundle)
         for name in (*bundle.files, DEPLOY_JSON):
             shutil.move(str(bundle.folder / name), str(folder / name))
     for name in set(FILES) - set(bundle.files):  # of an earlier export: another network's
         (folder / name).unlink(missing_ok=True)
     return read_bundle(folder), differences
+
+
+@contextlib.contextmanager
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """A folder within the folder, which goes in the end."""
+    for leftover in folder.glob(".export-*"):  # of an export that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as work:
+        yield Path(work)
 
 
 def _save_paddle(trained: Trained, bundle: Bundle) -> None:

@@ -14,6 +14,7 @@ the quantised operators are in the file as such (``QLinearConv``, ``QGemm``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
 import tempfile
@@ -27,6 +28,8 @@ import numpy as np
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, Bundle
 from mobilenetv3_paddle.deploy.engines import OnnxRuntimeEngine, cpu_threads, create_engine
+from mobilenetv3_paddle.deploy.int8_graph import quantized
+from mobilenetv3_paddle.deploy.int8_layers import Inside, Judge, LayerCost, Load, along, each_alone, explained
 from mobilenetv3_paddle.deploy.predictor import Predictor, softmax
 from mobilenetv3_paddle.deploy.timing import in_batches, side_by_side
 
@@ -35,11 +38,12 @@ SLOWER = 1.05  # a ratio up to this is the measurement's spread
 MAX_PICTURES = 256
 MIN_PICTURES = 16
 MIN_JUDGING = 100  # with fewer, 99 % cannot be told from less
+ALL, AS_KEPT = "int8, all layers", "int8, as kept"
+BUSY = 1.2  # the same arithmetic takes as long on an idle machine, to a twentieth or so
+STORED = "nothing (weights stored only)"
 EVERYTHING = "all convolutions and linear layers"
 KEPT = (1, 2, 4, 8, 16, 32)  # layers that stay in float32
 WORST = 5  # layers that are named
-ALONE = 16  # calibrating pictures on which each layer is measured alone
-MIN_STORED = 256  # smaller weights (biases, scales) stay float
 
 
 @dataclass
@@ -67,7 +71,7 @@ class Trial:
 class Quantized:
     """What was tried, which was kept, and how many pictures calibrated and judged.
 
-    ``layers`` has the signal-to-noise ratio of the logits in dB with each layer alone in int8, the worst first.
+    ``layers`` has what each layer costs in int8, the worst first, where that was measured; ``inside`` the error along the network.
     """
 
     chosen: str
@@ -75,7 +79,9 @@ class Quantized:
     calibrated_on: int = 0
     judged_on: int = 0
     trials: list[Trial] = field(default_factory=list)
-    layers: dict[str, float] = field(default_factory=dict)
+    layers: dict[str, LayerCost] = field(default_factory=dict)
+    inside: Inside | None = None
+    fp32_milliseconds: float = 0.0
 
     def line(self) -> str:
         """The table, as text."""
@@ -88,25 +94,43 @@ class Quantized:
                 f"{t.ratio:11.2f}{mark}"
             )
         lines.append(f"calibrated on {self.calibrated_on} pictures, judged on {self.judged_on} others")
-        worst = [f"{name} {ratio:.1f} dB" for name, ratio in list(self.layers.items())[:WORST]]
+        worst = [f"{name} {layer.alone.ratio:.1f} dB" for name, layer in list(self.layers.items())[:WORST]]
         lines += [f"layers that lose most, each alone in int8: {', '.join(worst)}"] if worst else []
+        bad = [name for name, layer in self.layers.items() if layer.bad]
+        lines += [f"bad, left in float32 wherever not everything is in int8: {', '.join(bad)}"] if bad else []
         return "\n".join([*lines, *(f"warning: {one}" for one in self.warnings())])
 
     def good(self) -> list[Trial]:
         """Trials that name the judging pictures as fp32 does, in a smaller file."""
         return [t for t in self.trials if t.agreement >= AGREEMENT and t.size < self.fp32_size]
 
-    def warnings(self) -> list[str]:
-        """Why int8 is not to be preferred to fp32, or how little is known of it; empty where it is."""
-        found = []
+    def worth(self) -> tuple[bool, str]:
+        """Whether int8 is to be preferred to fp32 on this machine, and why, in words."""
         kept = next(t for t in self.trials if t.name == self.chosen)
         if kept not in self.good():
-            found.append(f"no choice names {AGREEMENT:.0%} of the pictures as fp32 does in a smaller file: use --precision fp32")
-        elif kept.ratio > SLOWER:
-            found.append(f"int8 takes {kept.ratio:.2f} of fp32's time here: it is smaller, and not faster")
-        if self.judged_on < MIN_JUDGING:
-            found.append(f"{self.judged_on} pictures cannot tell {AGREEMENT:.0%} from less: give {2 * MIN_JUDGING} or more")
-        return found
+            return False, f"no choice names {AGREEMENT:.0%} of the pictures as fp32 does in a smaller file: use --precision fp32"
+        small = f"{kept.size / self.fp32_size:.2f} of fp32's size"
+        if (control := self.control()) is not None:
+            busy = f"float arithmetic itself took {control:.2f} of fp32's time, so the machine is busy"
+            return True, f"{small}; its time is not known: {busy}"
+        if kept.ratio > SLOWER:
+            return False, f"int8 takes {kept.ratio:.2f} of fp32's time here: it is smaller, and not faster"
+        return True, f"{small} and {kept.ratio:.2f} of its time, {kept.agreement:.1%} of the pictures named as fp32 does"
+
+    def control(self) -> float | None:
+        """Time over fp32's of what computes as fp32 does, where the two are so far apart that no time can be believed."""
+        found = next((t.ratio for t in self.trials if t.name == STORED), 1.0)
+        return None if 1 / BUSY <= found <= BUSY else found
+
+    def doubts(self) -> list[str]:
+        """How little is known of the agreement; empty where enough pictures judged."""
+        few = f"{self.judged_on} pictures cannot tell {AGREEMENT:.0%} from less: give {2 * MIN_JUDGING} or more"
+        return [few] if self.judged_on < MIN_JUDGING else []
+
+    def warnings(self) -> list[str]:
+        """Why int8 is not to be preferred to fp32, or how little is known of it; empty where it is."""
+        good, why = self.worth()
+        return [*([] if good and self.control() is None else [why]), *self.doubts()]
 
 
 def check_enough(pictures: Sequence[Path]) -> None:
@@ -117,13 +141,15 @@ def check_enough(pictures: Sequence[Path]) -> None:
         )
 
 
-def quantize(bundle: Bundle, pictures: Sequence[Path], keep: str = "none") -> Quantized:
+def quantize(bundle: Bundle, pictures: Sequence[Path], keep: str = "none", explain: bool = False) -> Quantized:
     """Add model_int8.onnx to an export.
 
     Args:
         bundle: with model.onnx.
-        keep: ``auto`` also measures each layer alone in int8, and tries int8 arithmetic in all but the layers that lose most.
         pictures: such as the model will see, 16 or more; at most 256 of them are used, every second one to judge by.
+        keep: ``auto`` also measures each layer alone in int8, and tries int8 arithmetic in all but the layers that lose most;
+            layers that are bad stay in float32, with their weights, in every other choice, too.
+        explain: whether to measure, of every layer, also what all but it cost, and the error along the network; needs ``auto``.
 
     Raises:
         UserError: a package is missing, there are too few pictures, or one cannot be used.
@@ -138,57 +164,68 @@ def quantize(bundle: Bundle, pictures: Sequence[Path], keep: str = "none") -> Qu
     predictor = Predictor(fp32, bundle.preset, bundle.classes, bundle.image_backend)
     step = max(1, len(pictures) // MAX_PICTURES)
     images = np.stack([predictor.preprocess(predictor.decode(path)) for path in pictures[::step][:MAX_PICTURES]])
-    calibrating, judging = images[0::2], images[1::2]
-    truth = softmax(in_batches(fp32, judging))
-    result = Quantized("", bundle.path(ONNX).stat().st_size, len(calibrating), len(judging))
+    judge = Judge(fp32, images[0::2], images[1::2])
+    load = functools.partial(_engine, bundle)
+    result = Quantized("", bundle.path(ONNX).stat().st_size, len(images[0::2]), len(images[1::2]))
     with tempfile.TemporaryDirectory(prefix=".int8-", dir=bundle.folder) as work, _quiet():
         prepared = Path(work) / "prepared.onnx"
         # Batch normalisation goes into the convolutions. Symbolic shapes are for transformers, and sometimes end as "incomplete".
         quant_pre_process(str(bundle.path(ONNX)), str(prepared), skip_symbolic_shape=True)
-        engines: dict[str, Any] = {"fp32": fp32}
-        files: dict[str, Path] = {}
         choices = _choices(onnx.shape_inference.infer_shapes(onnx.load(str(prepared))))
         if keep == "auto":
-            result.layers = _each_alone(bundle, prepared, choices[EVERYTHING], calibrating, Path(work))
-            order = list(result.layers)
-            kept = [count for count in KEPT if count < len(order)]
-            choices |= {
-                f"all but the {n} layers that lose most": [x for x in choices[EVERYTHING] if x not in order[:n]] for n in kept
-            }
-        for name, nodes in choices.items():
-            files[name] = Path(work) / f"{len(files)}.onnx"
-            _quantized(prepared, files[name], nodes, calibrating)
-            engine = _engine(bundle, files[name])
-            got = softmax(in_batches(engine, judging))
-            engines[name] = engine
-            result.trials.append(
-                Trial(
-                    name,
-                    len(nodes),
-                    files[name].stat().st_size,
-                    float((got.argmax(1) == truth.argmax(1)).mean()),
-                    float(np.abs(got - truth).max()),
-                )
-            )
-        times = side_by_side(engines, judging[:1])
-        for trial in result.trials:
-            trial.ratio = times[trial.name] / times["fp32"]
-        good = result.good()
-        best = min(good, key=lambda t: t.ratio) if good else max(result.trials, key=lambda t: t.agreement)
-        result.chosen = best.name
-        shutil.move(str(files[best.name]), str(bundle.folder / ONNX_INT8))
+            result.layers = each_alone(prepared, choices[EVERYTHING], images[0::2], judge, load)
+            choices = _with_kept(choices, result.layers)
+        files = _try_all(result, prepared, choices, images[0::2], judge, load)
+        if explain:
+            result.layers = explained(prepared, result.layers, images[0::2], judge, load)
+            result.inside = along(prepared, {ALL: files[EVERYTHING], AS_KEPT: files[result.chosen]}, judge, load)
+        shutil.move(str(files[result.chosen]), str(bundle.folder / ONNX_INT8))
     bundle.add(ONNX_INT8)
     bundle.int8 = {
-        "arithmetic": best.name,
+        "arithmetic": result.chosen,
         "pictures": len(images),
-        "calibrated_on": len(calibrating),
-        "judged_on": len(judging),
+        "calibrated_on": result.calibrated_on,
+        "judged_on": result.judged_on,
         "warnings": result.warnings(),
         "tried": [asdict(t) for t in result.trials],
-        "layers": result.layers,
+        "layers": {name: asdict(layer) for name, layer in result.layers.items()},
     }
     bundle.write()
     return result
+
+
+def _with_kept(choices: dict[str, list[str]], layers: dict[str, LayerCost]) -> dict[str, list[str]]:
+    """The choices without the layers that are bad, but for that of everything, and those of all but the layers that lose most."""
+    order, bad = list(layers), [name for name, layer in layers.items() if layer.bad]
+    counts = sorted({n for n in (*KEPT, len(bad)) if max(1, len(bad)) <= n < len(order)})
+    return (
+        {name: [x for x in nodes if x not in bad or name == EVERYTHING] for name, nodes in choices.items()}
+        | {f"all but the {n} layers that lose most": [x for x in order if x not in order[:n]] for n in counts}
+    )  # fmt: skip
+
+
+def _try_all(
+    result: Quantized, prepared: Path, choices: dict[str, list[str]], images: np.ndarray, judge: Judge, load: Load
+) -> dict[str, Path]:
+    """Measure every choice, and choose; gives the file of each."""
+    truth = softmax(judge.truth)
+    engines: dict[str, Any] = {"fp32": judge.engine}
+    files: dict[str, Path] = {}
+    bad = [name for name, layer in result.layers.items() if layer.bad]
+    for name, nodes in choices.items():
+        files[name] = prepared.with_name(f"{len(files)}.onnx")
+        quantized(prepared, files[name], nodes, images, kept=() if name == EVERYTHING else bad)
+        engines[name] = load(files[name])
+        got = softmax(in_batches(engines[name], judge.judging))
+        same, apart = float((got.argmax(1) == truth.argmax(1)).mean()), float(np.abs(got - truth).max())
+        result.trials.append(Trial(name, len(nodes), files[name].stat().st_size, same, apart))
+    times = side_by_side(engines, judge.judging[:1])
+    result.fp32_milliseconds = times["fp32"]
+    for trial in result.trials:
+        trial.ratio = times[trial.name] / times["fp32"]
+    good = result.good()
+    result.chosen = (min(good, key=lambda t: t.ratio) if good else max(result.trials, key=lambda t: t.agreement)).name
+    return files
 
 
 def _choices(model: Any) -> dict[str, list[str]]:
@@ -208,80 +245,13 @@ def _choices(model: Any) -> dict[str, list[str]]:
                 pointwise.setdefault(size, []).append(node.name)
             else:
                 others.append(node.name)
-    choices = {"nothing (weights stored only)": [], "linear layers": list(linear)}
+    choices = {STORED: [], "linear layers": list(linear)}
     taken = list(linear)
     for size in sorted(pointwise):
         taken = [*taken, *pointwise[size]]
         choices[f"linear, pointwise to {size} x {size}"] = taken
     choices[EVERYTHING] = [*taken, *others]
     return choices
-
-
-def _each_alone(bundle: Bundle, prepared: Path, nodes: Sequence[str], images: np.ndarray, work: Path) -> dict[str, float]:
-    """Signal-to-noise ratio of the logits in dB with each node alone in int8, the worst first; judging pictures are not seen."""
-    from onnxruntime.quantization.qdq_loss_debug import compute_signal_to_quantization_noice_ratio
-
-    right = in_batches(_engine(bundle, prepared), images[:ALONE])
-    found: dict[str, float] = {}
-    for node in nodes:
-        _quantized(prepared, work / "alone.onnx", [node], images, stored=False)
-        made = in_batches(_engine(bundle, work / "alone.onnx"), images[:ALONE])
-        found[node] = round(float(compute_signal_to_quantization_noice_ratio([right], [made])), 2)
-    return dict(sorted(found.items(), key=lambda one: one[1]))
-
-
-def _quantized(source: Path, target: Path, nodes: list[str], images: np.ndarray, stored: bool = True) -> None:
-    import onnx
-    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
-
-    class Reader(CalibrationDataReader):
-        def __init__(self, name: str) -> None:
-            self.feeds = iter([{name: image[None]} for image in images])
-
-        def get_next(self) -> dict | None:  # type: ignore[override]
-            return next(self.feeds, None)
-
-    if nodes:
-        name = onnx.load(str(source)).graph.input[0].name
-        quantize_static(
-            str(source), str(target), Reader(name), quant_format=QuantFormat.QOperator, per_channel=True,
-            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, nodes_to_quantize=nodes,
-            calibrate_method=CalibrationMethod.MinMax, calibration_cache_path=source.with_name("ranges.json"),
-        )  # fmt: skip
-        source = target
-    if stored:
-        onnx.save(_stored_in_int8(onnx.load(str(source))), str(target))
-
-
-def _stored_in_int8(model: Any) -> Any:
-    """Float weights of convolutions and linear layers as int8, one scale an output channel, with a node that scales them back."""
-    from onnx import helper, numpy_helper
-
-    users: dict[str, list[tuple[Any, int]]] = {}
-    for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            users.setdefault(name, []).append((node, place))
-    kept, nodes = [], []
-    for tensor in model.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        by = users.get(tensor.name, [])
-        fits = by and all(node.op_type in ("Conv", "Gemm") and place == 1 for node, place in by)
-        if array.dtype != np.float32 or array.size < MIN_STORED or not fits:
-            kept.append(tensor)
-            continue
-        transposed = next((a.i for a in by[0][0].attribute if a.name == "transB"), 0)
-        axis = 1 if by[0][0].op_type == "Gemm" and not transposed else 0
-        others = tuple(i for i in range(array.ndim) if i != axis)
-        scale = np.maximum(np.abs(array).max(others) / 127, 1e-12).astype(np.float32)
-        levels = np.clip(np.rint(array / np.expand_dims(scale, others)), -127, 127).astype(np.int8)
-        kept += [numpy_helper.from_array(levels, f"{tensor.name}_int8"), numpy_helper.from_array(scale, f"{tensor.name}_scale")]
-        inputs = [f"{tensor.name}_int8", f"{tensor.name}_scale"]
-        nodes.append(helper.make_node("DequantizeLinear", inputs, [tensor.name], name=f"scale_{tensor.name}", axis=axis))
-    nodes += list(model.graph.node)
-    del model.graph.initializer[:], model.graph.node[:]
-    model.graph.initializer.extend(kept)
-    model.graph.node.extend(nodes)
-    return model
 
 
 def _engine(bundle: Bundle, path: Path) -> OnnxRuntimeEngine:
