@@ -223,9 +223,17 @@ def test_where_times_cannot_be_believed_that_is_said():
     def tried(stored, kept):
         return Quantized("kept", 100, 128, 128, [Trial(STORED, 0, 26, 1.0, 0.0, stored), Trial("kept", 3, 26, 1.0, 0.0, kept)])
 
+    calm = tried(1.0, 0.4)
+    calm.choose()
+    assert calm.chosen == "kept"
     assert tried(1.0, 0.9).warnings() == [] and tried(1.0, 0.9).worth()[0]
     assert "and not faster" in tried(1.0, 1.3).warnings()[0] and not tried(1.0, 1.3).worth()[0]
+    large = Quantized("kept", 27, 128, 128, [Trial(STORED, 0, 26, 1.0, 0.0, 1.0), Trial("kept", 3, 26, 1.0, 0.0, 1.0)])
+    assert large.worth() == (False, "the file has 0.96 of fp32's size, and nothing is known to be faster")
     for control in (0.5, 2.0):
+        busy = tried(control, 0.4)
+        busy.choose()
+        assert busy.chosen == STORED, "the fastest by chance"
         assert "its time is not known" in tried(control, 0.9).warnings()[0]
 
 

@@ -8,16 +8,16 @@ from mobilenetv3_common.drawing import EXACT, PORT, REFERENCE, STYLE, Series, ba
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_paddle.deploy.bundle import Bundle
 from mobilenetv3_paddle.deploy.int8_layers import BAD, BFLOAT16, FLOAT32, WITHIN, WORST, LayerCost
-from mobilenetv3_paddle.deploy.quantize import ALL, AS_KEPT, EVERYTHING, Quantized, Trial
+from mobilenetv3_paddle.deploy.quantize import ALL, AS_KEPT, EVERYTHING, Quantized
 from mobilenetv3_paddle.deploy.report import processor_name
 
 PAGE = "int8.html"
 COLOURS = {FLOAT32: REFERENCE, ALL: PORT, AS_KEPT: "--c", BFLOAT16: EXACT}
 _STYLE = "main{max-width:76rem}.layers td:nth-child(-n+2){white-space:nowrap}.layers th,.layers td{padding:.3rem .4rem}"
 GUIDE = (
-    "<strong>Ratio</strong>: signal to noise of the logits in dB. 20 dB: the noise is a tenth of them; 40 dB: a hundredth. "
-    "<strong>Same class</strong>: share of the pictures that the quantiser has not seen whose likeliest class is float32's. "
-    "<strong>Shift</strong>: mean distance of a logit from float32's, on the same pictures.",
+    "<strong>Ratio</strong>: signal to noise of the logits in dB. 20 dB: the noise is a tenth of them; 40 dB: a hundredth; 200 dB: "
+    "they are equal. <strong>Same class</strong>: share of the pictures that the quantiser has not seen whose likeliest class is "
+    "float32's. <strong>Shift</strong>: mean distance of a logit from float32's, on the same pictures.",
     f"<strong>Bad</strong> is a layer that alone brings the logits below {BAD:g} dB. <code>--int8-keep auto</code> leaves it in "
     "float32, with its weights, in every choice but that of everything.",
     "<strong>Weights, input, output</strong>: each of these tensors rounded to int8 by itself, in dB of the tensor. 8 bits give 48 "
@@ -110,35 +110,27 @@ def _number(text: str) -> str:
     return f'<td class="n">{text}</td>'
 
 
-def _named(result: Quantized) -> dict[str, Trial]:
-    """The choices that the page compares with float32."""
-    trials = {trial.name: trial for trial in result.trials}
-    return {ALL: trials[EVERYTHING], AS_KEPT: trials[result.chosen]}
-
-
 def _choices(result: Quantized) -> str:
     """float32, int8 everywhere, int8 as it is kept, bfloat16."""
     if result.inside is None:
         return ""
-    named, rows = _named(result), []
-    times, sizes = [(FLOAT32, result.fp32_milliseconds)], [(FLOAT32, result.fp32_size / 1e6)]
+    trials = {trial.name: trial for trial in result.trials}
+    named, rows, times, sizes = {ALL: trials[EVERYTHING], AS_KEPT: trials[result.chosen]}, [], [], []
+    known = {FLOAT32: (result.fp32_size, result.fp32_milliseconds), BFLOAT16: (result.inside.bfloat16_size, 0.0)}
+    known |= {name: (trial.size, trial.ratio * result.fp32_milliseconds) for name, trial in named.items()}
     for name, cost in result.inside.costs.items():
-        trial = named.get(name)
-        size = trial.size if trial else result.inside.bfloat16_size if name == BFLOAT16 else result.fp32_size
-        time = trial.ratio * result.fp32_milliseconds if trial else result.fp32_milliseconds if name == FLOAT32 else None
-        times += [(name, round(time, 2))] if trial and time else []
-        sizes += [(name, round(size / 1e6, 2))] if name != FLOAT32 else []
-        ratio = "-" if name == FLOAT32 else f"{cost.ratio:.1f}"
-        figures = (f"{cost.agreement:.1%}", ratio, f"{cost.shift:.4f}", f"{size / 1e6:.2f}", "-" if time is None else f"{time:.2f}")
+        size, time = (f"{value:.3g}" for value in (known[name][0] / 1e6, known[name][1]))
+        sizes.append((name, float(size)))
+        times += [(name, float(time))] if known[name][1] else []
+        figures = (f"{cost.agreement:.1%}", f"{cost.ratio:.1f}", f"{cost.shift:.4f}", size, time if known[name][1] else "-")
         rows.append([f"<td>{escape(name)}</td>", *map(_number, figures)])
     head = ("", "same class", "ratio, dB", "shift", "size, MB", "ms a picture")
     kept = f"As kept: int8 arithmetic in {result.chosen}. Agreement on {result.judged_on} pictures that did not calibrate."
-    first = (times[0][0], round(times[0][1], 2))
     return (
         table(head, rows, "Agreement, size and time")
         + f'<p class="note">{escape(kept)}</p>'
-        + bars("Milliseconds a picture, batch 1", [first, *times[1:]])
-        + bars("Size in MB", [(sizes[0][0], round(sizes[0][1], 2)), *sizes[1:]])
+        + bars("Milliseconds a picture, batch 1", times)
+        + bars("Size in MB", sizes)
     )
 
 
@@ -183,7 +175,7 @@ def _tried(result: Quantized) -> str:
     head = ("int8 arithmetic in", "layers", "same class", "largest difference of a probability", "size, MB", "time / float32")
     rows = []
     for t in result.trials:
-        figures = (str(t.operators), f"{t.agreement:.1%}", f"{t.max_probability_diff:.4f}", f"{t.size / 1e6:.2f}", f"{t.ratio:.2f}")
+        figures = (str(t.operators), f"{t.agreement:.1%}", f"{t.max_probability_diff:.4f}", f"{t.size / 1e6:.3g}", f"{t.ratio:.2f}")
         mark = " (kept)" if t.name == result.chosen else ""
         rows.append([f"<td>{escape(t.name)}{mark}</td>", *map(_number, figures)])
     return table(head, rows, "All that was tried")

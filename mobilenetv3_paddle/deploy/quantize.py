@@ -39,6 +39,7 @@ MAX_PICTURES = 256
 MIN_PICTURES = 16
 MIN_JUDGING = 100  # with fewer, 99 % cannot be told from less
 ALL, AS_KEPT = "int8, all layers", "int8, as kept"
+LARGE = 0.9  # of fp32's size, above which a file is hardly smaller
 BUSY = 1.2  # the same arithmetic takes as long on an idle machine, to a twentieth or so
 STORED = "nothing (weights stored only)"
 EVERYTHING = "all convolutions and linear layers"
@@ -104,13 +105,25 @@ class Quantized:
         """Trials that name the judging pictures as fp32 does, in a smaller file."""
         return [t for t in self.trials if t.agreement >= AGREEMENT and t.size < self.fp32_size]
 
+    def choose(self) -> None:
+        """The fastest of the good trials; where no time can be believed, the one with the fewest operators in int8."""
+        good = self.good()
+        if not good:
+            best = max(self.trials, key=lambda t: t.agreement)
+        else:
+            best = min(good, key=lambda t: t.ratio if self.control() is None else t.operators)
+        self.chosen = best.name
+
     def worth(self) -> tuple[bool, str]:
         """Whether int8 is to be preferred to fp32 on this machine, and why, in words."""
         kept = next(t for t in self.trials if t.name == self.chosen)
         if kept not in self.good():
             return False, f"no choice names {AGREEMENT:.0%} of the pictures as fp32 does in a smaller file: use --precision fp32"
-        small = f"{kept.size / self.fp32_size:.2f} of fp32's size"
-        if (control := self.control()) is not None:
+        share, control = kept.size / self.fp32_size, self.control()
+        small = f"{share:.2f} of fp32's size"
+        if share > LARGE and (control is not None or kept.ratio > 1 / SLOWER):
+            return False, f"the file has {small}, and nothing is known to be faster"
+        if control is not None:
             busy = f"float arithmetic itself took {control:.2f} of fp32's time, so the machine is busy"
             return True, f"{small}; its time is not known: {busy}"
         if kept.ratio > SLOWER:
@@ -223,8 +236,7 @@ def _try_all(
     result.fp32_milliseconds = times["fp32"]
     for trial in result.trials:
         trial.ratio = times[trial.name] / times["fp32"]
-    good = result.good()
-    result.chosen = (min(good, key=lambda t: t.ratio) if good else max(result.trials, key=lambda t: t.agreement)).name
+    result.choose()
     return files
 
 
