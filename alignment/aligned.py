@@ -307,10 +307,13 @@ def _further(search: EveryMistake, found: Localization, again: Sequence[StepResu
 
 
 def _them(found: Localization) -> str:
-    count = sum(len(one.places) for one in found.every)
     if all(one.accepted for one in found.every):
         return "what is accepted"
-    return "it" if count == 1 else f"these {count} places"
+    mistakes = sum(not (one.accepted or one.known) for one in found.every)
+    if not mistakes:
+        return "the differences below"
+    beside = " and the other differences below" if mistakes < len(found.every) else ""
+    return f"{'this mistake' if mistakes == 1 else f'these {mistakes} mistakes'}{beside}"
 
 
 def _unused(accepts: Sequence[Accept], unused: Sequence[str] | None = None) -> list[str]:

@@ -190,6 +190,10 @@ PAIRED_AGREE = 1e-3
 PAIRED_CLOSE = 2e-5
 PAIRED_APART = 1e-2
 
+# Two weights whose channels point in other directions are others, in sine: rounding to bfloat16 turns a channel by 2e-3, and two
+# that are drawn apart stand at right angles.
+WEIGHTS_APART = 1e-2
+
 # An eps that is rounded on one side alone is seen where outputs part by more than the order of summation explains.
 EPS_SUMMATION = 1e-14
 

@@ -89,7 +89,7 @@ def _candidates(context: Context, finding: Finding, call: dict[str, Any]) -> lis
     root = Path.cwd().resolve()  # the copy
     wanted = [root / name for name in call["repair"]]
     allowed = lambda file: any(file.is_relative_to(one) for one in wanted)  # noqa: E731
-    known = [Candidate("settings", fix) for fix in fixes_of(context, [finding]) if fix and all(allowed(e.file) for e in fix)]
+    known = [Candidate("settings", fix) for fix in fixes_of(context, [finding])[0] if fix and all(allowed(e.file) for e in fix)]
     made = [*known, *likely(context, finding, sources=allowed)]
     return [(one.kind, [(str(e.file.relative_to(root)), e.start, e.end, e.text) for e in one.fix]) for one in made]
 

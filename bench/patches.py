@@ -103,7 +103,7 @@ def audited(folder: str, seed: int, training: bool, search: bool) -> dict[str, A
 def patched(case: Case, name: str, budget: float) -> Row:
     """Audit a mistake, look for its correction, apply it and verify it."""
     from alignment.audit.trial import Trials, answered
-    from alignment.repair.search import corrections
+    from alignment.repair.search import Outcome, corrections
 
     start, row = time.monotonic(), Row(case.name, case.kind, name)
     fork = multiprocessing.get_context("fork")
@@ -116,13 +116,13 @@ def patched(case: Case, name: str, budget: float) -> Row:
             row.problem = "the audit broke off" if found is None else "the audit finds no mistake"
         else:
             row.found = [kind for _, kind in found["mistakes"]]
-            fixes, told = found["known"], list[str]()
+            fixes, told = found["known"], list[Outcome]()
             if not all(fixes):
                 os.chdir(folder)
                 fixes = corrections(
                     fixes, found["mistakes"], found["candidates"], Trials(found["job"], "fork"), budget, told.append
                 )
-            row.by = ", ".join(text.partition(" (")[2].rstrip(")") for text in told if " (" in text) or "settings"
+            row.by = ", ".join(one.found.kind for one in told if one.found) or "settings"
             _apply(row, case, folder, [fix for fix in fixes if fix])
             count = sum(map(len, found["candidates"]))
             row.problem = row.problem or ("" if row.verified else f"{count} candidates" if not row.written else "")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from alignment.cli import main
+from alignment.comparisons.every import grouped
 from alignment.finding import Finding
 from alignment.kinds import Kind
 from alignment.report.sections import _verdict
@@ -266,8 +267,22 @@ def test_a_mistake_that_large_inputs_alone_show_is_named_beside_differences_and_
     assert all("large.py:" in one["source"] for one in record["mistakes"]), record["mistakes"]
 
 
+def test_one_line_of_blocks_of_two_kinds_is_one_mistake():
+    words = "it computes ReLU({0}) + {1}, expected ReLU({0} + {1}): rn.py:{2}: {3}"
+
+    def found(place, beside, line=21, said="relu before +, expected after it"):
+        hint = words.format(place, beside, line, said)
+        return Finding("forward", place, Kind.ACTIVATION_ORDER, hint, source=f"rn.py:{line}", confirmed=True)
+
+    (one,) = grouped([found("layer1.0", "the input"), found("layer2.0", "layer2.0.downsample")])
+    assert one.places == ["layer1.0", "layer2.0"]
+    assert len(grouped([found("layer1.0", "the input"), found("layer2.0", "the input", said="tanh before +")])) == 2
+    without = [replace(found(place, beside), source="") for place, beside in (("a", "the input"), ("b", "b.downsample"))]
+    assert len(grouped(without)) == 2, "where no line is known the words of the module count"
+
+
 def test_the_verdict_says_how_many_lines_hold_the_mistakes():
-    """One line of a block is found twice where blocks of two kinds are made with it."""
+    """Two mistakes of different kinds may be in one line."""
     found = [
         Finding("forward", f"blocks.{n}", Kind.ACTIVATION_ORDER, "order", source=line)
         for n, line in enumerate(("a.py:9", "a.py:9"))

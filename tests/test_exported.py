@@ -12,6 +12,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from alignment.cli import main
+from alignment.comparisons.model import other_weights
+from alignment.frameworks._onnx_files import graph_of
 from tests.exported_net import Net, add, change, export, net, node, set_attribute, tokens
 
 REFERENCE = "tests/exported_net.py:net"
@@ -74,7 +76,43 @@ def test_weights_of_a_file_are_the_models(folder):
     status, _ = audit(folder, "--port", folder / "net.onnx", "--reference", class_only, "--weights", folder / "net.pth")
     assert status == 0 and isinstance(net(), Net)
     status, found = audit(folder, "--port", folder / "net.onnx", "--reference", class_only)  # fresh weights
-    assert status == 1 and found["localization"]["first"]["location"].startswith("stem.")
+    first = found["localization"]["first"]
+    assert status == 1 and (first["location"], first["kind"]) == ("(model)", "weights_not_loaded"), first
+
+
+@pytest.mark.parametrize("sides", [("net.onnx", "another"), ("another", "net.onnx"), ("drawn.onnx", "net.onnx")])
+def test_other_weights_are_one_mistake_in_few_words(sides, folder, capsys):
+    """Of most layers, in any layout, with a normalisation folded or not, and of two files."""
+    (folder / "another.py").write_text("from tests.exported_net import Net\n\ndef another():\n    return Net().eval()\n")
+    torch.manual_seed(3)
+    export(folder / "drawn.onnx", folded=False, model=Net().eval())
+    sides = [f"{folder}/another.py:another" if one == "another" else folder / one for one in sides]
+    capsys.readouterr()
+    status, found = audit(folder, "--port", sides[0], "--reference", sides[1])
+    said = capsys.readouterr().out
+    (one,) = found["localization"]["every"]
+    assert (
+        status == 1 and one["kind"] == "weights_not_loaded" and one["hint"].startswith("the weights are others in 7 of 7 layers: ")
+    )
+    assert one["measured"].endswith("and 4 more") and len(said) < 3000, said
+
+
+@pytest.mark.parametrize("change_of", [
+    lambda w: w,
+    lambda w: w.astype(np.float16).astype(np.float32),
+    lambda w: w * np.linspace(0.2, 3, len(w)).reshape(-1, *(1,) * (w.ndim - 1)),  # as a normalisation is folded into it
+])  # fmt: skip
+def test_weights_that_are_the_models_are_not_called_others(change_of, folder):
+    model = onnx.load(str(folder / "plain.onnx"))
+    for one in model.graph.initializer:
+        if len(one.dims) > 1:
+            change(model, one.name, change_of)
+    state = {name: tensor.numpy() for name, tensor in net().state_dict().items()}
+    assert other_weights.others(graph_of(model), state) == ([], 7)
+    change(model, "last.0.weight", lambda w: np.random.default_rng(1).standard_normal(w.shape))
+    apart, count = other_weights.others(graph_of(model), state)
+    assert len(apart) == 1 and count == 7 and other_weights.finding(graph_of(model), state) is None, "it is said of its own node"
+    assert other_weights.others(graph_of(model), {"a": np.ones((3, 3))}) is None, "another network"
 
 
 def test_two_mistakes_are_both_found(folder, capsys):

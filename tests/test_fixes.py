@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import re
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
+from alignment.audit.fixes import cards
+from alignment.audit.trial import answered
 from alignment.cli import main
+from alignment.raised import shown
+from alignment.repair.candidates import Candidate
+from alignment.repair.edits import SourceEdit
+from alignment.repair.search import corrections
 from tests.test_audit_sections import PADDLE, TORCH
 
 # What becomes of the port's source -> the corrected line, in evaluation mode or in training mode.
@@ -85,7 +96,8 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
         and "no correction was found that makes" in said
         and "git apply" not in said
     )
-    assert "patch: Net.forward: no correction found" in said
+    why = r"(none of \d+ candidates makes the port right: it may|\d+ of \d+ trials made when)"
+    assert re.search(rf"patch: Net.forward: no correction found: {why}", said) and "(as_the_reference)" not in said, said
 
 
 def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
@@ -116,6 +128,71 @@ def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, 
     status, said, cards = audit("--try-patch", edits=[(before, after)])
     assert status == 1 and f"+        {line}" in cards[0], cards
     assert "patch verified: the corrected copy passes an audit with other weights" in said, said
+    assert cards[1:] == [["corrected by the same edit as mistake 1"]], "one edit is one card"
+
+
+def test_a_correction_that_is_not_known_has_its_reason(audit):
+    status, said, cards = audit("--eval-only", edits=[SEARCHED["a name for the value"][:2], KNOWN["padding"][:2]])
+    assert status == 1 and "fix.diff: corrections of 1 of 2 mistakes; apply them" in said, said
+    why = "  no correction is known of norm: no setting of a layer that is a plain value in the source explains it\n"
+    assert f"{why}  --try-patch searches for corrections\n" in said and len(cards) == 2
+    _, said, _ = audit("--eval-only", edits=[KNOWN["padding"][:2]])
+    assert "no correction" not in said and "--try-patch" not in said
+
+
+def test_two_mistakes_of_one_line_have_one_card():
+    assert __file__.endswith(".py")  # a file that is loaded
+    line = f"{shown(Path(__file__).resolve())}:3"
+    first, second, third = cards([(), (), ()], [line, line, ""])
+    assert first[-1].strip() and second == ["the same line as mistake 1"] and third == []
+
+
+class Tried:
+    """Tries candidates; those named are right."""
+
+    def __init__(self, right=(), seconds=0.0):
+        self.right, self.seconds = right, seconds
+
+    def __call__(self, fixes, how, left=frozenset()):
+        time.sleep(self.seconds)
+        return any(edit.text in self.right for fix in fixes for edit in fix)
+
+
+def searched(tried, passes, budget=60.0):
+    """Lines that are said of mistakes whose candidates are given by their texts."""
+    lines = []
+    made = [[Candidate("number", (SourceEdit(Path("port.py"), 0, 1, text, 7),)) for text in texts] for texts in tried]
+    corrections([()] * len(made), [(f"place{n}", "unknown") for n in range(len(made))], made, passes, budget, lines.append)
+    return [one.line() for one in lines]
+
+
+def test_why_no_correction_was_found_is_said():
+    assert searched([["a", "b"]], Tried(right=("b",))) == ["place0: corrected in port.py:7"]
+    (several,) = searched([["a", "b"]], Tried())
+    assert several.startswith("place0: no correction found: none of 2 candidates makes the port right: it may take several")
+    assert searched([[]], Tried())[0].startswith("place0: no correction found: no candidate: the lines to blame are not known")
+    late = searched([list("abcdef"), ["a"]], Tried(seconds=0.05), budget=0.2)
+    assert re.match(
+        r"place0: no correction found: [1-4] of 12 trials made when the 0.2 seconds of --patch-budget were over", late[0]
+    )
+    assert late[1] == "place1: no correction found: not searched: the 0.2 seconds of --patch-budget were over"
+    both = searched([["b"], ["a"]], Tried(right=("b",)))
+    assert both[1] == "place1: no correction found: it follows from a mistake that is corrected, and goes with it"
+
+
+def test_what_a_framework_says_when_it_is_imported_is_not_shown(capfd, monkeypatch):
+    def noisy():
+        os.write(2, b"No ccache found\n")
+        os.write(1, b"loaded\n")
+        return "done"
+
+    fork = multiprocessing.get_context("fork")
+    assert answered(fork, noisy, (), 30) == "done"
+    os.write(1, b"then\n")  # the streams are back
+    assert capfd.readouterr() == ("then\n", "")
+    monkeypatch.setenv("ALIGNMENT_SHOW_TRIALS", "1")
+    answered(fork, noisy, (), 30)
+    assert capfd.readouterr() == ("loaded\n", "No ccache found\n")
 
 
 def test_settings_that_are_only_spelled_otherwise_stay_as_they_are(audit, tmp_path):

@@ -12,7 +12,9 @@ from alignment.frameworks.base import Layer
 from alignment.kinds import Kind
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.activation import ACTIVATION, GATE
+from alignment.localize.hypotheses.call_words import _number
 from alignment.localize.hypotheses.convolution import CONVOLUTION
+from alignment.localize.hypotheses.exported import _listed
 from alignment.localize.hypotheses.layers import BATCH_NORM, DROPOUT, EMBEDDING, LINEAR, PAD, SQUEEZE
 from alignment.localize.hypotheses.pooling import POOLING
 from alignment.localize.hypotheses.settings import OWN_FUNCTION, OWN_SETTING, SETTINGS
@@ -435,3 +437,11 @@ def test_no_mistake_of_a_layer_is_claimed_where_there_is_none(number):
 
 def _sound(pair):
     return replace(pair, port=pair.reference)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(4, "(0, 1, 2, 3)"), (5, "(0, 1, 2, 3, ...)")])
+def test_a_vector_in_words_has_four_numbers_at_most(count, shown):
+    assert _listed(np.arange(float(count))) == shown
+    listed = _number(tuple(np.arange(float(count)).tolist()))
+    assert listed == (str([0.0, 1.0, 2.0, 3.0]) if count == 4 else "[0, 1, 2, 3, ...]")
+    assert _number((0, 2, 3, 1, 4)) == "[0, 2, 3, 1, 4]", "an order of axes is said in full"

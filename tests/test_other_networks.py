@@ -197,7 +197,10 @@ def test_a_difference_of_float32s_size_in_exact_mode_says_so(tmp_path):
     classes += "class Exactly(T.Module):\n    def forward(self, x):\n        return x.tanh() / 3\n"
     status, report = align(tmp_path, source.replace("class Port", classes + "class Port", 1), "--steps", "5")
     first = report["first_divergence"]
-    assert status == 1 and first["location"] == "third" and "exact_layers" in first["hint"]
+    assert status == 1 and first["location"] == "third"
+    assert (
+        "Look for a number that the port rounds to float32" in first["hint"] and "exact_layers in docs/projects.md" in first["hint"]
+    )
 
 
 TRAINED = ", loss=mobilenetv3_{0}.loss, train=mobilenetv3_{0}.train)"

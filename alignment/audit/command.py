@@ -58,7 +58,7 @@ def _searched(args: argparse.Namespace, context: Context, mistakes: Sequence[Fin
     """The corrections that are known; with ``--try-patch`` others are searched for."""
     if not args.try_patch:
         return known
-    said = lambda text: print(f"patch: {text}", flush=True)  # noqa: E731
+    said = lambda outcome: print(f"patch: {outcome.line()}", flush=True)  # noqa: E731
     places = [(one.location, str(one.kind)) for one in mistakes]
     likely = [search.likely(context, one) for one in mistakes]
     return search.corrections(known, places, likely, Trials(tried.job_of(args, context)), args.patch_budget, said)
@@ -106,7 +106,7 @@ def audited(
             f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
         )
         print(f"input: {_input(pair)}")
-        made: list[Fix] = []
+        made: list[tuple[Fix, str]] = []
         aligned = align(context, _request(args, flags, functools.partial(_cards, made, args, correct)))
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
@@ -122,21 +122,26 @@ def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Requ
 
 
 def _cards(
-    made: list[Fix], args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
+    made: list[tuple[Fix, str]], args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
 ) -> list[list[str]]:
-    """The card of each mistake; the corrections are kept in ``made``."""
-    made += correct(args, context, mistakes, fixes.fixes_of(context, mistakes))
-    return [fixes.card(fix, one.source) for fix, one in zip(made, mistakes, strict=True)]
+    """The card of each mistake; the corrections are kept in ``made``, with why there is none."""
+    known, reasons = fixes.fixes_of(context, mistakes)
+    found = correct(args, context, mistakes, known)
+    made += [(fix, f"{one.location}: {why}") for fix, one, why in zip(found, mistakes, reasons, strict=True)]
+    return fixes.cards(found, [one.source for one in mistakes])
 
 
-def _offer(args: argparse.Namespace, made: Sequence[Fix]) -> None:
+def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
     """Write the corrections, and try them, where that is asked for."""
-    known = [fix for fix in made if fix]
+    known = [fix for fix, _ in made if fix]
     count = f"{len(known)} of {counted(len(made), 'mistake')}"
     if args.write_patch is not None:
         with atomic_open(args.write_patch, "w") as file:
             file.write(diff(known))
         print(f"{shown(args.write_patch)}: corrections of {count}{'; apply them with git apply or patch -p1' if known else ''}")
+        if not args.try_patch:
+            without = [f"  no correction is known of {why}" for fix, why in made if not fix]
+            print("\n".join([*without, "  --try-patch searches for corrections"] if without else []), end="\n" if without else "")
     if args.try_patch:
         print(tried.words(args, known) if known else "patch: no correction was found that makes the port right")
 

@@ -244,10 +244,11 @@ def step_of(made: Exported) -> StepResult:
     result = StepResult(1, "forward", not_run=NOT_RUN)
     result.cover("evaluation mode")
     result.extend(made.rows())
-    result.require("nodes", len(made.graph.nodes), bool(made.stretches), "nodes that stand for modules")
+    if made.others is None:
+        result.require("nodes", len(made.graph.nodes), bool(made.stretches), "nodes that stand for modules")
     if made.refused:
         result.problems.append(f"ONNX Runtime does not compute it: {made.refused}")
-    left = [node.title for node in made.pairing.left]
+    left = [node.title for node in made.pairing.left] if made.others is None else []
     if left:
         result.problems.append(f"{len(left)} nodes stand for nothing that the other side computes, the first is {left[0]}")
     result.stored = True

@@ -28,30 +28,53 @@ AROUND = 2  # lines of the source before and after the one to change
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-def fixes_of(context: Context, mistakes: Sequence[Finding]) -> list[Fix]:
-    """A correction for each mistake; empty ones where it is not known for every place of the mistake."""
+class Unknown(Exception):
+    """Why no correction of a mistake is known."""
+
+
+def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], list[str]]:
+    """A correction for each mistake; empty ones where it is not known for every place of the mistake, and why it is not."""
     port = fresh_port(context)
-    return [() if port is None else _fix(context, port, one) for one in mistakes]
+    fixes, reasons = [], []
+    for one in mistakes:
+        try:
+            fixes.append(_fix(context, port, one))
+            reasons.append("")
+        except Unknown as why:
+            fixes.append(())
+            reasons.append(str(why))
+    return fixes, reasons
 
 
-def _fix(context: Context, port: Module, finding: Finding) -> Fix:
+def _fix(context: Context, port: Module | None, finding: Finding) -> Fix:
+    """The correction.
+
+    Raises:
+        Unknown: there is none.
+    """
+    if port is None:
+        raise Unknown("the port cannot be built")
+    if finding.stage not in ("forward", "backward"):
+        raise Unknown("it is no setting of a layer")
     framework, theirs = context.port.framework, context.reference.framework
     ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
     edits: dict[tuple[Path, int], SourceEdit] = {}
-    for place in finding.places if finding.stage in ("forward", "backward") else ():
+    for place in finding.places:
         own = own_path(context, place)
         if place not in right or own not in ours:
-            return ()
+            raise Unknown("it is no setting of a layer")
         made = source_place(framework, port, own, made=True)
         call = _call(*made, type(ours[own])) if made else None
         layers = framework.layer(ours[own]), theirs.layer(right[place])
         text = _corrected(framework.name, ours[own], *layers, call[0]) if call else None
-        if not call or text is None:
-            return ()
+        if not made or not call:
+            raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
+        if text is None:
+            raise Unknown("no setting of a layer that is a plain value in the source explains it")
         start, end = call[1]
-        edit = SourceEdit(made[0], start, end, text, made[1])  # type: ignore[index]
+        edit = SourceEdit(made[0], start, end, text, made[1])
         if edits.setdefault((edit.file, start), edit).text != text:
-            return ()  # one line makes layers that would need different corrections
+            raise Unknown(f"line {made[1]} makes several layers, which need different corrections")
     return tuple(edits.values())
 
 
@@ -148,6 +171,16 @@ def _same(a: Any, b: Any) -> bool:
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------------
+
+
+def cards(fixes: Sequence[Fix], sources: Sequence[str]) -> list[list[str]]:
+    """The card of each mistake; where one edit corrects several, or one line holds them, it is shown with the first."""
+    made = [card(fix, source) for fix, source in zip(fixes, sources, strict=True)]
+    for number, one in enumerate(made):
+        first = made.index(one)
+        if one and first < number:
+            made[number] = [f"{'corrected by the same edit as' if fixes[number] else 'the same line as'} mistake {first + 1}"]
+    return made
 
 
 def card(fix: Fix, source: str) -> list[str]:

@@ -28,6 +28,7 @@ from alignment.scratch import scratch
 from alignment.strangers import strangers
 
 LIMIT = 60.0  # seconds for one candidate
+STREAMS = (1, 2)  # standard output and standard error
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def answered(context: Any, function: Callable, args: tuple, limit: float) -> Any
     """What a function gives in a process of its own; None where it raises, ends without an answer or takes too long."""
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(function, args, sender), daemon=True)
-    with _without_main():
+    with _without_main(), _silent():  # the server of forks keeps the streams that it starts with
         process.start()
     sender.close()
     try:
@@ -149,11 +150,28 @@ def _without_main() -> Iterator[None]:
             setattr(main, name, value)
 
 
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """What is started here writes nothing: frameworks have much to say when they are imported."""
+    if os.environ.get("ALIGNMENT_SHOW_TRIALS"):
+        yield
+        return
+    kept, null = {}, os.open(os.devnull, os.O_WRONLY)
+    for one in STREAMS:
+        with contextlib.suppress(OSError):  # a process without it
+            kept[one] = os.dup(one)
+    try:
+        for one in kept:
+            os.dup2(null, one)
+        yield
+    finally:
+        for one, copy in kept.items():
+            os.dup2(copy, one)
+        for copy in (*kept.values(), null):
+            os.close(copy)
+
+
 def _answer(function: Callable, args: tuple, sender: Any) -> None:
-    null = os.open(os.devnull, os.O_WRONLY)
-    if not os.environ.get("ALIGNMENT_SHOW_TRIALS"):
-        os.dup2(null, 1)
-        os.dup2(null, 2)
     try:
         sender.send(function(*args))
     finally:

@@ -206,11 +206,13 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
 def grouped(found: list[Finding]) -> list[Finding]:
     """Findings of the same stage and kind as one with several places.
 
-    Where a mistake is confirmed, its words have to be the same but for numbers; else the line of the source.
+    Where a mistake is confirmed, its words have to be the same but for numbers, or what they say of the line of the source: blocks
+    of two kinds may be made with it. Else the line has to be the same.
     """
     together: dict[tuple, Finding] = {}
     for finding in found:
-        words = finding.hint.translate(NUMBERS)
+        of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
+        words = finding.hint[max(of_line, 0) :].translate(NUMBERS)
         sure = finding.confirmed or finding.stage == "initialisation"
         key = finding.stage, finding.kind, finding.known, words if sure else finding.source or finding.location
         if key in together:

@@ -39,6 +39,10 @@ from mobilenetv3_common.errors import UserError
 MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
 # What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
+AS_FLOAT32 = (
+    "in float64 the difference is as small as float32 rounds. Look for a number that the port rounds to float32 (a constant, a table, a "
+    "cast); if a compiled kernel does it, name a layer that computes the same without it: exact_layers in docs/projects.md"
+)
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
 
 
@@ -249,10 +253,10 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
         if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
-            words += " (as small as float32's rounding, in float64: a number that was rounded to float32? see exact_layers)"
+            words += f" ({AS_FLOAT32})"
         return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
-        words = "as small as float32's rounding, in float64, and no known mistake (for constants inside kernels see exact_layers)"
+        words = f"no known mistake: {AS_FLOAT32}"
         kind = Kind.FLOAT32_CONSTANT
     elif kind is Kind.UNKNOWN and (lacking := [other for other in unmatched if _lacks(pair, other, key)]):
         other = lacking[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from alignment.finding import Finding
 from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Candidate, Region, candidates
 from alignment.repair.edits import Fix
 from alignment.repair.regions import regions_of
+from mobilenetv3_common.counted import counted
 
 MOST = 150  # candidates of one mistake
 QUICK, SEARCHED = "outputs", "search"  # how a candidate is tried
@@ -26,13 +28,35 @@ class Passes(Protocol):
     def __call__(self, fixes: Sequence[Fix], how: str, left: frozenset[Where] = frozenset()) -> bool: ...
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the search for one mistake.
+
+    Attributes:
+        place: of the mistake.
+        found: its correction; None where there is none.
+        why: no correction was found, for people.
+    """
+
+    place: str
+    found: Candidate | None
+    why: str = ""
+
+    def line(self) -> str:
+        """For people."""
+        if self.found is None:
+            return f"{self.place}: no correction found: {self.why}"
+        edit = self.found.fix[0]
+        return f"{self.place}: corrected in {edit.file.name}:{edit.line}"
+
+
 def corrections(
     known: Sequence[Fix],
     places: Sequence[Where],
-    tried: Sequence[Iterable[Candidate]],
+    tried: Sequence[Sequence[Candidate]],
     passes: Passes,
     budget: float,
-    said: Callable[[str], None] = lambda text: None,
+    said: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Fix]:
     """The corrections that are known, and for the other mistakes those that are found.
 
@@ -50,25 +74,40 @@ def corrections(
         others = [fix for fix in fixes if fix]
         how = SEARCHED if passes(others, QUICK) else QUICK  # the outputs may not tell
         if how == SEARCHED and others and passes(others, SEARCHED):
-            break  # what is left is a consequence of what is corrected
+            said(Outcome(places[number][0], None, "it follows from a mistake that is corrected, and goes with it"))
+            continue
         left = frozenset(places[one] for one in missing if one > number)
-        found = _first(tried[number], others, lambda fixes, how=how: passes(fixes, how), end)  # type: ignore[misc]
+        found, count = _first(tried[number], others, lambda fixes, how=how: passes(fixes, how), end)  # type: ignore[misc]
         if found is None and left:
-            found = _first(tried[number], others, lambda fixes, left=left: passes(fixes, SEARCHED, left), end)  # type: ignore[misc]
-        said(f"{places[number][0]}: {f'corrected ({found.kind})' if found else 'no correction found'}")
+            more = lambda fixes, left=left: passes(fixes, SEARCHED, left)  # type: ignore[misc]  # noqa: E731
+            found, further = _first(tried[number], others, more, end)
+            count += further
+        trials = len(tried[number]) * (2 if left else 1)
+        said(Outcome(places[number][0], found, "" if found else _why(len(tried[number]), count, trials, budget)))
         fixes[number] = found.fix if found else ()
     return fixes
 
 
 def _first(
-    tried: Iterable[Candidate], others: Sequence[Fix], passes: Callable[[Sequence[Fix]], bool], end: float
-) -> Candidate | None:
-    for one in tried:
+    tried: Sequence[Candidate], others: Sequence[Fix], passes: Callable[[Sequence[Fix]], bool], end: float
+) -> tuple[Candidate | None, int]:
+    """The first candidate that passes, and how many were tried in the time that there is."""
+    for count, one in enumerate(tried):
         if time.monotonic() > end:
-            return None
+            return None, count
         if passes([*others, one.fix]):
-            return one
-    return None
+            return one, count + 1
+    return None, len(tried)
+
+
+def _why(candidates: int, count: int, trials: int, budget: float) -> str:
+    """Why nothing was found, after so many of the trials."""
+    if not candidates:
+        return "no candidate: the lines to blame are not known, or hold nothing that one small change could correct"
+    if count < trials:
+        begun = f"{count} of {counted(trials, 'trial')} made when" if count else "not searched:"
+        return f"{begun} the {budget:g} seconds of --patch-budget were over"
+    return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
 
 
 def likely(

@@ -11,6 +11,7 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import Lanes, Quantity, distance, judge_measured, norm, relative
+from alignment.comparisons.model import other_weights
 from alignment.comparisons.model.quantised import Judged
 from alignment.finding import NO_HINT, Finding, Hint
 from alignment.frameworks._onnx_graph import OnnxGraph, OnnxModule, OnnxNode, OnnxParts, layer_of
@@ -84,6 +85,13 @@ class Exported:
         state = self.modules.framework.state(self.modules.model)
         return {_content(array) for array in state.values()}
 
+    @cached_property
+    def others(self) -> Finding | None:
+        """The one mistake to be said where the outputs differ and most layers have other weights: then no node can be judged."""
+        if self.quantised is not None or all(row.passed for row in self._output_rows()):
+            return None  # of a quantised graph each weight is judged by itself
+        return other_weights.finding(self.graph, self.modules.framework.state(self.modules.model))
+
     # --- verdict -----------------------------------------------------------------------------------------------------------
 
     def bound(self, stretch: Stretch) -> float:
@@ -137,8 +145,9 @@ class Exported:
 
     def rows(self) -> Iterator[Quantity]:
         """A row for each tensor that stands for a module's output, and for each output."""
-        wrong, judged = set(map(id, self.wrong())), self._row if self.quantised is None else self._rounded_row
-        for stretch in self.stretches:
+        wrong = set(map(id, self.wrong() if self.others is None else ()))
+        judged = self._row if self.quantised is None else self._rounded_row
+        for stretch in self.stretches if self.others is None else ():
             name = self.place(stretch)
             row = judged(f"nodes.{name or 'output'}.{stretch.tensor}", stretch.stands_for, self.tensors.get(stretch.tensor))
             row.float64_diff = stretch.error if np.isfinite(stretch.error) else None
@@ -211,6 +220,8 @@ class Exported:
 
     def findings(self) -> list[Finding]:
         """Every mistake that the graph has, with node, module, source line and cause as far as they are known."""
+        if self.others is not None:
+            return [self.others]
         found: list[tuple[int, Finding]] = []
         for stretch in self.wrong():
             kind, words, at = self.cause(stretch)

@@ -10,6 +10,8 @@ from alignment.frameworks._call_names import SYMBOLS
 from alignment.frameworks.base import Operation
 from alignment.localize.calls import PairedCalls, constant
 
+SHOWN = 4  # numbers of a vector in words
+
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
@@ -26,6 +28,8 @@ def _number(value: Any) -> str:
         return f"{'' if value.start is None else value.start}:{'' if value.stop is None else value.stop}"
     if isinstance(value, tuple) and any(isinstance(part, slice) for part in value):
         return f"[{', '.join(map(_number, value))}]"
+    if isinstance(value, tuple | list) and len(value) > SHOWN and isinstance(value[0], float):
+        return f"[{', '.join(map(_number, value[:SHOWN]))}, ...]"
     return f"{value:.6g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
 
 

@@ -25,6 +25,7 @@ from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
 IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
+SHOWN = 4  # numbers of a vector in words
 Computed = Callable[[np.ndarray], "np.ndarray | None"]
 
 
@@ -261,7 +262,8 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
 
 
 def _listed(numbers: np.ndarray) -> str:
-    return f"({', '.join(f'{one:.4g}' for one in numbers)})"
+    shown = [f"{one:.4g}" for one in numbers[:SHOWN]]
+    return f"({', '.join([*shown, '...'] if len(numbers) > SHOWN else shown)})"
 
 
 @FOLDED
