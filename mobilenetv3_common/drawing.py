@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 62, 34
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 76, 34
 _LETTER = 6.5  # width of a letter of an axis, about
+_NARROW = 54  # letters that have room along an axis on a phone
+_WORD = re.compile(r"\S{20,}")  # a word that is broken where a line ends
+_JOINT = re.compile(r"(&\w+;)|([/_.:,=]+)(?=[^/_.:,=])")  # behind these a long word may be broken
 _COLOURS = ("--a", "--b", "--c", "--d")
 DWARFS = 50  # times the median: a value above it is drawn by powers of ten
 STRIP_SOFT = ' opacity=".45"'
@@ -52,7 +56,10 @@ svg text{fill:var(--soft);font:11px system-ui,sans-serif}
 svg .names{display:none}svg .names text{font-size:4px}
 .zoom{float:right;font-size:.875rem;color:var(--soft);cursor:pointer}.zoom input{margin:0 .3rem 0 0;vertical-align:middle}
 figure:has(.zoom input:checked) .drawing{max-height:80vh;overflow:auto}
-figure:has(.zoom input:checked) svg{width:300%}figure:has(.zoom input:checked) .names{display:block}
+@media (max-width:40rem){.drawing svg text{font-size:24px}svg .wide{display:none}
+figure:has(.zoom input:checked) svg text{font-size:11px}figure:has(.zoom input:checked) svg .wide{display:inline}
+figure:has(.zoom input:checked) svg .names text{font-size:4px}}
+figure:has(.zoom input:checked) svg{width:170rem}figure:has(.zoom input:checked) .names{display:block}
 .bars{display:grid;grid-template-columns:max-content minmax(3rem,1fr) max-content;gap:.15rem .6rem;font-size:.875rem;
 align-items:center}
 .bars .name{max-width:16rem;overflow-wrap:anywhere}.bars .bar{height:.8rem;background:var(--a)}.bars .n{text-align:right}
@@ -88,6 +95,15 @@ class Series:
 def escape(text: Any) -> str:
     """Text as HTML shows it."""
     return html.escape(str(text))
+
+
+def broken(text: Any) -> str:
+    """Text as HTML shows it, whose long words (paths, names of modules) are broken behind / _ . and the like, not anywhere."""
+
+    def word(found: re.Match[str]) -> str:
+        return _JOINT.sub(lambda joint: joint[0] if joint[1] else f"{joint[0]}<wbr>", found[0])
+
+    return _WORD.sub(word, escape(text))
 
 
 def number(value: float | None) -> str:
@@ -255,8 +271,10 @@ def chart(
             f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--soft)" stroke-dasharray="4 4"/>'
         )
     names = [f"{across} {place}" if across else place for place in places]
+    ends = len(names[0]) + len(names[-1]) < _NARROW if names else False
     for i, anchor in _labels(names, x):
-        lines.append(f'<text x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{escape(names[i])}</text>')
+        wide = "" if i == 0 or (i == len(names) - 1 and ends) else ' class="wide"'
+        lines.append(f'<text{wide} x="{x(i):.1f}" y="{_HEIGHT - 12}" text-anchor="{anchor}">{escape(names[i])}</text>')
     if len(names) <= 300 and not across:
         upright = "".join(
             f'<text transform="translate({x(i) + 1.5:.1f} {_HEIGHT - _BOTTOM - 2}) rotate(-90)">{escape(name)}</text>'
@@ -284,7 +302,7 @@ def chart(
         if i == min(culprits):
             shift = -6 if side == "end" else 6
             lines.append(
-                f'<text class="culprit" x="{at + shift:.1f}" y="20" text-anchor="{side}">wrong: {escape(places[i])}</text>'
+                f'<text class="culprit" x="{at + shift:.1f}" y="28" text-anchor="{side}">wrong: {escape(places[i])}</text>'
             )
     keys = "".join(
         f'<span class="key" style="background:var({_colour(s, i)})"></span>{escape(s.name)}' for i, s in enumerate(series)

@@ -14,7 +14,8 @@ from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
 from alignment.finding import Localization
 from alignment.report.page import _along, _details
-from tests.browser import DESK_SMALL, PHONE, browser, contrast, opened, tab_stops
+from mobilenetv3_common.drawing import broken
+from tests.browser import DESK, DESK_SMALL, PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
 from tools.align import main
 
@@ -138,8 +139,9 @@ def test_an_audit_shows_its_cards_with_the_corrected_lines_first(chromium, audit
         assert "norm_eps at blocks.0.norm1" in words and "Line to change: vit_port.py:25" in words and "relative L2" in words
         assert "+        self.norm1 = nn.LayerNorm(dim, epsilon=1e-06)" in words
         assert page.evaluate("e => getComputedStyle(e).color", page.query_selector(".card .out")) == RED
-        reds = [bar.text_content() for bar in cards.nth(1).locator("rect[fill='var(--bad)'] title").all()]
-        assert [name.partition(":")[0] for name in reds] == ["blocks.0", "blocks.1"]
+        reds = [bar.text_content() for bar in cards.first.locator("rect[fill='var(--bad)'] title").all()]
+        assert [name.partition(":")[0] for name in reds][:2] == ["blocks.0", "blocks.1"]
+        assert [card.locator(".strip").count() for card in cards.all()] == [1, 0, 0], "the chart is the first mistake's"
         folded = page.locator("summary").all_inner_texts()
         assert any(line.startswith("Known differences of the frameworks") for line in folded)
         assert any(line.startswith("Not checked, and the flag that would check it") for line in folded)
@@ -252,6 +254,33 @@ def test_it_fits_a_phone(chromium, failed):
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], "only tables scroll sideways"
         assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
+
+
+LABELS = """() => [...document.querySelectorAll('.drawing svg')].map(svg => [...svg.querySelectorAll('text')]
+    .filter(t => t.getBoundingClientRect().width).map(t => {
+        const box = t.getBoundingClientRect(), scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+        return [parseFloat(getComputedStyle(t).fontSize) * scale, box.left, box.right, box.top, box.bottom, t.classList.value];
+    }))"""
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_charts_are_legible_on_a_phone(chromium, failed, audited, size):
+    for address in (failed, audited):
+        with opened(chromium, address, viewport=size) as page:
+            page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+            for labels in page.evaluate(LABELS):
+                assert len(labels) > 4 and min(label[0] for label in labels) >= 9.5, labels
+                assert all(label[1] >= 0 and label[2] <= size["width"] for label in labels), labels
+                plain = [label for label in labels if label[5] != "culprit"]
+                for i, one in enumerate(plain):
+                    for other in plain[:i]:
+                        assert one[1] >= other[2] - 1 or other[1] >= one[2] - 1 or one[3] >= other[4] - 3 or other[3] >= one[4] - 3
+
+
+def test_long_words_are_broken_at_their_joints():
+    said = broken("see /home/me/my_port/models/mobilenet.py:12, a < b and short_word.")
+    assert said == ("see /<wbr>home/<wbr>me/<wbr>my_<wbr>port/<wbr>models/<wbr>mobilenet.<wbr>py:<wbr>12, a &lt; b and short_word.")
+    assert broken("a" * 30) == "a" * 30 and "&amp;<wbr>" not in broken("x&" * 20)
 
 
 def test_it_prints(chromium, failed):

@@ -40,8 +40,8 @@ MOST_STEPS = 4  # behind a layer, in which its effect must be made up for
 # What these say of a module's output is less than which of its calls is wrong.
 VAGUE = frozenset({Kind.UNKNOWN, Kind.SHAPE, Kind.RAISES})
 AS_FLOAT32 = (
-    "in float64 the difference is as small as float32 rounds. Look for a number that the port rounds to float32 (a constant, a table, a "
-    "cast); if a compiled kernel does it, name a layer that computes the same without it: exact_layers in docs/projects.md"
+    "in float64 the difference is as small as float32 rounds. Look for a number that the port rounds to float32 (a constant, a "
+    "table, a cast); if a compiled kernel does it, name a layer that computes the same without it: exact_layers in docs/projects.md"
 )
 PASSES = 8  # of a reference that may draw random numbers, some of them seldom
 

@@ -19,7 +19,7 @@ from alignment.report.picture import failures, panels
 from alignment.report.sections import Sections
 from alignment.report.table import exact_difference, not_run, notes, passed
 from mobilenetv3_common.counted import counted
-from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, chart, escape, number, table
+from mobilenetv3_common.drawing import EXACT, MISTAKE, PORT, REFERENCE, SOUND, STYLE, Series, broken, chart, escape, number, table
 
 SHOWN = 300  # rows of a step; alignment.json has all
 NOTE = "Zero apart from rounding in float64, so a relative difference has no meaning; their absolute size was compared"
@@ -68,10 +68,10 @@ def render(
         f'<title>{escape(verdict)}</title><link rel="icon" href="data:,"><style>{STYLE}{page_cards.STYLE}</style></head><body>',
         '<a class="skip" href="#steps">Skip to the steps</a><main>',
         f"<h1>Alignment of {escape(context.model)}</h1>",
-        f'<p class="verdict {"good" if good else "bad"}" role="status">{before}{escape(verdict)}</p>',
+        f'<p class="verdict {"good" if good else "bad"}" role="status">{before}{broken(verdict)}</p>',
         f"<h2>{'Your mistakes' if sections else 'Where it goes wrong first'}</h2>" if wrong else "",
         page_cards.cards(wrong, lines, _along(results, localization)),
-        "".join(f'<p class="note">{escape(line)}</p>' for line in _said(sections, localization)),
+        "".join(f'<p class="note">{broken(line)}</p>' for line in _said(sections, localization)),
         f'<h2 id="steps">Steps</h2>{_steps(results)}',
         _sections(sections) if sections else "",
         f'<details class="read"><summary>How to read this</summary>{"".join(f"<p>{line}</p>" for line in GUIDE)}</details>',
@@ -112,7 +112,7 @@ def _along(results: Sequence[StepResult], localization: Localization) -> page_ca
 
 def _listed(title: str, lines: Sequence[str]) -> str:
     """A folded list; nothing where it is empty."""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    items = "".join(f"<li>{broken(line)}</li>" for line in lines)
     return f"<details><summary>{escape(title)} ({len(lines)})</summary><ul>{items}</ul></details>" if items else ""
 
 
@@ -137,7 +137,7 @@ def _pictures(charts: Sequence[str], good: bool) -> str:
 def _coverage(covered: Coverage) -> str:
     """What the verdict rests on, and what nothing is known of; a long list of functions is folded, a line for each file."""
     lists = [("Covered", covered.covered), ("Not covered", [*covered.not_covered, *covered.elsewhere, *covered.packages])]
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(', '.join(words))}</dd>" for name, words in lists if words)
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{broken(', '.join(words))}</dd>" for name, words in lists if words)
     total = len(covered.run) + len(covered.not_run)
     folded = f"{len(covered.not_run)} of {total} public functions of the port were run by no step"
     lines = [f"<p><strong>{escape(module)}</strong>: {escape(names)}</p>" for module, names in _by_module(covered.not_run)]
@@ -183,7 +183,7 @@ def _steps(results: Sequence[StepResult]) -> str:
 
 
 def _details(result: StepResult) -> str:
-    evidence = [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in result.evidence.items()]
+    evidence = [[f"<td>{broken(name)}</td>", f"<td>{broken(value)}</td>"] for name, value in result.evidence.items()]
     failed = [q for q in result.quantities if not q.passed]
     noise = [q.name for q in result.quantities if q.noise and q.passed]
     sound = [q for q in result.quantities if q.passed and not q.noise]
@@ -209,10 +209,10 @@ def _details(result: StepResult) -> str:
 def _quantity(q: Quantity) -> list[str]:
     figures = (q.mean_abs_diff, q.port_error, q.reference_error, q.float64_diff)
     return [
-        f"<td>{escape(q.name)}</td>",
+        f"<td>{broken(q.name)}</td>",
         _verdict("passed" if q.passed else "FAILED"),
         *[f'<td class="n">{number(value)}</td>' for value in figures],
-        f'<td class="w">{escape(q.reason)}</td>',
+        f'<td class="w">{broken(q.reason)}</td>',
     ]
 
 
@@ -236,7 +236,7 @@ def _layers(localization: Localization) -> str:
     wrong = _culprits(localization)
     rows = [
         [
-            *[f"<td>{escape(words)}</td>" for words in (row.phase, row.name or "(model)", row.kind)],
+            *[f"<td>{broken(words)}</td>" for words in (row.phase, row.name or "(model)", row.kind)],
             f'<td class="n">{number(row.difference)}</td>',
             f'<td class="n">{row.cosine:.7f}</td>',
             *[f'<td class="n">{number(value)}</td>' for value in (row.max_abs, row.floor, row.own)],
@@ -257,7 +257,7 @@ def _apart(row: LayerRow) -> bool:
 def _about(about: dict[str, Any]) -> str:
     command = about.pop("command", "")
     copied = f"<p>To run it again:</p><pre>{escape(command)}</pre>" if command else ""
-    rows = [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in about.items()]
+    rows = [[f"<td>{escape(name)}</td>", f"<td>{broken(value)}</td>"] for name, value in about.items()]
     return f"<details><summary>What was run, and on what</summary>{copied}{table(('', ''), rows, 'Versions and flags')}</details>"
 
 

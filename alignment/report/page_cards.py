@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alignment.finding import Finding
 from mobilenetv3_common.counted import counted
-from mobilenetv3_common.drawing import escape, strip
+from mobilenetv3_common.drawing import broken, escape, strip
 
 OPEN = 3  # cards that are not folded
 STYLE = """
@@ -33,7 +33,8 @@ def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Row
     Args:
         mistakes: in the order in which they were found.
         lines: the port's own lines of each, with the correction as a diff where one is known; may be shorter.
-        rows: name and difference of what was compared along the network, for the small chart.
+        rows: name and difference of what was compared along the network, for the small chart. It is of the port as it is, which
+            the first mistake shapes: the other cards have none.
     """
     made = [
         _card(number, one, lines[number - 1] if number <= len(lines) else (), rows) for number, one in enumerate(mistakes, start=1)
@@ -46,14 +47,15 @@ def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Row
 def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
     own = f" ({one.own} in the port)" if one.own else ""
     name = f"{number}. {one.kind or 'a difference'} at {one.location or '(the whole model)'}{own}"
-    others = f"<p>The same at {escape(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
+    others = f"<p>The same at {broken(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
     if len(one.also) > 3:
-        others = f"<details><summary>The same at {len(one.also)} more places</summary>{escape(', '.join(one.also))}</details>"
-    where = f" <strong>{'Line to change' if one.kind else 'See'}: {escape(one.source)}.</strong>" if one.source else ""
-    what = escape(one.hint or "no known mistake matches")
+        others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
+    where = f" <strong>{'Line to change' if one.kind else 'See'}: {broken(one.source)}.</strong>" if one.source else ""
+    what = broken(one.hint or "no known mistake matches")
+    drawn = _strip(one, rows) if number == 1 else ""
     return (
-        f'<article class="card"><h3>{escape(name)}</h3><p>{what}.{where}</p>{_source(lines)}'
-        f'<p class="note">Measured in step {escape(one.stage)}: {escape(one.measured)}.</p>{others}{_strip(one, rows)}</article>'
+        f'<article class="card"><h3>{broken(name)}</h3><p>{what}.{where}</p>{_source(lines)}'
+        f'<p class="note">Measured in step {escape(one.stage)}: {broken(one.measured)}.</p>{others}{drawn}</article>'
     )
 
 
@@ -73,5 +75,5 @@ def _strip(one: Finding, rows: Rows) -> str:
     wrong = {i for i, name in enumerate(names) if name in exactly or (rest and around(name, rest))}
     if not wrong or len(rows) < 2:
         return ""
-    title = "Difference in exact mode along the network, powers of ten; red: where this mistake is"
+    title = "Difference in exact mode along the network, of the port as it is, powers of ten; red: where this mistake is"
     return strip([value for _, value in rows], names, wrong, title)
