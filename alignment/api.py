@@ -59,7 +59,8 @@ class Result:
         mistakes: of the port.
         differences: of the frameworks, and those that were accepted.
         not_checked: what the verdict says nothing of, a line each.
-        folder: where the page ``report.html``, ``report.md`` and ``alignment.json`` lie.
+        folder: where the page ``report.html``, ``report.md`` and ``alignment.json`` lie; a temporary one is removed where the port
+            passes: by ``assert_aligned`` at once, by ``audit`` at the end of the process.
         rows: every quantity that was compared, a dictionary each: its name, its differences and the tolerance.
     """
 
@@ -172,6 +173,8 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
 def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     """``audit``, and an AssertionError with a card for each mistake where there is one.
 
+    Where no ``report`` is given, nothing is left of a port that passes; the error says where the report of one that fails is kept.
+
     Raises:
         AssertionError: the port has a mistake.
         UserError: as ``audit``.
@@ -179,7 +182,9 @@ def assert_aligned(port: Any, reference: Any, **options: Any) -> Result:
     __tracebackhide__ = True
     result = audit(port, reference, **options)
     if not result.passed:
-        raise AssertionError(f"{result}\n\npage: {result.folder / 'report.html'}")
+        raise AssertionError(f"{result}\n\nThe report is kept: {result.folder / 'report.html'}")
+    if options.get("report") is None:
+        shutil.rmtree(result.folder, ignore_errors=True)
     return result
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alignment.flags import (
+    BROKEN,
     NOT_BENCHED,
     RESULT,
     audit_parser,
@@ -339,7 +340,14 @@ def main(argv: list[str] | None = None) -> int:
     """One of the commands."""
     argv = sys.argv[1:] if argv is None else argv
     usage = "\n".join(
-        ["usage: python -m alignment COMMAND ...", "", *(f"  {name:8} {help}" for name, (_, help) in COMMANDS.items())]
+        [
+            "usage: python -m alignment COMMAND ...",
+            "",
+            *(f"  {name:8} {help}" for name, (_, help) in COMMANDS.items()),
+            "",
+            f"Exit status: 0 no mistake found, 1 a mistake found, 2 the input cannot be used, {BROKEN}.",
+            "COMMAND --help says what they mean of one command.",
+        ]
     )
     if not argv or argv[0] in ("-h", "--help"):
         print(usage)

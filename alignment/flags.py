@@ -12,6 +12,7 @@ from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.weights_file import TAKE
 
 RESULT = Path("result")
+BROKEN = "3 the engine itself failed, which says nothing about the models"
 PRECISIONS = ("bfloat16", "float16")
 # The benchmark has its own model, data and weights.
 NOT_BENCHED = (
@@ -96,7 +97,7 @@ def run_parser(project: Path | None = None, result: Path = RESULT, prog: str | N
     p = Parser(
         prog=prog,
         description="Verify numerically that a port equals its reference, in the steps of the reproduction guide. "
-        "Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used.",
+        f"Exit status: 0 all steps passed, 1 a step failed, 2 the input cannot be used, {BROKEN}.",
     )
     if project is None:
         p.add_argument("project", type=Path, help="a Python file that defines PROJECT, e.g. projects/mobilenetv3/project.py")
@@ -144,7 +145,8 @@ def weights_parser() -> Parser:
     """The flags of ``weights``."""
     p = Parser(
         prog="python -m alignment weights",
-        description="Write the weights with which a project's model is aligned to a file, so that other tools can use them.",
+        description="Write the weights with which a project's model is aligned to a file, so that other tools can use them. "
+        f"Exit status: 0 written, 2 the input cannot be used, {BROKEN}.",
     )
     p.add_argument("project", type=Path, help="a Python file that defines PROJECT")
     p.add_argument("--model", default="", metavar="NAME", help="one of the project's models (default: its first)")
@@ -163,7 +165,7 @@ def audit_parser() -> Parser:
         prog="python -m alignment audit",
         description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
         "with the same weights on both sides, in evaluation and training mode. Exit status: 0 no mistake found, "
-        "1 a mistake found, 2 the input cannot be used.",
+        f"1 a mistake found, 2 the input cannot be used, {BROKEN}.",
     )
     _add_sides(p)
     p.add_argument(
@@ -191,7 +193,7 @@ def dump_parser() -> Parser:
     p = Parser(
         prog="python -m alignment dump",
         description="Write the results of one model to a folder, on a machine without the other one's framework: first the "
-        "reference, then the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used.",
+        f"reference, then the port with --reference-dump. Exit status: 0 written, 2 the input cannot be used, {BROKEN}.",
     )
     p.add_argument("model", metavar="MODULE:CALLABLE", help="makes the model, as --port and --reference of audit")
     p.add_argument("--framework", metavar="NAME", help="framework of the model: torch or paddle (default: detected)")

@@ -162,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(
         prog="python -m alignment.compare",
         description="Compare two record files (reprod_log's .npy layout, or .npz) by the strict rules. Nothing in them is run. "
-        "Exit status: 0 all arrays agree, 1 some differ, 2 a file cannot be read.",
+        "Exit status: 0 all arrays agree, 1 some differ, 2 a file cannot be read, 3 this command itself failed.",
     )
     parser.add_argument("first", metavar="A.npy", help="the port's record")
     parser.add_argument("second", metavar="B.npy", help="the reference's record")

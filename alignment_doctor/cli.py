@@ -18,7 +18,8 @@ DESCRIPTION = """Examine a training run and its data.
     python tools/doctor.py data lite_data
     python tools/doctor.py check --config configs/lite.yaml --data-path lite_data
 
-Exit status: 0 no problem found, 1 a problem found, 2 input that cannot be used.
+Exit status: 0 no problem found, 1 a problem found, 2 input that cannot be used, 3 the
+doctor itself failed, which says nothing about the run.
 """
 
 # Sub-command -> its module, which has HELP, add_flags(parser) and run(flags) -> Examination; imported when it is asked for.

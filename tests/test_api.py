@@ -1,13 +1,18 @@
 """The audit from Python, and the pytest plugin."""
 
+import dataclasses
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import paddle
 import pytest
 import torch
 
-from alignment import Result, assert_aligned, audit
+import alignment.api
+from alignment import Dump, Place, Result, assert_aligned, audit, dump, load
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT
 
@@ -21,6 +26,31 @@ def reference():
 def port(momentum=0.9, padding=1):
     n = paddle.nn
     return n.Sequential(n.Conv2D(3, 8, 3, padding=padding), n.BatchNorm2D(8, momentum=momentum), n.ReLU())
+
+
+def test_the_api_reference_has_the_real_signatures():
+    page = (ROOT / "docs" / "api.md").read_text()
+    for function in (alignment.api.audit, assert_aligned, dump, load):
+        assert f"\n{function.__name__}{inspect.signature(function)}\n".replace("'", "") in page, function
+    for made in (Result, Place, Dump):
+        (row,) = re.findall(rf"^\| `{made.__name__}`.*\| (.*) \|$", page, re.M)
+        fields, _, more = row.partition("; ")
+        own = [one.name for one in dataclasses.fields(made) if not one.name.startswith("_")]
+        assert re.findall(r"`(\w+)`", fields) == own, made
+        public = [name for name in vars(made) if not name.startswith("_") and name not in own]
+        assert re.findall(r"`(\w+)(?:\(\))?`", more) == public, made
+
+
+def test_assert_aligned_leaves_nothing_of_a_port_that_passes_and_says_where_the_report_of_another_is(own_temporary, tmp_path):
+    made = lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())  # noqa: E731
+    other = lambda: torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())  # noqa: E731
+    given = {"inputs": "2x3", "training": False}
+    assert assert_aligned(made, made, **given).passed and not list(own_temporary.iterdir())
+    with pytest.raises(AssertionError, match="The report is kept: ") as failed:
+        assert_aligned(other, made, **given)
+    page = Path(str(failed.value).rpartition("The report is kept: ")[2])
+    assert page.is_file() and page.parent.parent == own_temporary
+    assert assert_aligned(made, made, report=tmp_path / "kept", **given).passed and (tmp_path / "kept" / "report.html").is_file()
 
 
 def test_a_right_port_passes_though_the_frameworks_differ(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import re
 
 import pytest
 
+import alignment.cli
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
 from alignment.report.table import table
@@ -116,6 +118,16 @@ def test_helps_fit_80_columns_and_name_the_true_command(name, capsys, monkeypatc
     assert text.startswith(f"usage: python tools/{name}.py")
     examples = re.compile(r"\s*(python|torchrun) ")  # a command is copied whole
     assert not [line for line in text.splitlines() if len(line) > 80 and not examples.match(line)]
+
+
+@pytest.mark.parametrize("command", ["", "run", "audit", "dump", "weights", "compare"])
+def test_help_says_what_each_exit_status_means(command, capsys):
+    with contextlib.suppress(SystemExit):
+        alignment.cli.main([*command.split(), "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    wanted = "023" if command in ("dump", "weights") else "0123"
+    found = re.search(r"Exit status: (.*?)\.", said)
+    assert found and re.findall(r"\b([0-3]) [a-z]", found[1]) == list(wanted), said
 
 
 def test_every_setting_of_training_says_its_default_in_its_group(capsys, monkeypatch):
