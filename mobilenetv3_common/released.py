@@ -52,14 +52,18 @@ def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
         top1: as for ``write_released``.
     """
     config, classes = meta["config"], [printable(name) for name in meta["classes"]]
+    data = printable(Path(config.get("data_path") or "the run's data").name)
+    average = f"the moving average (decay {config['ema_decay']:g})" if config["ema_decay"] else "the weights themselves"
+    right = f"the share of the pictures in the validation split of {data} whose most probable class is right, by these weights"
     rows = {
         "Model": f"{config['model']}, width {config['width_mult']:g}, {len(classes)} classes",
         "Trained with": "PaddlePaddle" if framework == "paddle" else "PyTorch",
-        "Validation top-1": "not evaluated" if top1 is None else f"{top1:.4f}, update {meta['update']}",
-        "Preprocessing": f"shorter side to {config['resize_size']} pixels, centre crop {config['crop_size']}, "
-        f"{_normalised(config)}, decoder {config['image_backend']}",
-        "Begun from": printable(config["pretrained"]) if config["pretrained"] else "fresh weights",
-        "Weights": "moving average" if config["ema_decay"] else "of the last update",
+        "Trained on": f"the training split of {data}",
+        "Training began with": printable(config["pretrained"]) if config["pretrained"] else "fresh weights, drawn at random",
+        "Weights in the files": f"{average}, after update {meta['update']}, the best of the run by validation top-1",
+        "Validation top-1": "not evaluated" if top1 is None else f"{top1:.4f}: {right}",
+        "Preprocessing, in validation and for prediction": f"shorter side to {config['resize_size']} pixels, centre crop "
+        f"{config['crop_size']}, {_normalised(config)}, decoder {config['image_backend']}",
     }
     cells = ("| {} | {} |".format(name, value.replace("|", "\\|")) for name, value in rows.items())
     table = "\n".join(["| | |", "|---|---|", *cells])

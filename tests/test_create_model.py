@@ -1,15 +1,18 @@
 """Models as people expect them: ``create_model``, ``load_weights``, and the weights that a run leaves for others."""
 
 import importlib
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mobilenetv3_common.checkpoint import read_checkpoint
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.released import card
 from mobilenetv3_common.weights import as_torch
 from tests.conftest import ROOT
 from tests.documents import code
@@ -90,7 +93,19 @@ def test_a_card_says_what_the_weights_are(run):
         f"mobilenet_v3_small, width 0.5, {len(meta['classes'])} classes" in text and "crop 64" in text and "moving average" in text
     )
     assert f"0. {meta['classes'][0]}\n" in text and f"mobilenetv3_{framework} import create_model" in text
-    assert "| Validation top-1 | 0." in text or "| Validation top-1 | 1." in text
+    data = Path(meta["config"]["data_path"]).name
+    figure = re.search(
+        r"^\| Validation top-1 \| ([01]\.\d{4}): the share of the pictures in the validation split of (\S+) ", text, re.M
+    )
+    assert figure and figure[2] == data and f"| Trained on | the training split of {data} |" in text
+    of = f"the moving average (decay 0.9), after update {meta['update']}, the best of the run"
+    assert of in text and "of the last update" not in text
+    without = card({**meta, "config": meta["config"] | {"ema_decay": 0.0, "pretrained": ""}}, framework, None)
+    assert (
+        "| Weights in the files | the weights themselves, after update" in without
+        and "| Validation top-1 | not evaluated |" in without
+    )
+    assert "| Training began with | fresh weights, drawn at random |" in without
 
 
 def test_the_readmes_lines_load_a_checkpoint_and_name_a_picture(run, capsys):
