@@ -60,7 +60,7 @@ class Run:
         epoch, iteration: where the run stands; ``iteration`` counts the updates of this epoch.
         best: the best top-1 so far, 0..1; -1 before the first evaluation.
         stale: evaluations in a row without a better top-1.
-        skipped: damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
+        skipped: numbers of the damaged training pictures that this rank replaced; rank 0's includes those before a resumption.
         rate: learning rate of the last update.
         to_evaluate: whether the epoch that ended was not evaluated yet.
         rollbacks: how often the run went back to a checkpoint since it had diverged.
@@ -89,7 +89,7 @@ class Run:
     iteration: int = 0
     best: float = -1.0
     stale: int = 0
-    skipped: int = 0
+    skipped: set[int] = field(default_factory=set)
     rate: float = 0.0
     to_evaluate: bool = False
     rollbacks: int = 0
@@ -254,12 +254,12 @@ def training_plan(config: TrainConfig, pictures: int, ranks: Ranks) -> BatchPlan
     return plan
 
 
-def checkpoint_of(run: Run, skipped: int, statistics: Arrays | None = None) -> Checkpoint:
+def checkpoint_of(run: Run, skipped: list[int], statistics: Arrays | None = None) -> Checkpoint:
     """The run as it stands between two updates.
 
     Args:
         run: of rank 0.
-        skipped: damaged pictures of all ranks.
+        skipped: numbers of the damaged pictures of all ranks.
         statistics: of ``statistics_of_ranks``.
     """
     backend = run.backend
@@ -278,7 +278,8 @@ def checkpoint_of(run: Run, skipped: int, statistics: Arrays | None = None) -> C
             "best": run.best,
             "stale": run.stale,
             "to_evaluate": run.to_evaluate,
-            "skipped": skipped,
+            "skipped": len(skipped),
+            "skipped_pictures": skipped,
             "rollbacks": run.rollbacks,
             "rate_factor": run.rate_factor,
             **backend.schedule_state(run.optimizer, run.schedule),
@@ -316,7 +317,8 @@ def restore(run: Run, checkpoint: Checkpoint, source: str) -> None:
     run.epoch, run.iteration, run.best = meta["epoch"], meta["iteration"], meta["best"]
     run.stale = int(meta.get("stale", 0))
     run.to_evaluate = bool(meta.get("to_evaluate", False))
-    run.skipped = meta["skipped"] if run.ranks.first else 0
+    known = meta.get("skipped_pictures", []) if run.ranks.first else []  # one of an earlier version has the number of events alone
+    run.skipped = {number for number in known if isinstance(number, int) and 0 <= number < len(run.train_index)}
     run.rollbacks = int(meta.get("rollbacks", 0))
     if (factor := float(meta.get("rate_factor", 1.0))) != 1.0:
         run.lower_rates(factor)

@@ -203,5 +203,6 @@ def _thumbnail(pictures: DatasetIndex, sample: int, backend: str) -> str:
 
 def _facts(page: Page) -> str:
     figures = shown_figures(page.record.figures, len(page.record.classes))
-    rows = [*page.facts, *((name, f"{value:.6g}") for name, value in figures.items())]
+    named = {"skipped": "damaged pictures skipped in the evaluation"}
+    rows = [*page.facts, *((named.get(name, name), f"{value:.6g}") for name, value in figures.items())]
     return table(("", ""), [[f"<td>{escape(name)}</td>", f"<td>{escape(value)}</td>"] for name, value in rows], "What was run")

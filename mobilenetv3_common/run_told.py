@@ -78,8 +78,15 @@ def lowered_batch(run: Run, asked: TrainConfig) -> str:
     )
 
 
-def ending(run: Run, folder: Path, log: TrainLog) -> None:
-    """Write the page of a run that is over, and say what speaks against it, its result, its curve and the next command."""
+def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
+    """Write the page of a run that is over, and say what speaks against it, its result, its curve and the next command.
+
+    Args:
+        run: of rank 0.
+        folder: the run's.
+        log: gets the lines.
+        skipped: damaged training pictures of all ranks.
+    """
     config, record = run.config, read_record(folder)
     if record is None:
         return
@@ -90,6 +97,7 @@ def ending(run: Run, folder: Path, log: TrainLog) -> None:
         ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
         ("pictures", f"{len(run.train_index)} of training, {len(run.val_index)} of validation, {config.data_path}"),
         ("update", f"{config.optimizer}, lr {config.lr:g}, {config.batch_size} x {config.accumulate} pictures a rank"),
+        ("damaged training pictures", f"{skipped} skipped"),
         ("all settings", f"{config.output_dir}/{CONFIG}"),
     ]
     command = next_command(config, run.val_index)

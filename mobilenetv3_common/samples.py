@@ -78,6 +78,7 @@ class Samples(ABC):
         self.seed = seed
         self.backend = backend
         self.on_bad_image = on_bad_image
+        self._said: set[int] = set()  # damaged pictures that were named in this process
 
     @abstractmethod
     def eval_transform(self, image: Image.Image, preset: EvalPreset) -> Pixels:
@@ -118,7 +119,9 @@ class Samples(ABC):
             except UserError as error:
                 if self.on_bad_image != "skip":
                     raise
-                print(f"warning: skipped: {error.line}", file=sys.stderr, flush=True)
+                if sample not in self._said:
+                    self._said.add(sample)
+                    print(f"warning: skipped: {error.line}", file=sys.stderr, flush=True)
         else:
             raise UserError(f"no picture in {self.index.root} can be read")
         label = self.index.labels[sample]

@@ -36,6 +36,8 @@ from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import Stopwatch, TrainLog
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
+MicroBatch = tuple[Batch, tuple[int, ...]]  # pictures and labels, and the numbers of skipped pictures
+
 
 def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None = None, observer: Observer | None = None) -> int:
     """Train as the config says.
@@ -126,7 +128,7 @@ def _log(run: Run, folder: CheckpointFolder | None) -> TrainLog:
     )
 
 
-def _loop(run: Run, batches: Iterator[tuple[Batch, int]], folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
+def _loop(run: Run, batches: Iterator[MicroBatch], folder: CheckpointFolder | None, log: TrainLog, stop: StopRequest) -> int:
     config = run.config
     watch = Stopwatch()
     val_loader = evaluation_loader(run)
@@ -171,10 +173,10 @@ def _loop(run: Run, batches: Iterator[tuple[Batch, int]], folder: CheckpointFold
         save(run, folder, best=False)  # before the evaluation: whatever happens there, the epoch is not lost
     if ended_early(run):
         log.line(f"ended early after {run.epoch} epoch(s): {run.stale} evaluation(s) without a better top-1 (--early-stop)")
-    if skipped := skipped_by_all(run):
+    if skipped := len(skipped_by_all(run)):
         log.line(f"{skipped} damaged training picture(s) skipped, each time another took its place")
     if folder is not None:
-        ending(run, folder.folder, log)
+        ending(run, folder.folder, log, skipped)
     return 0
 
 
@@ -193,8 +195,8 @@ def agreed_signal(ranks: Ranks, stop: StopRequest) -> int:
     return (stop.signal or signal.SIGTERM) if ranks.sum([stop.signal])[0] > 0 else 0
 
 
-def micro_batches(run: Run) -> Generator[tuple[Batch, int], None, None]:
-    """Training batches from where the run stands to its end, on the device, each with its number of skipped pictures.
+def micro_batches(run: Run) -> Generator[MicroBatch, None, None]:
+    """Training batches from where the run stands to its end, on the device, each with the numbers of its skipped pictures.
 
     To be closed: loader workers end with it.
     """
@@ -208,10 +210,13 @@ def micro_batches(run: Run) -> Generator[tuple[Batch, int], None, None]:
         limit = int(config.picture_cache_gb * 1e9)
         dataset.cache = PictureCache(config.picture_cache, content, len(run.train_index), limit)
     for images, labels, numbers in delivered(backend.build_loader(dataset, plan, config.workers, config.mix_group)):
-        yield (run.ranks.place(images), run.ranks.place(labels)), int((numbers.numpy() < 0).sum())
+        yield (
+            (run.ranks.place(images), run.ranks.place(labels)),
+            tuple(~n for n in numbers.numpy().tolist() if n < 0),
+        )
 
 
-def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
+def update(run: Run, gathered: list[MicroBatch]) -> None:
     """One update of the weights: forward, loss, backward, check, step.
 
     Args:
@@ -262,7 +267,7 @@ def update(run: Run, gathered: list[tuple[Batch, int]]) -> None:
         run.average.decay = config.average_decay(run.update)
         run.average.update()
     run.meter.loss, run.meter.updates = run.meter.loss + loss, run.meter.updates + 1
-    run.skipped += sum(count for _, count in gathered)
+    run.skipped.update(*(skipped for _, skipped in gathered))
 
 
 def _healthy(run: Run, guard: Guard) -> bool:
@@ -308,9 +313,13 @@ def begin_interval(run: Run, watch: Stopwatch) -> None:
     watch.reset()
 
 
-def skipped_by_all(run: Run) -> int:
-    """Damaged training pictures of all ranks since the run's beginning. Every rank has to call it."""
-    return int(run.ranks.sum([run.skipped])[0])
+def skipped_by_all(run: Run) -> list[int]:
+    """Numbers of the damaged training pictures of all ranks since the run's beginning. Every rank has to call it."""
+    if not run.ranks.sum([len(run.skipped)])[0]:
+        return []
+    of_ranks = np.zeros(len(run.train_index))
+    of_ranks[list(run.skipped)] = 1
+    return np.flatnonzero(run.ranks.sum(of_ranks)).tolist()
 
 
 def save(run: Run, folder: CheckpointFolder | None, best: bool, top1: float | None = None) -> None:

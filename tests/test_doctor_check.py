@@ -150,6 +150,7 @@ def test_activations_that_sleep_at_the_start_are_no_cut_gradient(few, framework)
 @pytest.mark.parametrize("framework", BOTH)
 def test_a_gradient_of_zero_in_one_batch_alone_is_no_problem_and_in_all_of_them_is_one(few, framework, monkeypatch):
     monkeypatch.setattr(subject, "find_range", lambda *_: None)  # it has the first batch again, which is counted here
+    monkeypatch.setattr(subject, "FACTORS", ())  # likewise
     firsts: list[float] = []
 
     def build(always):
@@ -405,7 +406,40 @@ def test_further_views_in_evaluation_are_no_problem(few):
 
 
 def test_a_learning_rate_far_off_is_found():
-    assert "check.overfit" in problems("ref", lr=1e-9)
+    assert problems("ref", lr=1e-9)["check.overfit"] == ("the first batch",)
+
+
+FAR = {  # settings -> what is said of them
+    "sgd, 100 times too high": (
+        {"optimizer": "sgd", "lr": 5.0},
+        "at 5 the loss rises; at 0.05, 100 times lower, the batch is learnt",
+    ),
+    "sgd, 1000 times too high": ({"optimizer": "sgd", "lr": 50.0}, "at 50 the loss rises; at 0.05, 1000 times lower"),
+    "adamw, 1000 times too low": (
+        {"lr": 2e-6},
+        "at 2e-06 the batch is not learnt; at 0.0002, 100 times higher, the batch is learnt",
+    ),
+    "rmsprop, 1000 times too low": (
+        {"optimizer": "rmsprop", "lr": 2e-6},
+        "at 2e-06 the batch is not learnt; at 2e-05, 10 times higher",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_the_rate_at_which_the_batch_is_learnt_is_named(name, monkeypatch):
+    """A failed batch alone told nothing of its cause."""
+    settings, said = FAR[name]
+    outcome = outcomes("ref", **settings)["check.overfit"]
+    assert outcome.verdict is Verdict.FOUND and outcome.where == ("learning rate",) and said in outcome.measured
+    monkeypatch.setattr(subject, "FACTORS", ())
+    assert said not in outcomes("ref", **settings)["check.overfit"].measured
+
+
+def test_no_other_rate_is_named_where_the_gradient_is_cut_or_the_batch_is_learnt():
+    cut = outcomes("ref", hooked("ref", lambda output: output.detach() + 0 * output))["check.overfit"]
+    assert cut.where == ("the first batch",)
+    assert outcomes("ref", optimizer="sgd", lr=0.05)["check.overfit"].verdict is Verdict.NONE
 
 
 PLANS = {  # settings -> check, what it says

@@ -232,6 +232,27 @@ def test_accuracy_is_judged_by_repeated_runs_else_by_the_number_of_pictures(tmp_
     assert "compare.final_accuracy" not in problems(run("f", 0.60, 20), run("g", 0.70, 20)), "twenty pictures tell little"
 
 
+FINAL = {  # right answers of both runs, of so many pictures -> verdict
+    (18, 9, 18): Verdict.FOUND, (16, 3, 16): Verdict.FOUND, (30, 12, 30): Verdict.FOUND, (6700, 6450, 10_000): Verdict.FOUND,
+    (18, 12, 18): Verdict.NOT_APPLICABLE, (2, 2, 16): Verdict.NOT_APPLICABLE, (3, 0, 3): Verdict.NOT_APPLICABLE,
+    (670, 650, 1000): Verdict.NONE, (6700, 6690, 10_000): Verdict.NONE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("counts", FINAL)
+def test_accuracy_of_few_pictures_is_judged_exactly_and_it_is_said_where_they_do_not_decide(tmp_path, counts, capsys):
+    """All of 18 pictures against half of them lay within three deviations of the larger of two approximate ones."""
+    one, other, samples = counts
+    paths = [a_log(tmp_path / f"{n}.jsonl", [1.0], right / samples, samples) for n, right in enumerate((one, other))]
+    main(["compare", *map(str, paths), "--json", str(tmp_path / "out.json")])
+    (told,) = [
+        check for check in json.loads((tmp_path / "out.json").read_text())["checks"] if check["id"] == "compare.final_accuracy"
+    ]
+    assert told["verdict"] == FINAL[counts].value and f"{one} and {other} of {samples} pictures, p = " in told["measured"]
+    few = FINAL[counts] is Verdict.NOT_APPLICABLE
+    assert few == ("; not judged: the final accuracy (" in capsys.readouterr().out.splitlines()[-1])
+
+
 def test_a_loss_that_is_no_number_is_found(tmp_path):
     sound = a_log(tmp_path / "a.jsonl", [1.0, 0.9])
     assert problems(sound, a_log(tmp_path / "b.jsonl", [1.0, float("nan")]))["compare.finite"] == (

@@ -201,9 +201,13 @@ def test_a_damaged_picture_stops_the_run_or_is_skipped_and_counted(framework, li
     flags = (*ONE_EPOCH, "--framework", framework, "--data-path", str(lite_copy), "--workers", "1")
     run = train(tmp_path / "stop", *flags)
     assert run.returncode == 2 and victims[0].name in run.stderr and "Traceback" not in run.stderr
-    run = train(tmp_path / "skip", *flags, "--on-bad-image", "skip")
+    run = train(tmp_path / "skip", *flags, "--on-bad-image", "skip", "--epochs", "3")
     assert run.returncode == 0, run.stderr
-    assert f"warning: skipped: {victims[0]}" in run.stderr and "1 damaged training picture(s) skipped" in run.stdout
+    assert run.stderr.count(f"warning: skipped: {victims[0]}") == 1, "a file, not each time that it was asked for"
+    assert "1 damaged training picture(s) skipped" in run.stdout
+    page = (tmp_path / "skip" / "report.html").read_text()
+    assert "<td>damaged training pictures</td><td>1 skipped</td>" in page
+    assert "<td>damaged pictures skipped in the evaluation</td><td>1</td>" in page
     result = read_json_lines(tmp_path / "skip", "eval")[0]
     assert (result["samples"], result["skipped"]) == (15, 1), "a stand-in does not count"
 

@@ -32,6 +32,8 @@ Arrays = dict[str, np.ndarray]
 UPDATES = 30  # on one and the same batch; three times as many where the loss falls slowly
 LEARNT = 0.5  # of the loss above its floor, after those updates
 LOOKED_AT = 3  # updates whose gradients and movement are looked at
+ROSE = 1.1  # times the first loss
+FACTORS = (10.0, 100.0, 1000.0)  # of other learning rates, tried where the batch is not learnt
 OTHERS = 4  # further batches that are asked where a gradient was zero
 
 
@@ -58,6 +60,7 @@ class RunSubject:
         wrong_modes: modules in the wrong mode, with what they were to do.
         apart: relative difference of a picture's output in evaluation, alone and in its batch.
         rates: learning rate of each unit of the schedule over the whole run.
+        learnt_at: another learning rate at which the first batch is learnt; None where it is learnt already, or at none.
         rate_range: the learning rates at which the loss of the first batch falls; None where that was not asked.
         treated: what the optimizer does with each parameter that it holds, by name.
         unlike: starting weights, and the first batch, that a second start with the same seed makes otherwise.
@@ -84,6 +87,7 @@ class RunSubject:
     wrong_modes: list[str] = field(default_factory=list)
     apart: float = 0.0
     rates: list[float] = field(default_factory=list)
+    learnt_at: float | None = None
     rate_range: RateRange | None = None
     treated: dict[str, Treated] = field(default_factory=dict)
     unlike: list[str] = field(default_factory=list)
@@ -138,13 +142,26 @@ class RunSubject:
     @property
     def learnt(self) -> bool:
         """Whether the first batch is learnt by heart as far as so few updates can show."""
-        first, last = self.losses[0] - self.floor, min(self.losses[-5:]) - self.floor
+        return self.learnt_in(self.losses)
+
+    def learnt_in(self, losses: list[float]) -> bool:
+        """The same of the losses of other updates on that batch."""
+        first, last = losses[0] - self.floor, min(losses[-5:]) - self.floor
         return last <= LEARNT * first or last < 0.1
+
+    @property
+    def rises(self) -> bool:
+        """Whether its loss has risen, or is no number any more."""
+        return not np.isfinite(self.losses).all() or max(self.losses) > ROSE * self.losses[0]
 
     @property
     def falls(self) -> bool:
         """Whether its loss has fallen by far more than chance makes."""
-        return min(self.losses[-5:]) - self.floor < 0.9 * (self.losses[0] - self.floor)
+        return self.falls_in(self.losses)
+
+    def falls_in(self, losses: list[float]) -> bool:
+        """The same of the losses of other updates on that batch."""
+        return min(losses[-5:]) - self.floor < 0.9 * (losses[0] - self.floor)
 
     @property
     def silent(self) -> list[str]:
@@ -193,6 +210,8 @@ def observe(backend: TrainingBackend, config: TrainConfig, ranks: Ranks, builder
     if subject.silent and np.isfinite(subject.losses[-1]):
         _look_again(subject)
     if config.teacher is None and config.amp_level == "O0" and subject.base_rate > 0:
+        if not subject.learnt:
+            subject.learnt_at = _other_rate(subject, gathered)
         subject.rate_range = find_range(subject.base_rate, subject.floor, lambda rates: _sweep(subject, gathered, rates))
     return subject
 
@@ -287,16 +306,47 @@ def _update(subject: RunSubject, gathered: list[Any]) -> None:
             break
 
 
+def _other_rate(subject: RunSubject, gathered: list[Any]) -> float | None:
+    """The nearest other rate at which the batch is learnt: lower ones first where the loss rises, else higher ones."""
+    lower = [subject.base_rate / factor for factor in FACTORS]
+    higher = [subject.base_rate * factor for factor in FACTORS]
+    return next((rate for rate in (lower if subject.rises else higher) if _learns(subject, gathered, rate)), None)
+
+
+def _learns(subject: RunSubject, gathered: list[Any], rate: float) -> bool:
+    """Whether the batch is learnt at a rate, from the starting weights, which the model has again afterwards."""
+    run, backend = subject.run, subject.backend
+    optimizer = _begun_again(subject, rate)
+    losses: list[float] = []
+    for number in range(3 * UPDATES):
+        if number >= UPDATES and (subject.learnt_in(losses) or not subject.falls_in(losses)):
+            break
+        losses.append(_backward(subject, gathered))
+        if not np.isfinite(losses[-1]):
+            break
+        backend.apply_update(run.model, optimizer, subject.config.clip_norm, run.precision)
+    subject.engine.clear_gradients(run.model)
+    subject.engine.load(run.model, subject.before)
+    return bool(np.isfinite(losses[-1])) and not max(losses) > ROSE * losses[0] and subject.learnt_in(losses)
+
+
+def _begun_again(subject: RunSubject, rate: float) -> Any:
+    """An optimizer of a rate, for the model with its starting weights in training mode."""
+    config, run = subject.config, subject.run
+    subject.engine.load(run.model, subject.before)
+    subject.engine.clear_gradients(run.model)
+    settings = replace(config.optimizer_config(run.global_batch * config.accumulate), lr=rate)
+    optimizer = subject.backend.build_optimizer(run.model, settings)
+    run.precision.prepare(run.model, optimizer)
+    run.train_mode()
+    return optimizer
+
+
 def _sweep(subject: RunSubject, gathered: list[Any], rates: np.ndarray) -> RangeTest:
     """An update on one batch at each rate, from the starting weights, which the model has again afterwards."""
     config, run, backend = subject.config, subject.run, subject.backend
-    subject.engine.load(run.model, subject.before)
-    subject.engine.clear_gradients(run.model)
-    settings = replace(config.optimizer_config(run.global_batch * config.accumulate), lr=float(rates[0]))
-    optimizer = backend.build_optimizer(run.model, settings)
+    optimizer = _begun_again(subject, float(rates[0]))
     schedule = backend.follow_rates(optimizer, rates)
-    run.precision.prepare(run.model, optimizer)
-    run.train_mode()
     losses: list[float] = []
     for _ in rates:
         loss = _backward(subject, gathered)

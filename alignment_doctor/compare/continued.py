@@ -21,14 +21,13 @@ from alignment.frameworks import framework_of
 from mobilenetv3_common.checkpoint import LATEST, Checkpoint, read_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.observer import Observer
-from mobilenetv3_common.parts import Batch, Ranks
+from mobilenetv3_common.parts import Ranks
 from mobilenetv3_common.run import Run, build_run
 from mobilenetv3_common.train_config import TrainConfig
-from mobilenetv3_common.training import micro_batches, update
+from mobilenetv3_common.training import MicroBatch, micro_batches, update
 from mobilenetv3_common.training_backend import TrainingBackend
 from mobilenetv3_common.weights import State, as_paddle, as_torch, is_statistic
 
-MicroBatch = tuple[Batch, int]  # pictures and labels, and how many pictures were skipped
 UPDATES = 3
 MOVED = 2  # times that the own framework computes again from weights that are moved by one ulp
 MOVED_AT_MOST = 16  # where these do not tell whether a difference is rounding
@@ -128,7 +127,7 @@ class _Recorder(Observer):
         self.engine.load(run.model, self.move(guide.before))
         self.made.append(Made(arrays, guide.before))
         given = [tuple(run.ranks.place(self.engine.tensor(part)) for part in one) for one in guide.pictures]
-        return [((images, labels), 0) for images, labels in given]
+        return [((images, labels), ()) for images, labels in given]
 
     def before_update(self, run: Run, loss: Any) -> None:
         made, place = self.made[-1], len(self.made) - 1

@@ -44,7 +44,7 @@ SHORT: dict[str, Any] = {
     "warmup_decay": 0.25,
 }
 
-MicroBatch = tuple[tuple[Any, Any], int]  # pictures and labels, and how many pictures were skipped
+MicroBatch = tuple[tuple[Any, Any], tuple[int, ...]]  # pictures and labels, and the numbers of skipped pictures
 
 
 def engine(context: Context, role: str) -> EnginePart:

@@ -223,6 +223,12 @@ def overfit(subject: RunSubject) -> Outcome:
         return not_applicable("the loss scale moves in mixed precision: --amp-level O0")
     floor = subject.floor
     said = f"loss {subject.losses[0]:.3f}, then {subject.losses[-1]:.3f}" + (f", at best {floor:.3f}" if floor > 0.01 else "")
+    if subject.learnt_at is not None:
+        does = "the loss rises" if subject.rises else "the batch is not learnt"
+        factor = subject.base_rate / subject.learnt_at
+        other = f"{factor:.0f} times lower" if factor > 1 else f"{1 / factor:.0f} times higher"
+        words = f"at {subject.base_rate:.3g} {does}; at {subject.learnt_at:.3g}, {other}, the batch is learnt"
+        return found(f"{said}: {words}", ["learning rate"])
     if not np.isfinite(subject.losses[-1]):
         return found(f"{said}: it diverges", ["learning rate"])
     return nothing(said) if subject.learnt else found(said, ["the first batch"])

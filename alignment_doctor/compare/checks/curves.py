@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from alignment.equivalence import DIFFERENT, EQUAL, equivalence, one_against_many
 from alignment_doctor.compare.entries import MEAN, WHOLE, Entry
 from alignment_doctor.compare.subject import ABOVE_THE_SPREAD, SECOND_LOSS, RunsSubject, relative, rounding
-from alignment_doctor.findings import Outcome, check, found, judged, not_applicable, nothing
+from alignment_doctor.findings import Outcome, check, found, judged, not_applicable, not_judged, nothing
 
 ACCEPTED = 0.0015  # document 000: 0.1 to 0.15 % of top-1 on ImageNet
+CHANCE = 0.0027  # of a difference that is chance's alone: that beyond three standard deviations
+TELLS = 0.1  # difference of top-1 that an evaluation should be able to show
 MANY = 50_000  # pictures of an evaluation whose log does not say how many they were
 
 
@@ -141,13 +145,39 @@ def final_accuracy(subject: RunsSubject) -> Outcome:
         return {EQUAL: nothing(said), DIFFERENT: found(said, [place])}.get(answer.answer) or not_applicable(said)
     said = f"top-1 {a.top1:.2%} and {b.top1:.2%} after {place}"
     samples = a.samples or b.samples
-    if abs(a.top1 - b.top1) <= ACCEPTED:
-        return nothing(said)
     if samples is None:
-        return not_applicable(f"{said}: give --repeats to know what chance makes")
-    chance = 3 * math.sqrt(2 * max(a.top1 * (1 - a.top1), b.top1 * (1 - b.top1), 1 / samples) / samples)
-    said += f"; {samples} pictures alone make up to {chance:.2%}"
-    return found(said, [place]) if abs(a.top1 - b.top1) > chance else nothing(said)
+        accepted = abs(a.top1 - b.top1) <= ACCEPTED
+        return nothing(said) if accepted else not_applicable(f"{said}: give --repeats to know what chance makes")
+    right = [min(samples, round(entry.top1 * samples)) for entry in (a, b)]
+    chance = _fisher(right[0], right[1], samples)
+    said += f": {right[0]} and {right[1]} of {samples} pictures, p = {chance:.2g}"
+    if chance <= CHANCE and abs(a.top1 - b.top1) > ACCEPTED:
+        return found(said, [place])
+    if _shown(math.ceil(TELLS * samples), samples):
+        return nothing(said)
+    needed = next((count for count in range(1, samples + 1) if _shown(count, samples)), None)
+    takes = "no difference is enough" if needed is None else f"it takes a difference of about {needed / samples:.0%}"
+    return not_judged("the final accuracy", f"{said}; so few pictures do not decide: {takes}, or --repeats")
+
+
+def _shown(difference: int, samples: int) -> bool:
+    """Whether a difference of so many right answers, around one half, is more than chance makes."""
+    below = (samples - difference) // 2
+    return _fisher(below, below + difference, samples) <= CHANCE
+
+
+def _fisher(one: int, other: int, samples: int) -> float:
+    """Chance of counts of right answers as unequal as these, or more, in two runs of one accuracy: Fisher's exact test."""
+    together = one + other
+    low, high = max(0, together - samples), min(together, samples)
+    logs = np.array(
+        [
+            -sum(map(math.lgamma, (k + 1, samples - k + 1, together - k + 1, samples - together + k + 1)))
+            for k in range(low, high + 1)
+        ]
+    )
+    shares = np.exp(logs - logs.max())
+    return float(shares[logs <= logs[one - low] + 1e-7].sum() / shares.sum())
 
 
 @check(
