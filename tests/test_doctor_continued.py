@@ -48,7 +48,7 @@ def after_two(tmp_path_factory):
                 for batch, _ in zip(micro_batches(run), range(2), strict=False):
                     update(run, [batch])
                 done[key] = tmp_path_factory.mktemp("from") / "update_000000002.safetensors"
-                write_checkpoint(done[key], checkpoint_of(run, 0))
+                write_checkpoint(done[key], checkpoint_of(run, []))
         return done[key]
 
     return make
