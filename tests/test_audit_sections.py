@@ -206,6 +206,36 @@ def test_a_constant_that_no_framework_chooses_is_a_mistake(audit, case):
     assert "initialisation" in [one["kind"] for one in record["known_differences"]], "the other tensors"
 
 
+GIVEN = "nn.Linear(256, 64, weight_attr={})"
+INITIALISER = {  # what the port says of a weight that the reference draws by fan_out: mistakes
+    "fan_in for fan_out": ("nn.initializer.KaimingNormal(fan_in=256)", 1),
+    "the same in an attribute": ("paddle.ParamAttr(initializer=nn.initializer.KaimingNormal(fan_in=256))", 1),
+    "the right one": ("nn.initializer.Normal(0.0, (2 / 64) ** 0.5)", 0),
+    "none but a name": ('paddle.ParamAttr(name="fc.%d" % id(self))', 0),
+    "the default": ("None", 0),
+}
+
+
+@pytest.mark.parametrize("case", INITIALISER)
+def test_an_initialiser_that_the_ports_source_sets_is_no_default_of_a_framework(audit, case, tmp_path):
+    given, count = INITIALISER[case]
+    theirs = "\nclass Wide(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(256, 64)\n"
+    theirs += '        nn.init.kaiming_normal_(self.fc.weight, mode="fan_out")\n'
+    run = "\n    def forward(self, x):\n        return self.fc(x.flatten(1)[:, :240].repeat(1, 2)[:, :256])\n"
+    (tmp_path / "theirs.py").write_text(TORCH + theirs + run)
+    ours = "\nclass Wide(nn.Layer):\n    def __init__(self):\n        super().__init__()\n"
+    ours += f"        self.fc = {GIVEN.format(given)}\n" + run.replace("repeat(1, 2)", "tile([1, 2])")
+    (tmp_path / "wide.py").write_text(PADDLE + ours)
+    status, said, record = audit(port=f"{tmp_path}/wide.py:Wide", reference="Wide")
+    assert [one["location"] for one in record["mistakes"]] == ["fc.weight"] * count, said.out
+    assert status == bool(count), said.out
+    known = [place for one in record["known_differences"] for place in [one["location"], *one["also"]]]
+    assert ("fc.weight" in known) == (case in ("none but a name", "the default")), known
+    if count:
+        words, line = record["mistakes"][0]["hint"], record["mistakes"][0]["source"]
+        assert "fan_in for fan_out" in words and "the port's source sets this initialiser" in words and "wide.py:" in line
+
+
 def test_without_training_mode_its_mistakes_are_not_seen_and_that_is_said(audit):
     status, said, record = audit("--eval-only", after="nn.BatchNorm2D(6, momentum=0.1)")
     assert status == 0 and "PASS: no mistake found in the port.\n" in said.out

@@ -245,12 +245,14 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
 
     For a layer it is where the class above it assigns it; for a module that has others inside, its own forward.
     """
-    if model is None or finding.stage not in ("structure", "weights", "forward", "backward") or ":" in finding.location:
+    if model is None or finding.known or ":" in finding.location:
+        return ""
+    if finding.stage not in ("structure", "weights", "forward", "backward", "initialisation"):
         return ""
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
-    made = finding.stage in ("structure", "weights")
+    made = finding.stage in ("structure", "weights", "initialisation")
     return source_line(context.port.framework, model, own_path(context, place), made=made)
 
 

@@ -352,6 +352,10 @@ class Framework(Description):
         Hyperparameters that other frameworks' kernels hold in float32 are rounded to it.
         """
 
+    def chooses_initialiser(self, module: Module, tensor: str) -> bool:
+        """Whether the initialiser of a layer's ``weight`` or ``bias`` was given to it; False where its class's default draws it."""
+        return False
+
     def rounds_eps(self, module: Module) -> bool:
         """Whether ``round_eps`` can choose for a module of a model in exact mode."""
         return False

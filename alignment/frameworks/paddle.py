@@ -301,6 +301,11 @@ class Paddle(Taped):
         # Unlike astype, it covers BatchNorm's statistics; unlike to(), it leaves integer buffers as they are.
         return model._to_impl(device=None, dtype="float64", blocking=None, include_sublayers=True, floating_only=True)
 
+    def chooses_initialiser(self, module: nn.Layer, tensor: str) -> bool:
+        names = ("_bias_attr",) if tensor == "bias" else ("_weight_attr", "_param_attr")
+        given = [vars(module).get(name) for name in names]
+        return any(isinstance(getattr(one, "initializer", one), nn.initializer.Initializer) for one in given)
+
     def rounds_eps(self, module: nn.Layer) -> bool:
         stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward
         channels_first = getattr(module, "_data_format", getattr(module, "_data_layout", "NCHW"))[1] == "C"

@@ -7,7 +7,7 @@ reference's weights overwrite them, so the other steps cannot see that the port'
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 from alignment.compare import Group, Quantity
 from alignment.comparisons.comparison import Searched
@@ -16,6 +16,7 @@ from alignment.comparisons.model.fresh_weights import FreshDraws, Verdict, compa
 from alignment.comparisons.model.known import of_fresh_weights
 from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
+from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.models.weights import renamed
 from mobilenetv3_common.weights import State
@@ -52,10 +53,20 @@ def _first(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Ve
 
 def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Constants first, then what is drawn."""
+    port = cache(lambda: context.port.framework.modules(context.networks.fresh("port"), every_path=True))
     for kind, verdict in [*((Kind.CONSTANT, one) for one in constants), *((Kind.INITIALISATION, one) for one in verdicts)]:
         if verdict.words:
-            known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict)
-            yield Finding("initialisation", verdict.name, kind, verdict.words, verdict.measured, known=known)
+            chosen = kind is Kind.INITIALISATION and verdict.random and _chosen(context, port(), verdict.name)
+            known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict, chosen)
+            words = f"{verdict.words}; the port's source sets this initialiser" if chosen else verdict.words
+            yield Finding("initialisation", verdict.name, kind, words, verdict.measured, known=known)
+
+
+def _chosen(context: Context, port: Mapping[str, Module], name: str) -> bool:
+    """Whether the port's source says how a tensor of a framework's layer is drawn; otherwise the framework's default does."""
+    path, _, tensor = name.rpartition(".")
+    module = port.get(context.paired.matched.matching.paths.get(path, path))
+    return module is not None and context.port.framework.chooses_initialiser(module, tensor)
 
 
 def findings(context: Context) -> Iterator[Finding]:

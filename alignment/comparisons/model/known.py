@@ -46,12 +46,13 @@ def _frameworks_differ(context: Context) -> bool:
     return context.port.framework.name != context.reference.framework.name
 
 
-def of_fresh_weights(context: Context, verdict: Verdict) -> bool:
+def of_fresh_weights(context: Context, verdict: Verdict, chosen: bool) -> bool:
     """Whether a tensor is drawn otherwise as frameworks do: another distribution, or a vector of one value for a random one.
 
-    These are mistakes: a weight that is one number everywhere or equal for every seed, and another constant than the reference's.
+    These are mistakes: a weight that is one number everywhere or equal for every seed, another constant than the reference's, and a
+    distribution that the port's source chooses (``chosen``).
     """
-    return verdict.random and verdict.drawn and _frameworks_differ(context)
+    return verdict.random and verdict.drawn and not chosen and _frameworks_differ(context)
 
 
 def of_statistics(context: Context, port: Module | None, finding: Finding, own: str) -> bool:
