@@ -105,7 +105,12 @@ def not_run(results: Sequence[StepResult]) -> list[str]:
         if new and result.name != name:
             new[0] = f"{result.name}: {new[0]}"
         reasons += new
-    return [f"step {step} {name}: not run: {'; '.join(reasons)}" for step, (name, reasons) in said.items() if reasons]
+    ran = {result.step for result in results if result.ran}
+    return [
+        f"step {step} {name}{', in part not run' if step in ran else ': not run'}: {'; '.join(reasons)}"
+        for step, (name, reasons) in said.items()
+        if reasons
+    ]
 
 
 def _guide_verdict(result: StepResult, headline: float, threshold: float) -> str:
