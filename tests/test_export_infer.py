@@ -16,7 +16,7 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_paddle.deploy import fastest
 from mobilenetv3_paddle.deploy.bundle import DEPLOY_JSON, ONNX, PADDLE_WEIGHTS, read_bundle
 from mobilenetv3_paddle.deploy.engines import ENGINES, DygraphEngine, cpu_threads, create_engine
-from mobilenetv3_paddle.deploy.export import check, export
+from mobilenetv3_paddle.deploy.export import check, export, unsaturated
 from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures, softmax
 from mobilenetv3_paddle.deploy.quantize import EVERYTHING, Quantized, Trial, quantize
 from mobilenetv3_paddle.deploy.timing import settle
@@ -229,6 +229,15 @@ def test_the_check_refuses_an_export_of_other_weights(exported, weights):
     bias.set_value(bias.numpy() + np.arange(1000, dtype=np.float32) * 1e-4)
     with pytest.raises(UserError, match="the export is not the network: onednn differs by"):
         check(bundle, trained.layer)
+
+
+@pytest.mark.parametrize(("scale", "contrast"), [(1.0, 1.0), (300.0, 0.03), (1e9, 1.0)])
+def test_pictures_of_the_check_are_fainter_where_the_network_is_certain_of_them(scale, contrast):
+    """Probabilities of 0 and 1 differed by 8e-30, whatever the logits were."""
+    drawn = [np.random.default_rng(0).standard_normal((8, 3, 4, 4)).astype(np.float32)]
+    (images,), (logits,) = unsaturated(lambda images: scale * images.mean((2, 3)), drawn)
+    np.testing.assert_array_equal(images, drawn[0] * np.float32(contrast))
+    np.testing.assert_array_equal(logits, scale * images.mean((2, 3)))
 
 
 def test_the_folder_carries_preprocessing_classes_and_digests(exported, weights):
