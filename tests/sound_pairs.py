@@ -88,6 +88,7 @@ def _pairs() -> Iterator[tuple[str, SoundPair]]:
         "Sparse": ("experts", _tokens), "Recurrent": ("outer", _tokens), "Relative": ("outer", _tokens),
         **dict.fromkeys(("Conditional", "Additive", "Highway", "Rotary"), ("joined", _tokens)), "Twice": ("joined", "3x4x9"),
         **dict.fromkeys(("Pixels", "Context"), ("joined", "2x3x9x7")), "Angles": ("joined", "4x6"), "Skips": ("joined", "2x6x9"),
+        "Scan": ("scan", "2x6x5"),
     }  # fmt: skip
     for name, given in sequences.items():
         yield name, SoundPair("pairs/sequence_ours.py", "pairs/sequence_theirs.py", name, name, given)

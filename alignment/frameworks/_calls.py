@@ -25,8 +25,18 @@ DETACH = "detach"  # of torch and Paddle
 FUNCTIONS = (FunctionType, BuiltinFunctionType, *METHODS)
 
 Arrays = list[np.ndarray]
-# Other attributes of a call, or what it gives instead, or a function of what it got that makes that.
-CallChange = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays]
+Called = tuple[str, int, str, int]  # file, line, function and instruction
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What is done with the outputs of a call besides."""
+
+    function: Callable[[Arrays], Arrays]
+
+
+# Other attributes of a call, or what it gives instead, or a function of what it got that makes that, or of what it gave.
+CallChange = Mapping[str, Any] | Sequence[np.ndarray] | Callable[[Arrays], Arrays] | Behind
 
 
 class TooLarge(Exception):
@@ -41,10 +51,12 @@ class Operation:
         number: of the call; the same in each pass over the same input.
         name: what it computes, in words that belong to no framework: ``"softmax"``, ``"concat"``, ``"call PATH"``.
         title: its own name.
-        inputs, outputs: indices into ``Trace.values``, single numbers left out of the inputs; no outputs where it raised.
+        inputs, outputs: indices into ``Trace.values``; of tensors without axes only those that the pass is given or computes from
+            others are inputs, since the rest are constants of the source; no outputs where it raised.
         attributes: arguments that are no tensors, under names of no framework, in a form that can be compared.
         spelled: the same as the source gives them.
         file, line, function: where the model's source calls it; ``""`` where no frame is in one.
+        site: number of the instruction there, which tells two calls in one line from one call in a loop.
     """
 
     number: int
@@ -57,6 +69,7 @@ class Operation:
     file: str = ""
     line: int = 0
     function: str = ""
+    site: int = 0
 
 
 @dataclass
@@ -102,8 +115,9 @@ class Recorder:
         self.stopped: frozenset[int] = frozenset()  # calls through which no gradient flows back, or which do not detach
         self._count = self._depth = self._bytes = 0
         self._known: dict[tuple[int, int], int] = {}
+        self._made: set[int] = set()  # values that the pass is given or computes from others
         self._kept: list[Any] = []  # so that no tensor takes the place of another one in memory
-        self._inside: list[tuple[int, list[int], tuple[str, int, str]]] = []
+        self._inside: list[tuple[int, list[int], Called]] = []
 
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
@@ -121,6 +135,7 @@ class Recorder:
     def give(self, args: Any) -> None:
         """What the module is given, in the framework's tensors."""
         self.trace.given = self._quietly_noted(args)
+        self._made.update(self.trace.given)
 
     def finish(self, output: Any) -> None:
         """What it gave."""
@@ -141,8 +156,8 @@ class Recorder:
         self._count += 1
         given = leaves((args, kwargs), kind)
         names, defaults = bound_names(function, name)
-        operation = Operation(number, "", name, [self._note(tensor) for tensor in given if tuple(tensor.shape)], [])
-        operation.file, operation.line, operation.function = self._place()
+        operation = Operation(number, "", name, [self._note(tensor) for tensor in given if self._is_input(tensor)], [])
+        operation.file, operation.line, operation.function, operation.site = self._place()
         change = self._change(number, operation.inputs)
         if isinstance(change, Mapping):
             args, kwargs = named(name, names, defaults, args, kwargs, self._plain).changed(change, args, kwargs)
@@ -151,7 +166,7 @@ class Recorder:
         if raised.error is not None:
             if given:
                 self._describe(operation, named(name, names, defaults, args, kwargs, self._plain), [])
-            if change is None or isinstance(change, Mapping):
+            if change is None or isinstance(change, Mapping | Behind):
                 raise raised.error
             made = [self.framework.tensor(array) for array in change]
             result = made[0] if len(made) == 1 else made
@@ -162,12 +177,13 @@ class Recorder:
         made = [args[0]] if name == "__setitem__" else leaves(result, kind)
         if made and operation not in self.trace.operations:
             operation.outputs = [self._note(tensor) for tensor in made]
+            self._made.update(operation.outputs if operation.inputs else ())
             if operation.outputs != operation.inputs:
                 call = named(name, names, defaults, args, kwargs, self._plain)
                 self._describe(operation, call, [self.trace.values[i].shape for i in operation.outputs])
         return result
 
-    def _change(self, number: int, inputs: list[int]) -> Mapping[str, Any] | Sequence[np.ndarray] | None:
+    def _change(self, number: int, inputs: list[int]) -> Mapping[str, Any] | Sequence[np.ndarray] | Behind | None:
         change = self.changes.get(number)
         return change([self.trace.values[value] for value in inputs]) if callable(change) else change
 
@@ -178,9 +194,10 @@ class Recorder:
             operation.attributes, operation.spelled = call.attributes(given, shapes)
         self.trace.operations.append(operation)
 
-    def _replaced(self, result: Any, arrays: Sequence[np.ndarray]) -> Any:
+    def _replaced(self, result: Any, change: Sequence[np.ndarray] | Behind) -> Any:
         """The same structure with other values; a tensor beyond the arrays that are given stays."""
-        left = iter(arrays)
+        made = [self.framework.array(tensor) for tensor in leaves(result, self.framework.tensor_type)]
+        left = iter(change.function(made) if isinstance(change, Behind) else change)
 
         def other(tensor: Tensor) -> Tensor:
             array = next(left, None)
@@ -200,14 +217,16 @@ class Recorder:
             self._depth -= 1
 
     def _plain(self, value: Any) -> Any:
-        """A tensor of one number without axes as that number."""
-        if isinstance(value, self.framework.tensor_type) and not tuple(value.shape):
+        """A tensor without axes that is a constant of the source as its number."""
+        if isinstance(value, self.framework.tensor_type) and not self._is_input(value):
             return self.framework.array(value).item()
         return value
 
+    def _is_input(self, tensor: Tensor) -> bool:
+        return bool(tuple(tensor.shape)) or self._known.get(_key(tensor)) in self._made
+
     def _note(self, tensor: Tensor) -> int:
-        version = getattr(tensor, "_version", None)
-        key = id(tensor), int(getattr(tensor, "inplace_version", 0) if version is None else version)
+        key = _key(tensor)
         if key not in self._known:
             array = self.framework.array(tensor)
             self._bytes += array.nbytes
@@ -246,10 +265,11 @@ class Recorder:
         if number in self.stopped:
             output, replaced = self._constant(output), True
         outputs = [self._note(tensor) for tensor in leaves(output, self.framework.tensor_type)]
+        self._made.update(outputs)
         self.trace.operations.append(Operation(number, f"call {path}", path, inputs, outputs, {}, {}, *place))
         return output if replaced else None
 
-    def _place(self) -> tuple[str, int, str]:
+    def _place(self) -> Called:
         """The innermost frame in a model's source; none beyond the call that began the trace."""
         frame = sys._getframe(1)
         while frame is not None:
@@ -258,9 +278,15 @@ class Recorder:
                 break
             inside = file.startswith(self._root) and not file.startswith(self._models)
             if not inside and not file.startswith((OWN_FOLDER, "<")):
-                return file, frame.f_lineno, frame.f_code.co_name
+                return file, frame.f_lineno, frame.f_code.co_name, frame.f_lasti
             frame = frame.f_back  # type: ignore[assignment]
-        return "", 0, ""
+        return "", 0, "", 0
+
+
+def _key(tensor: Tensor) -> tuple[int, int]:
+    """What tells a tensor from others, and from itself before it was changed in place."""
+    version = getattr(tensor, "_version", None)
+    return id(tensor), int(getattr(tensor, "inplace_version", 0) if version is None else version)
 
 
 # --- functions that are reached by their names alone -----------------------------------------------------------------------

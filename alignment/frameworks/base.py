@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from alignment.frameworks._attention import Attended, Attention, AttentionForm
-from alignment.frameworks._calls import CallChange, Operation, Trace
+from alignment.frameworks._calls import Behind, CallChange, Operation, Trace
 from alignment.frameworks._closures import follow
 from alignment.frameworks._describe import STATISTICS, Description, Layer, Layout
 from alignment.frameworks._dropout import Sharing, Uniform
@@ -32,8 +32,8 @@ from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import State, canonical_state, own_state
 
 __all__ = [
-    "STATISTICS", "Attended", "Attention", "Call", "CallChange", "Description", "Framework", "Keywords", "Layer", "Layout",
-    "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules",
+    "STATISTICS", "Attended", "Attention", "Behind", "Call", "CallChange", "Description", "Framework", "Keywords", "Layer",
+    "Layout", "Low", "Module", "Operation", "Optimizer", "Pass", "Piece", "Supplied", "Tensor", "Trace", "Wanted", "call_modules",
     "call_tensors", "in_precision", "leave_out", "leaves", "left_out", "mapped", "paths_of", "pieces_of",
 ]  # fmt: skip
 

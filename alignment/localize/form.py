@@ -18,6 +18,8 @@ from alignment.frameworks.base import Call, leaves
 from alignment.localize.blame import Pair
 from alignment.models.forms.axes import same_numbers
 from alignment.models.links import plain
+from alignment.models.tracing import Network
+from alignment.strangers import strangers
 
 MOST = 12  # suspects that are tried one by one
 PASSES = 24  # of one call
@@ -96,6 +98,30 @@ def _same_inside(pair: Pair, key: str, path: str) -> bool:
         (_first(part(ours[name])), _first(part(theirs[name]))) for name in ours for part in (_arguments, lambda call: call.output)
     ]
     return all(same_numbers(mine, its) for mine, its in both)
+
+
+def goes_on_outside(pair: Pair, key: str, caller: str) -> bool:
+    """Whether one side's caller does by a call what the other side's module does last, e.g. an activation."""
+    path, blame = key.partition("#")[0], pair.blame(key, "forward")
+    if pair.stored or not path or caller not in pair.calls or not blame.ours.outputs or not blame.theirs.outputs:
+        return False
+    ours, theirs = blame.ours.outputs[0], blame.theirs.outputs[0]
+    mine = _following(pair.port, pair.calls[caller], caller, path, ours)
+    right = _following(pair.reference, pair.calls[caller], caller, path, theirs)
+    inside = any(_equal(made, ours) and name not in mine for name, made in right.items())
+    return inside or any(_equal(made, theirs) and name not in right for name, made in mine.items())
+
+
+def _following(network: Network, call: Call, caller: str, path: str, given: np.ndarray) -> dict[str, np.ndarray]:
+    """By operation, what a caller's next calls make of an array alone, where the module at a path gives it."""
+    with strangers("port"):  # an array that does not fit, or more of them than can be kept
+        first = network.traced(caller, call, {path})
+        number = next((one.number for one in first.operations if one.name == f"call {path}"), -1) if first else -1
+        trace = network.traced(caller, call, {path}, {number: [given]}) if number >= 0 else None
+        if trace is not None:
+            made = next(one.outputs[:1] for one in trace.operations if one.number == number)
+            return {one.name: trace.values[one.outputs[0]] for one in trace.operations if one.inputs == made and one.outputs}
+    return {}
 
 
 def _arguments(call: Call) -> tuple:

@@ -21,7 +21,7 @@ from alignment.frameworks.base import Call, Piece, leaves, mapped
 from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Blame, Pair, Subject, one_ulp
 from alignment.localize.calls import aligned
-from alignment.localize.form import of_another_form
+from alignment.localize.form import goes_on_outside, of_another_form
 from alignment.localize.hypotheses import hint
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.calls import mistakes, parting
@@ -184,6 +184,9 @@ def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
         return
     while pair.takes(key) and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
         what = pair.blame(key, phase).what
+        if phase == "forward" and what.startswith("output") and goes_on_outside(pair, key, _caller(pair, path)):
+            pair.matching.adapters.mark(path, made_up_for=True)
+            return
         yield _finding(pair, key, phase)
         if not _known(pair, path, what) and not pair.mend(path):
             pair.unmendable.add(path)

@@ -24,7 +24,7 @@ from mobilenetv3_common.image import decode_image
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_common.weights import Entry, State, canonical_state, read_state, write_state
 
-VERSION = 2  # raise it when calibration changes, so that kept files are made anew
+VERSION = 3  # raise it when calibration changes, so that kept files are made anew
 FAKE_SAMPLES = 32
 FEW_SAMPLES = 8  # of large pictures: each has many values a channel
 AMPLIFIED = (4, 16, 64, 256)  # matrices where the outputs hardly depend on the input
@@ -165,7 +165,11 @@ def random_values(rng: np.random.Generator, name: str, like: np.ndarray) -> np.n
         return rng.normal(0, shape[1] ** -0.5, shape).astype(np.float32)
     if name.rpartition(".")[2] == "weight":  # normalisation
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
-    return rng.normal(0, 0.2, shape).astype(np.float32)
+    own = float(like.flat[0]) if like.size and (like == like.flat[0]).all() else 0.0
+    own = (
+        own if np.isfinite(own) and own != 1 else 0.0
+    )  # a number that a source gives it decides where it works, as a threshold does
+    return rng.normal(own, 0.2 * max(abs(own), 1), shape).astype(np.float32)
 
 
 class _Pictures(NamedTuple):

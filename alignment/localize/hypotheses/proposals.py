@@ -216,6 +216,8 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
             continue
         lacking = list({step.number: step for chain in chains for step in chain}.values())
         right = _arrays(pair, other)
+        if len(wrong) == len(lacking) == 1:
+            yield from _operand_before(pair, one, wrong[0][0], lacking[0], right)
         maker = pair.own_maker(wrong[0][0])
         words = f"{steps_lacking(pair, lacking)} missing before {title(one)}"
         if maker is not None and maker.file == one.file and maker.line < one.line:
@@ -227,6 +229,30 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
             changes: dict[int, CallChange] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
             yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line, theirs=lacking)
+
+
+def _operand_before(pair: PairedCalls, one: Operation, value: int, step: Operation, right: list[np.ndarray]) -> Iterator[Proposal]:
+    """The port does what seems to be missing before a call, on one other value than the reference; the port has that, too."""
+    maker = pair.own_maker(value)
+    wrong = None if maker is None or maker.file != one.file else _unlike(pair, maker, step)
+    if maker is None or wrong is None or len(wrong) != 1 or wrong[0][1] not in pair.held:
+        return
+    made = [v for v in pair.held[wrong[0][1]] if (m := pair.own_maker(v)) is None or m.number < maker.number]
+    if not made:
+        return
+    before, alone = pair.own_maker(wrong[0][0]), _used(pair, value) == 1
+    mine, theirs = operand_words(pair, wrong[0][0]), operand_words(pair, made[-1])
+    words = f"{described(maker)} of {mine}, expected of {theirs}"
+    if not alone:
+        words = f"{title(one)} of {described(maker)} of {mine}, expected of {described(step)} of {theirs}"
+    since = before.line if before is not None and before.file == maker.file and alone and _used(pair, wrong[0][0]) == 1 else None
+    place = maker if alone else None
+    yield Proposal(Kind.OPERAND, words, one, {one.number: right}, right, since=since, theirs=[step], place=place)
+
+
+def _used(pair: PairedCalls, value: int) -> int:
+    """How many calls of the port get a value."""
+    return sum(value in one.inputs for one in pair.ours.operations)
 
 
 def _extra(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:

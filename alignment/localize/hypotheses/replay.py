@@ -1,0 +1,373 @@
+"""Mistakes of a forward whose form is another than the reference's, so that its calls cannot be held to the reference's one by one.
+
+The port's forward is run again with one place of its source changed: all calls that this place makes, as those of a loop. A change
+that gives the reference's values in every case, for the input of the pass and for another one, names the mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from alignment import formulas
+from alignment.frameworks._call_names import SYMBOLS, computed
+from alignment.frameworks._calls import Arrays
+from alignment.frameworks.base import Behind, CallChange, Operation, Trace
+from alignment.kinds import Kind
+from alignment.localize.calls import PairedCalls, aligned, equal
+from alignment.localize.hypotheses.call_words import described, difference, in_full, operand_words, same, title
+from alignment.localize.hypotheses.proposals import LAYOUT, Proposal
+from alignment.models.forms.axes import Order
+from alignment.strangers import Refused
+
+SECONDS = 15.0  # of the processor, for one module
+MOVED = frozenset({"reshape", "transpose", "expand", "astype", "cast", "to"})  # behind one is behind what it is given
+PARTS = 4  # of a split, of which every order is tried
+KEEPING = frozenset({"softmax", "log_softmax", "cumsum", "flip", "roll", "normalize"})  # along whatever axis, the shape stays
+NUMBERS = ("constant", "by", "from")
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": formulas.ACTIVATIONS["ReLU"], "silu": formulas.ACTIVATIONS["Swish"], "gelu": formulas.ACTIVATIONS["GELU"],
+    "softplus": formulas.ACTIVATIONS["Softplus"], "sigmoid": formulas.sigmoid, "tanh": np.tanh, "exp": np.exp, "log": np.log,
+    "sqrt": np.sqrt, "neg": np.negative, "abs": np.abs, "square": np.square, "elu": formulas.ACTIVATIONS["ELU"],
+}  # fmt: skip
+ORDERED: dict[str, Callable[..., np.ndarray]] = {
+    "sub": np.subtract, "div": np.divide, "pow": np.power, "matmul": np.matmul, "where": np.where
+}  # fmt: skip
+JOINS: dict[str, Callable[..., np.ndarray]] = {"concat": np.concatenate, "stack": np.stack}
+Site = list[Operation]
+
+
+@dataclass
+class Rerun:
+    """One input of a module.
+
+    Attributes:
+        theirs: the reference's pass.
+        traced: the port's pass, with calls that are changed; None where it does not take the change.
+        right: whether a pass of the port gives what the reference gives, far nearer than the port as it is.
+    """
+
+    theirs: Trace
+    traced: Callable[[Mapping[int, CallChange]], Trace | None]
+    right: Callable[[Trace], bool]
+
+
+def replayed(cases: Sequence[Rerun], orders: Sequence[Order]) -> Proposal | None:
+    """The first change under which the port gives the reference's values in every case; None where there are fewer than two."""
+    passes, start = [case.traced({}) for case in cases], time.process_time()
+    pairs = [aligned(ours, case.theirs, orders) for ours, case in zip(passes, cases, strict=True) if ours is not None]
+    if not 1 < len(pairs) == len(cases):
+        return None
+    others: list[dict[tuple[int, str], Proposal]] = []
+    for one in _changes(pairs[0]):
+        if time.process_time() - start > SECONDS:
+            break
+        if not _mends(cases[0], one):
+            continue
+        others = others or [{(p.operation.number, p.words): p for p in _changes(pair)} for pair in pairs[1:]]
+        again = [known.get((one.operation.number, one.words)) for known in others]
+        if all(p is not None and _mends(case, p) for p, case in zip(again, cases[1:], strict=True)):
+            return one
+    return None
+
+
+def _mends(case: Rerun, one: Proposal) -> bool:
+    with np.errstate(all="ignore"):  # many a change gives infinities
+        trace = case.traced(one.changes)
+    if trace is None or trace.error or not case.right(trace):
+        return False
+    reached = {value for call in trace.operations if call.number in one.changes for value in call.outputs}
+    for call in trace.operations:
+        if reached & set(call.inputs):
+            reached |= {value for value in call.outputs if trace.values[value].dtype.kind == "f"}
+    return bool(reached & set(trace.results))  # where it only picks among numbers, many a change picks the same
+
+
+def _changes(pair: PairedCalls) -> Iterator[Proposal]:
+    found: dict[tuple, Site] = {}
+    for one in pair.ours.operations:
+        if one.file and one.outputs and pair.ours.values[one.outputs[0]].size:
+            found.setdefault((one.file, one.line, one.function, one.site, one.name, len(one.inputs)), []).append(one)
+    sites = sorted(found.values(), key=lambda site: not any(map(pair.diverges, site)))
+    for changes in (_parts, _halves, _along, _numbers, _swapped, _left_out, _functions, _means, _of_means):
+        for site in sites:
+            yield from changes(pair, site, sites)
+    for symbol, site in itertools.product(BESIDE, sites):
+        yield from _beside(pair, site, sites, symbol)
+
+
+def _at(site: Site, kind: Kind, words: str, *changes: CallChange) -> Proposal:
+    """One change of all calls of a place, or one of each."""
+    safe = [_safe(change) for change in changes]
+    return Proposal(kind, words, site[0], {one.number: safe[number % len(safe)] for number, one in enumerate(site)})
+
+
+def _safe(change: CallChange) -> CallChange:
+    if isinstance(change, Behind):
+        return Behind(partial(_refusing, change.function))
+    return partial(_refusing, change) if callable(change) else change
+
+
+def _refusing(change: Callable[[Arrays], Arrays], arrays: Arrays) -> Arrays:
+    """What a change makes, which cannot be made of some shapes."""
+    try:
+        return change(arrays)
+    except (ValueError, IndexError) as error:
+        raise Refused(str(error)) from error
+
+
+def _parts(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """The parts of what is split lie in another order."""
+    sizes = site[0].attributes.get("sizes", ())
+    if site[0].name != "split" or not 1 < len(sizes) <= PARTS:
+        return
+    for order in list(itertools.permutations(range(len(sizes))))[1:]:
+        sized = f", with the sizes {[sizes[part] for part in order]}" if len(set(sizes)) > 1 else ""
+        words = f"the parts of {title(site[0])} lie in another order, expected {list(order)}{sized}"
+        yield _at(site, Kind.OPERAND, words, partial(_laid, site[0].attributes["axis"], sizes, order))
+
+
+def _laid(axis: int, sizes: Sequence[int], order: Sequence[int], arrays: Arrays) -> Arrays:
+    """The parts of an array in which they lie in another order."""
+    pieces = computed("split", {"axis": axis, "sizes": [sizes[part] for part in order]}, arrays[0]) or []
+    return [pieces[int(place)] for place in np.argsort(order)]
+
+
+def _halves(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Two parts of one tensor are taken for each other."""
+    one = site[0]
+    for other in sites:
+        beside = other[0].name == one.name == "getitem" and other[0].number > one.number and len(other) == len(site)
+        if beside and all(a.inputs == b.inputs and _shape(pair, a) == _shape(pair, b) for a, b in zip(site, other, strict=True)):
+            made = [
+                (a, pair.ours.values[b.outputs[0]]) for x, y in ((site, other), (other, site)) for a, b in zip(x, y, strict=True)
+            ]
+            words = f"the part in line {one.line} and that in line {other[0].line} are taken for each other"
+            yield Proposal(Kind.OPERAND, words, one, {a.number: [array] for a, array in made})
+
+
+def _shape(pair: PairedCalls, one: Operation) -> tuple[int, ...]:
+    return pair.ours.values[one.outputs[0]].shape
+
+
+def _along(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Another axis of the same size, another place, or margins that lie otherwise."""
+    one = site[0]
+    given = pair.ours.values[one.inputs[0]].shape if one.inputs else ()
+    axis = one.attributes.get("axis")
+    if isinstance(axis, tuple) and len(axis) == 1 and one.name not in ("concat", "stack") and axis[0] < len(given):
+        for other in range(len(given)):
+            if other != axis[0] and (one.name in KEEPING or given[other] == given[axis[0]]):
+                yield _at(site, Kind.CALL_ARGUMENT, f"{title(one)} axis {axis[0]}, expected {other}", {"axis": other})
+    if one.name == "pad" and len(one.attributes.get("pad", ())) == len(given):
+        for place, step in itertools.product(range(len(given)), (1, -1)):
+            margins = [list(sides) for sides in one.attributes["pad"]]
+            margins[place] = [margins[place][0] + step, margins[place][1] - step]
+            if min(margins[place]) >= 0:
+                attributes = {**one.attributes, "pad": tuple(map(tuple, margins))}
+                words = f"{title(one)} {one.attributes['pad'][place]} on axis {place}, expected {tuple(margins[place])}"
+                yield _at(site, Kind.CALL_ARGUMENT, words, partial(_padded, attributes))
+    if one.name == "getitem" and (index := one.spelled.get("index")) is not None:
+        for other in _indices(index):
+            shown = [in_full(Operation(0, one.name, one.title, [], [], {"index": i}, {"index": i})) for i in (index, other)]
+            yield _at(site, Kind.CALL_ARGUMENT, f"{shown[0]}, expected {shown[1]}", {"index": other})
+
+
+def _padded(attributes: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    return computed("pad", attributes, arrays[0]) or []
+
+
+def _indices(index: Any) -> Iterator[Any]:
+    """Other indices that give the same shape: the one beside it, the first, the last."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    for place, part in enumerate(parts):
+        others: list[Any] = []
+        if isinstance(part, int) and not isinstance(part, bool):
+            others = [n for n in dict.fromkeys((0, -1, part + 1, part - 1)) if n != part]
+        elif isinstance(part, slice) and isinstance(part.stop, int) and part.step is None and part.stop > 0:
+            start = part.start or 0
+            others = [slice(start + n, part.stop + n) for n in (1, -1) if isinstance(start, int) and start + n >= 0]
+        for other in others:
+            new = [*parts[:place], other, *parts[place + 1 :]]
+            yield tuple(new) if isinstance(index, tuple) else new[0]
+
+
+def _numbers(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A constant of the reference's in the place of the port's."""
+    one = site[0]
+    for key in (key for key in one.attributes if key in NUMBERS or isinstance(one.attributes[key], float)):
+        tried = [one.attributes[key]]
+        for other in pair.theirs.operations:
+            value = other.attributes.get(key)
+            if other.name == one.name and isinstance(value, float) and not any(same(value, known) for known in tried):
+                tried.append(value)
+                words = f"{title(one)} {difference(one, other, key)}"
+                yield _at(site, Kind.CALL_ARGUMENT, words, {key: other.spelled.get(key, value)})
+
+
+def _swapped(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Two operands are taken for each other."""
+    one = site[0]
+    places = [n for n, value in enumerate(one.inputs) if pair.ours.values[value].dtype.kind == "f"]
+    for a, b in itertools.combinations(places, 2):
+        order = list(range(len(one.inputs)))
+        order[a], order[b] = b, a
+        alike = len({pair.ours.values[one.inputs[n]].shape for n in (a, b)}) == 1
+        if alike and (one.name in ORDERED or (one.name in JOINS and one.attributes.get("axis"))) and _computes(pair, one):
+            words = f"{title(one)}: operands {a + 1} and {b + 1} are taken for each other"
+            yield _at(site, Kind.OPERAND, words, partial(_in_order, one, order))
+
+
+def _computes(pair: PairedCalls, one: Operation) -> bool:
+    """Whether a call is what numpy computes: a product may turn a matrix, or a constant be among the operands."""
+    with contextlib.suppress(ValueError, TypeError):
+        made = _in_order(one, range(len(one.inputs)), [pair.ours.values[value] for value in one.inputs])
+        return equal(made[0], pair.ours.values[one.outputs[0]])
+    return False
+
+
+def _in_order(one: Operation, order: Sequence[int], arrays: Arrays) -> Arrays:
+    """What a call gives for its operands in another order."""
+    given = [arrays[place] for place in order]
+    return [JOINS[one.name](given, axis=one.attributes["axis"][0]) if one.name in JOINS else ORDERED[one.name](*given)]
+
+
+def _left_out(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A call too much."""
+    one = site[0]
+    for place, value in enumerate(one.inputs):
+        if one.name not in LAYOUT and len(one.outputs) == 1 and pair.ours.values[value].shape == _shape(pair, one):
+            words = f"{described(one)} is too much: expected {operand_words(pair, value)} as it is"
+            yield _at(site, Kind.CALL_EXTRA, words, partial(_one_of, place))
+
+
+def _one_of(place: int, arrays: Arrays) -> Arrays:
+    return [arrays[place]]
+
+
+def _functions(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A function that the reference calls more often, in the place of a call or behind one."""
+    counts = [
+        ["square" if one.attributes.get("by") == 2 else one.name for one in side.operations] for side in (pair.ours, pair.theirs)
+    ]
+    one, own = site[0], FUNCTIONS.get(site[0].name)
+    for name in dict.fromkeys(counts[1]):
+        if name in FUNCTIONS and counts[0].count(name) < counts[1].count(name) and _floating(pair, one):
+            function = FUNCTIONS[name]
+            if own is not None and name != one.name:
+                words = f"{described(one)}, expected {name}"
+                yield _at(site, Kind.OTHER_FUNCTION, words, partial(_through, function))
+            words = f"{name} is missing behind {described(one)}"
+            yield _at(site, Kind.CALL_MISSING, words, Behind(partial(_through, function)))
+
+
+def _through(function: Callable[[np.ndarray], np.ndarray], arrays: Arrays) -> Arrays:
+    return [function(arrays[0])]
+
+
+def _floating(pair: PairedCalls, one: Operation) -> bool:
+    """Whether something may be missing behind a call: it makes one array of numbers of others."""
+    behind = bool(one.inputs) and len(one.outputs) == 1 and (one.name not in MOVED) and not one.name.endswith("_like")
+    return behind and pair.ours.values[one.outputs[0]].dtype.kind == "f"
+
+
+def _means(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A mean over everything, where a mask says what counts."""
+    one = site[0]
+    if one.name != "mean" or _shape(pair, one) != () or len(site) > 1:
+        return
+    array = pair.ours.values[one.inputs[0]]
+    for value, mask in enumerate(pair.ours.values):
+        kept = (mask == 1) | (mask == 0)
+        if mask.ndim and mask.shape == array.shape[: mask.ndim] and kept.all() and mask.any() and not mask.all():
+            share = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)) + np.zeros_like(array)
+            words = (
+                f"{title(one)} over all values, expected over those that {operand_words(pair, value)} keeps: what is ignored counts"
+            )
+            yield _at(site, Kind.OPERAND, words, partial(_through, partial(np.average, weights=share)))
+
+
+def _of_means(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A mean of means of different numbers of values, or one over values that are ignored, too; Paddle's cross entropy is such."""
+    counts = [_counted(pair, one) for one in site]
+    if not all(counted[1] for counted in counts):
+        return
+    for divided in (0, 1):
+        own, total = [counted[divided] for counted in counts], sum(counted[1] for counted in counts)
+        shares = [number * len(own) / total for number in own]
+        if set(shares) != {1.0}:
+            means = (
+                f"mean of {len(own)} means ({title(site[0])}) of {own}" if len(own) > 1 else f"{title(site[0])}: mean of {own[0]}"
+            )
+            ignored = " that are not ignored" if total < sum(counted[0] for counted in counts) else ""
+            words = f"{means} values, expected one mean over the {total}{ignored}"
+            yield _at(
+                site, Kind.OTHER_FUNCTION, words, *(Behind(partial(_through, partial(np.multiply, share))) for share in shares)
+            )
+
+
+def _counted(pair: PairedCalls, one: Operation) -> tuple[int, int]:
+    """Of how many values a call gives the mean, and how many of them are not ignored; 0 where it gives none."""
+    arrays = [pair.ours.values[value] for value in one.inputs]
+    if one.name == "mean" and _shape(pair, one) == ():
+        return arrays[0].size, arrays[0].size
+    loss = one.name in ("cross_entropy", "nll_loss") and len(arrays) == 2 and one.attributes.get("reduction", "mean") == "mean"
+    if not loss or arrays[1].dtype.kind not in "iu":
+        return 0, 0
+    return arrays[1].size, int((arrays[1] != one.attributes.get("ignore_index", -100)).sum())
+
+
+BESIDE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"mul": np.multiply, "add": np.add, "div": np.divide}
+
+
+def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -> Iterator[Proposal]:
+    """A factor, a summand or a divisor is missing that the port holds elsewhere; of a loop the one of the same round."""
+    one, function, shape = site[0], BESIDE[symbol], _shape(pair, site[0])
+    if not _floating(pair, one):
+        return
+    given = [[value] for value in pair.ours.given]
+    made = [
+        [other.outputs[part] for other in group] for group in sites if group is not site for part in range(len(group[0].outputs))
+    ]
+    tried: set[bytes] = set()
+    for values in [*given, *made]:
+        maker = pair.own_maker(values[0])
+        if (maker is not None and maker.number > one.number) or len(values) not in (1, len(site)):
+            continue
+        arrays = [_raised(pair.ours.values[value], shape) for value in values]
+        fits = all(a.ndim == len(shape) and all(n in (1, m) for n, m in zip(a.shape, shape, strict=True)) for a in arrays)
+        if (
+            fits
+            and arrays[0].dtype.kind == "f"
+            and arrays[0].size > 1
+            and np.ptp(arrays[0])
+            and (mark := arrays[0].tobytes()) not in tried
+        ):
+            tried.add(mark)
+            words = f"{SYMBOLS[symbol]} {operand_words(pair, _origin(pair, values[0]))} is missing behind {described(one)}"
+            yield _at(site, Kind.CALL_MISSING, words, *(Behind(partial(_combined, function, array)) for array in arrays))
+
+
+def _combined(function: Callable[..., np.ndarray], other: np.ndarray, arrays: Arrays) -> Arrays:
+    return [function(arrays[0], other)]
+
+
+def _origin(pair: PairedCalls, value: int) -> int:
+    """The value before it was laid out otherwise."""
+    while (maker := pair.own_maker(value)) is not None and maker.name in MOVED and len(maker.inputs) == 1:
+        value = maker.inputs[0]
+    return value
+
+
+def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """With as many axes as a shape: as the frameworks do it where that fits, else the new ones last."""
+    more = (1,) * max(len(shape) - array.ndim, 0)
+    fits = array.ndim and array.ndim <= len(shape) and array.shape == shape[len(more) :]
+    return array.reshape(more + array.shape if fits else array.shape + more)

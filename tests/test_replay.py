@@ -1,0 +1,260 @@
+"""A mistake in a forward of another form is named where one change of the port gives the reference's values in every case."""
+
+import dataclasses
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+import torch
+from paddle import nn
+
+from alignment.frameworks.paddle import Paddle
+from alignment.localize import localize
+from alignment.localize.hypotheses import replay
+from alignment.models.calibration import random_values
+from alignment.project import import_file
+from alignment.strangers import Refused
+from tests.conftest import ROOT
+from tests.sound_pairs import PAIRS, audited
+
+FORMS = ROOT / "tests/forms"
+# What is changed in the port's source -> kind, words; the reference's mixer is a loop, and the port's takes all times at once.
+MISTAKES = {
+    "two parts exchanged": ("self.scan(x, step, drive, read)", "self.scan(x, step, read, drive)", "operand", "expected [0, 2, 1]"),
+    "a factor": ("(step * x).unsqueeze(-1)", "x.unsqueeze(-1)", "call_missing", "* softplus in line 42 is missing behind *"),
+    "sizes in another order": (
+        "low, drive, read = paddle.split(parts, [self.low, self.states, self.states], axis=-1)",
+        "drive, read, low = paddle.split(parts, [self.states, self.states, self.low], axis=-1)",
+        "operand", "the parts of split lie in another order, expected [2, 0, 1], with the sizes [2, 3, 3]",
+    ),
+}  # fmt: skip
+
+
+def found(ours, theirs, *inputs):
+    return localize(ours, theirs, inputs, weights=False, backward=False).first
+
+
+def test_a_sound_port_without_the_loop_is_silent():
+    assert not audited("Scan", PAIRS["Scan"], 1).findings
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_another_form_is_named(case, tmp_path):
+    before, after, kind, words = MISTAKES[case]
+    source = (FORMS / "scan_ours.py").read_text()
+    assert before in source
+    (tmp_path / "ours.py").write_text(source.replace(before, after))
+    ours, theirs = import_file(tmp_path / "ours.py").Scan(), import_file(FORMS / "scan_theirs.py").Scan()
+    first = found(ours, theirs, np.random.default_rng(0).standard_normal((2, 6, 5)))
+    assert first.kind == kind and words in first.hint and first.location == "mixer", first.line()
+
+
+class Right(torch.nn.Module):
+    """A loss of some labels, of which those below 0 do not count."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.head, self.kind = torch.nn.Linear(8, 6), kind
+
+    def forward(self, x, target):
+        kept = target >= 0
+        logs = torch.log_softmax(self.head(x), -1)
+        if self.kind == "mask":
+            sharp = -logs.gather(-1, target.clamp(min=0)[..., None]).squeeze(-1)
+            return ((sharp - 0.1 * logs.mean(-1)) * kept).sum() / kept.sum()
+        return torch.nn.functional.cross_entropy(self.head(x)[kept], target[kept])
+
+
+class Ours(nn.Layer):
+    """The same; ``wrong`` counts what is ignored, or gives the mean of means."""
+
+    def __init__(self, kind, wrong):
+        super().__init__()
+        self.head, self.kind, self.wrong = nn.Linear(8, 6), kind, wrong
+
+    def forward(self, x, target):
+        kept = (target >= 0).astype(x.dtype)
+        logs = F.log_softmax(self.head(x), -1)
+        if self.kind == "mask":
+            sharp = -paddle.take_along_axis(logs, target.clip(min=0).unsqueeze(-1), -1).squeeze(-1)
+            even = logs.mean() if self.wrong else (logs.mean(-1) * kept).sum() / kept.sum()
+            return (sharp * kept).sum() / kept.sum() - 0.1 * even
+        losses = []
+        for part in (slice(0, 2), slice(2, 7)):
+            some, wanted = self.head(x)[:, part].flatten(0, 1), target[:, part].flatten()
+            losses.append(F.cross_entropy(some, wanted, reduction="mean" if self.wrong else "sum"))
+        return sum(losses) / (2 if self.wrong else kept.sum())
+
+
+WORDS = {
+    "mask": "mean over all values, expected over those that ge in line",
+    "means": "mean of 2 means (cross_entropy) of [6, 15] values, expected one mean over the 15 that are not ignored",
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_a_loss_that_counts_otherwise_is_named(kind):
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 6, (3, 7))
+    target[:, 5:] = -100
+    given = rng.standard_normal((3, 7, 8)), target
+    assert found(Ours(kind, False), Right(kind), *given) is None
+    first = found(Ours(kind, True), Right(kind), *given)
+    assert WORDS[kind] in first.hint, first.line()
+
+
+def test_a_change_that_is_right_in_one_case_alone_names_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 6, (3, 7))
+    target[:, 5:] = -100
+    given = rng.standard_normal((3, 7, 8)), target
+    told = replay.replayed
+
+    def in_the_first(cases, orders):
+        return told([cases[0], dataclasses.replace(cases[1], right=lambda trace: False)], orders)
+
+    monkeypatch.setattr("alignment.localize.hypotheses.calls.replayed", in_the_first)
+    assert WORDS["means"] not in found(Ours("means", True), Right("means"), *given).hint
+    assert told([], ()) is None
+
+
+class Scores(torch.nn.Module):
+    def forward(self, q, k):
+        return torch.softmax(torch.einsum("bid,bjd->bij", q, k), -1).tril()
+
+
+class Products(nn.Layer):
+    """Scores of positions ahead are left out behind the softmax, and another power of them is taken."""
+
+    def forward(self, q, k):
+        scores = paddle.matmul(q, k, transpose_y=True)
+        scores = scores * scores.abs().sqrt() + scores.cos()
+        return paddle.concat([scores.tril(), scores.triu()], -1)[..., :5]
+
+
+def test_a_change_that_cannot_be_computed_is_passed_over():
+    """Two operands of one shape, of which the product turns one, cannot be exchanged by numpy as they are."""
+    given = np.random.default_rng(0).standard_normal((2, 2, 5, 4))
+    first = found(Products(), Scores(), *given)
+    assert first.location == "Products.forward" and "raises" not in first.hint
+    with pytest.raises(Refused):
+        replay._refusing(lambda arrays: [arrays[0] @ arrays[0]], [given[0]])
+
+
+class Distilled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 8)
+
+    def forward(self, x, teacher):
+        student = torch.log_softmax(self.head(x) / 4, -1)
+        return (torch.softmax(teacher / 4, -1) * student).sum(-1)
+
+
+class Distilling(nn.Layer):
+    def __init__(self, kind):
+        super().__init__()
+        self.head, self.kind = nn.Linear(8, 8), kind
+
+    def forward(self, x, teacher):
+        output = self.head(x)
+        if self.kind == "shared":
+            soft = teacher / 4
+            return (F.softmax(soft, -1) * F.log_softmax(soft, -1)).sum(-1) + 0 * output.sum(-1)
+        student = F.log_softmax((output if self.kind == "sound" else teacher) / 4, -1)
+        return (F.softmax(teacher / 4, -1) * student).sum(-1) + 0 * output.sum(-1)
+
+
+def test_a_call_on_another_value_is_not_called_missing():
+    """The port divides by 4 where the reference does, and something else: the division is not missing."""
+    given = np.random.default_rng(0).standard_normal((2, 4, 8))
+    assert found(Distilling("sound"), Distilled(), *given) is None
+    for kind, words in (
+        ("teacher", ": / 4 of input 2, expected of head in line"),
+        ("shared", "log_softmax of / 4 of input 2, expected"),
+    ):
+        first = found(Distilling(kind), Distilled(), *given)
+        assert words in first.hint and first.kind == "operand", first.line()
+
+
+def test_numbers_that_a_pass_computes_are_operands_and_constants_are_none():
+    """A mean goes into the next call as a value, a tensor that the source makes of a number as that number."""
+
+    class Net(nn.Layer):
+        def forward(self, x):
+            return x / x.mean() + paddle.to_tensor(2.0)
+
+    operations = Paddle().traced(Net(), (np.arange(4.0).reshape(2, 2),), {}, {}, {}).operations
+    divided, added = (next(one for one in operations if one.name == name) for name in ("div", "add"))
+    assert len(divided.inputs) == 2 and not divided.attributes
+    assert len(added.inputs) == 1 and added.attributes == {"constant": 2.0}
+
+
+def test_a_parameter_that_its_source_starts_at_a_number_stays_near_it():
+    """A correction of the scores of experts that is below zero; weights of ones and biases of zeros are drawn as before."""
+    rng = np.random.default_rng(0)
+    assert (random_values(rng, "router.correction", np.full(50, -1.5, np.float32)) < 0).all()
+    for start in (0, 1):
+        drawn = random_values(rng, "bias", np.full(500, start, np.float32))
+        assert abs(drawn.mean()) < 0.05
+
+
+class Mixed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.inner(x) + x
+
+
+class Blocks(torch.nn.Module):
+    """The activation stands in the caller, behind the first block."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Mixed(), Mixed()])
+        self.head = torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = torch.nn.functional.gelu(self.blocks[0](torch.cat([x, x.cumsum(1)], -1)))
+        return self.head(self.blocks[1](x))
+
+
+class Unit(nn.Layer):
+    def __init__(self, last):
+        super().__init__()
+        self.inner, self.last = nn.Linear(6, 6), last
+
+    def forward(self, x):
+        y = x + self.inner(x)
+        return y if self.last else F.gelu(y)
+
+
+class Units(nn.Layer):
+    """The activation stands in the block."""
+
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.blocks = nn.LayerList([Unit(False), Unit(wrong != "last")])
+        self.head, self.wrong = nn.Linear(6, 3), wrong
+
+    def forward(self, x):
+        parts = [x.cumsum(1), x] if self.wrong == "order" else [x, x.cumsum(1)]
+        x = self.blocks[0](paddle.concat(parts, axis=-1))
+        x = F.gelu(x) if self.wrong == "twice" else x
+        return self.head(self.blocks[1](x))
+
+
+@pytest.mark.parametrize(("wrong", "place"), {"order": "Units.forward", "last": "blocks.1"}.items())
+def test_an_activation_that_the_caller_applies_is_no_mistake_beside_one(wrong, place):
+    given = np.random.default_rng(0).standard_normal((2, 5, 3))
+    assert found(Units(), Blocks(), given) is None
+    first = found(Units(wrong), Blocks(), given)
+    assert first.location == place and ("gelu" in first.hint.lower()) is (wrong == "last"), first.line()
+
+
+def test_an_activation_in_the_block_and_in_the_caller_is_one_too_many():
+    first = found(Units("twice"), Blocks(), np.random.default_rng(0).standard_normal((2, 5, 3)))
+    assert "gelu" in first.hint.lower(), first.line()
