@@ -342,6 +342,8 @@ def _beside(pair: PairedCalls, site: Site, sites: Sequence[Site], symbol: str) -
         if (maker is not None and maker.number > one.number) or len(values) not in (1, len(site)):
             continue
         arrays = [_raised(pair.ours.values[value], shape) for value in values]
+        if symbol == "div" and not all(array.all() for array in arrays):
+            continue  # an infinity behind it hides what it is divided by
         fits = all(a.ndim == len(shape) and all(n in (1, m) for n, m in zip(a.shape, shape, strict=True)) for a in arrays)
         if (
             fits
