@@ -11,12 +11,13 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import EvalPreset
 from mobilenetv3_paddle.deploy import int8_page, timing
 from mobilenetv3_paddle.deploy.bundle import ONNX, ONNX_INT8, Bundle, read_bundle
 from mobilenetv3_paddle.deploy.engines import OnnxRuntimeEngine
 from mobilenetv3_paddle.deploy.int8_graph import bfloat16_bits, but_one, in_bfloat16, inside, quantized
-from mobilenetv3_paddle.deploy.int8_layers import BAD, ratio, rounded
+from mobilenetv3_paddle.deploy.int8_layers import BAD, ratio, relative, rounded
 from mobilenetv3_paddle.deploy.predictor import find_pictures
 from mobilenetv3_paddle.deploy.quantize import ALL, AS_KEPT, EVERYTHING, STORED, Quantized, Trial, quantize
 from tests.browser import DESK, PHONE, browser, opened
@@ -42,6 +43,19 @@ def test_a_ratio_is_finite_and_falls_by_twenty_where_the_noise_is_ten_times():
     right = np.random.default_rng(0).standard_normal(1000)
     assert ratio(right, right * 1.1) == pytest.approx(20) and ratio(right, right * 2) == pytest.approx(0)
     assert ratio(right, right) == 200 and ratio(right * 0, right) == -200
+    assert relative(right, right * 1.1) == pytest.approx(0.1) and relative(right * 0, right) is None
+
+
+def test_weights_whose_logits_are_not_finite_are_refused_before_the_layers_are_measured(tmp_path):
+    made = export_of(tmp_path)
+    model = onnx.load(str(made.path(ONNX)))
+    next(one for one in model.graph.initializer if one.name == "bias").CopyFrom(
+        numpy_helper.from_array(np.full(len(CLASSES), np.nan, np.float32), "bias")
+    )
+    onnx.save(model, str(made.path(ONNX)))
+    with pytest.raises(UserError, match="not finite"):
+        quantize(made, PICTURES, "auto")
+    assert not (tmp_path / ONNX_INT8).exists()
 
 
 def test_bfloat16_is_rounded_as_torch_rounds_it():

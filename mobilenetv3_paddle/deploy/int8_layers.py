@@ -26,6 +26,7 @@ from mobilenetv3_paddle.deploy.int8_graph import (
     one_tensor,
     quantized,
 )  # fmt: skip
+from mobilenetv3_paddle.deploy.predictor import softmax
 from mobilenetv3_paddle.deploy.timing import in_batches
 
 BAD = 20.0  # dB of the logits, below which a layer alone in int8 is called bad: its noise is a tenth of them
@@ -87,7 +88,7 @@ class Inside:
 
     Attributes:
         places: of each value the name of its node, or of its operator, in the order of the network.
-        errors: name of a model -> its error at each place, None where it does not have the value.
+        errors: name of a model -> its error at each place, None where it does not have the value, or the right one is zero.
         costs: name of a model -> what it does to the logits.
         bfloat16_size: bytes of the file with weights in bfloat16.
     """
@@ -106,12 +107,22 @@ def ratio(right: np.ndarray, made: np.ndarray) -> float:
     return max(-MOST, min(MOST, 20 * math.log10(signal / noise))) if signal > 0 else -MOST
 
 
+def relative(right: np.ndarray, made: np.ndarray) -> float | None:
+    """Norm of the difference over that of the right values; None where these are zero."""
+    return 10 ** (-ratio(right, made) / 20) if right.any() else None
+
+
 class Judge:
-    """Float32's logits, against which those of a model are held."""
+    """Float32's logits, against which those of a model are held.
+
+    Raises:
+        UserError: they are not finite.
+    """
 
     def __init__(self, engine: Callable[[np.ndarray], np.ndarray], calibrating: np.ndarray, judging: np.ndarray) -> None:
         self.engine, self.calibrating, self.judging = engine, calibrating[:WITHIN], judging
         self.right, self.truth = (in_batches(engine, images) for images in (self.calibrating, judging))
+        self.probabilities = softmax(self.truth)
 
     def __call__(self, engine: Callable[[np.ndarray], np.ndarray]) -> Cost:
         made, judged = (in_batches(engine, images) for images in (self.calibrating, self.judging))
@@ -156,7 +167,8 @@ def explained(prepared: Path, layers: dict[str, LayerCost], images: np.ndarray, 
     everything, plain = onnx.load(str(_file(prepared, list(layers), images))), onnx.load(str(prepared))
     nodes = {node.name: node for node in plain.graph.node}
     constants = {one.name: numpy_helper.to_array(one) for one in (*everything.graph.initializer, *plain.graph.initializer)}
-    values = inside(plain, float_values(plain), judge.calibrating) | {plain.graph.input[0].name: judge.calibrating}
+    ends = dict.fromkeys(name for layer in layers for name in (nodes[layer].input[0], nodes[layer].output[0]))
+    values = inside(plain, [*ends], judge.calibrating) | {plain.graph.input[0].name: judge.calibrating}
 
     def noise(value: str) -> float:
         scale, zero = (constants[f"{value}_{what}"] for what in ("scale", "zero_point"))
@@ -212,7 +224,7 @@ def along(prepared: Path, models: dict[str, Path], judge: Judge, load: Load) -> 
     found = Inside([by[value] for value in values], bfloat16_size=low.stat().st_size)
     for name, path in {FLOAT32: prepared, **models, BFLOAT16: low}.items():
         made = inside(onnx.load(str(path)), values, judge.calibrating)
-        found.errors[name] = [10 ** (-ratio(right[value], made[value]) / 20) if value in made else None for value in values]
+        found.errors[name] = [relative(right[value], made[value]) if value in made else None for value in values]
         found.costs[name] = judge(load(path))
     return found
 

@@ -221,7 +221,7 @@ def _try_all(
     result: Quantized, prepared: Path, choices: dict[str, list[str]], images: np.ndarray, judge: Judge, load: Load
 ) -> dict[str, Path]:
     """Measure every choice, and choose; gives the file of each."""
-    truth = softmax(judge.truth)
+    truth = judge.probabilities
     engines: dict[str, Any] = {"fp32": judge.engine}
     files: dict[str, Path] = {}
     bad = [name for name, layer in result.layers.items() if layer.bad]
