@@ -54,6 +54,17 @@ def sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1, small) / (1 + small)
 
 
+def same_margins(
+    sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], upper: bool = True
+) -> list[tuple[int, int]]:
+    """Padding before and after of TensorFlow's SAME: what the sizes ask for, the odd pixel behind (upper), or before."""
+    found = []
+    for n, k, step, d in zip(sizes, kernel, stride, dilation, strict=True):
+        wide = max((math.ceil(n / step) - 1) * step + d * (k - 1) + 1 - n, 0)
+        found.append((wide // 2, wide - wide // 2) if upper else (wide - wide // 2, wide // 2))
+    return found
+
+
 def conv(
     x: Array,
     weight: Array,

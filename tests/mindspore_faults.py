@@ -52,7 +52,7 @@ def of_part(file: str, step: int, before: str, after: str, location: str, words:
 
 
 NETWORK = {
-    "pad_mode same by default": (STEM, "nn.Conv2d(3, 8, 3, stride=2)", "stem.0", "padding off by one: it lies (0, 2, 0, 2)"),
+    "pad_mode same by default": (STEM, "nn.Conv2d(3, 8, 3, stride=2)", "stem.0", "as TensorFlow's SAME"),
     "pad_mode valid": ('3, pad_mode="pad", padding=1, group', '3, pad_mode="valid", group', "block.conv1", "padding 0, expected"),
     "no bias by default": (", has_bias=True", "", "block.conv2.bias", "the port's Conv2d has no bias"),
     "has_bias": (STEM, STEM[:-1] + ", has_bias=True)", "stem.0.bias", "the port's Conv2d has a bias"),

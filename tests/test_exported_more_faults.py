@@ -290,6 +290,30 @@ def test_layers_that_call_others_inside_are_followed(sort, tmp_path):
     assert [(one.location, one.kind or Kind.UNKNOWN) for one in found] == [told] and "second" in found[0].measured, found
 
 
+def symmetric(channels, made, kernel, stride, **more):
+    return nn.Conv2d(channels, made, kernel, stride, padding=kernel // 2, **more)
+
+
+@pytest.mark.parametrize("width", [32, 33])
+@pytest.mark.parametrize("padded", ["file", "model"])
+def test_padding_on_one_side_is_named_whichever_side_has_it(padded, width, tmp_path):
+    """A class of somebody's own that pads by what the sizes ask for, as TensorFlow does, against a convolution's own padding."""
+    models = inside(SameConv), inside(symmetric)
+    models[1].load_state_dict(models[0].state_dict())
+    exported, other = models if padded == "file" else models[::-1]
+    x = RNG.standard_normal((2, 3, width, width)).astype(np.float32)
+    graph = export(tmp_path / "same.onnx", model=exported, given=x, opset=17)
+    found = measured(graph_of(graph), ModulesSide("--reference", framework("torch"), other, "its own"), (x,)).findings()
+    assert [(one.location, one.kind) for one in found] == [(name, Kind.PADDING) for name in ("first", "second", "third")], found
+    lies = (
+        "(0, 1, 0, 1) (left, right, top, bottom), as TensorFlow's SAME"
+        if width == 32
+        else "(0, 2, 0, 2) (left, right, top, bottom)"
+    )
+    words = f"it lies {lies}, expected (1, 1) on both sides" if padded == "file" else f"padding 1 on both sides, expected {lies}"
+    assert words in found[0].hint, found[0].hint
+
+
 def sound_cast(m):
     """Numbers below 5000 in 16 bits are what they were."""
     cast_ids(m, TensorProto.INT16)

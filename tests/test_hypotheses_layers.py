@@ -58,6 +58,18 @@ for name, kind, words, changes in (
 ):
     ours = layer("conv", lambda x, s, w, inside, c=changes: convolved(x, s, w, inside, **c), CONV, CONV_WEIGHTS)
     case(CONVOLUTION, name, kind, words, ours, layer("conv", convolved, CONV, CONV_WEIGHTS, "Conv2d"), X)
+HALVING = {**CONV, "stride": (2, 2)}
+ours = layer("conv", lambda x, s, w, inside: convolved(x, s, w, inside, padding=((0, 1), (0, 1))), HALVING, CONV_WEIGHTS)
+words = "it lies (0, 1, 0, 1) (left, right, top, bottom), as TensorFlow's SAME, expected (1, 1) on both sides"
+case(
+    CONVOLUTION,
+    "same_padding",
+    Kind.PADDING,
+    words,
+    ours,
+    layer("conv", convolved, HALVING, CONV_WEIGHTS, "Conv2d"),
+    X[..., :8, :8],
+)
 
 # --- activations -----------------------------------------------------------------------------------------------------------
 

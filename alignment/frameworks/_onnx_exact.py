@@ -5,7 +5,6 @@ Each is held to ONNX Runtime by a test. The others are the evaluator's own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,12 +29,9 @@ def margins_of(
     if auto_pad in ("NOTSET", ""):
         given = [0] * (2 * len(kernel)) if pads is None else list(pads)
         return list(zip(given[: len(kernel)], given[len(kernel) :], strict=True))
-    found = []
-    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        wide = max((math.ceil(size / stride) - 1) * stride + dilation * (k - 1) + 1 - size, 0)
-        wide = 0 if auto_pad == "VALID" else wide
-        found.append((wide // 2, wide - wide // 2) if auto_pad == "SAME_UPPER" else (wide - wide // 2, wide // 2))
-    return found
+    if auto_pad == "VALID":
+        return [(0, 0)] * len(kernel)
+    return formulas.same_margins(sizes, kernel, strides, dilations, auto_pad == "SAME_UPPER")
 
 
 def _conv(x: Array, weight: Array, bias: Array | None, given: dict[str, Any]) -> Array:

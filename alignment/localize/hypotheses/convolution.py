@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from alignment import formulas
+from alignment.frameworks.base import Layer, leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
+from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input
+from alignment.strangers import strangers
 
 CONVOLUTION = Family("convolution", by_input)
 
@@ -55,6 +59,47 @@ def stride(s: Subject) -> Hypotheses:
     for n in range(1, 5):
         if (n, n) != expected:
             yield from _made(s, Kind.STRIDE, f"stride {n}, expected {expected}", stride=(n, n))
+
+
+def other_margins(
+    x: np.ndarray, right: np.ndarray | None, layer: Layer, weight: np.ndarray, bias: np.ndarray | None
+) -> Iterator[tuple[str, Any]]:
+    """Words and padding where one of the two pads by what the sizes ask for, as TensorFlow's SAME does, or on one side alone.
+
+    Args:
+        x, right: of the reference's convolution, which may be of a class that pads by itself.
+        layer, weight, bias: of it.
+    """
+    given, expected = layer.settings, layer.settings["padding"]
+    if x.ndim != 4 or weight.ndim != 4 or isinstance(expected, str) or given["padding_mode"] != "zeros":
+        return
+    upper, lower = (
+        formulas.same_margins(x.shape[2:], weight.shape[2:], given["stride"], given["dilation"], end) for end in (True, False)
+    )
+    known = [(upper, ", as TensorFlow's SAME"), (lower, ", as ONNX's SAME_LOWER"), ([(0, sum(pair)) for pair in upper], "")]
+    theirs = None
+    with strangers("reference"):
+        made = ((one, formulas.conv(x, weight, bias, **{**given, "padding": one[0]})) for one in [(expected, ""), *known])
+        theirs = next((one for one, output in made if close(output, right)), None)
+    if theirs is not None and theirs[0] != expected:
+        for p in range(6):
+            yield f"padding {p} on both sides, expected {_lies(theirs[0])}{theirs[1]}", ((p, p), (p, p))
+        return
+    for around, name in known:
+        if any(before != after for before, after in around):
+            yield f"padding off by one: it lies {_lies(around)}{name}, expected {expected} on both sides", around
+
+
+def _lies(around: Any) -> str:
+    return f"{(*around[1], *around[0])} (left, right, top, bottom)"
+
+
+@CONVOLUTION
+def same_padding(s: Subject) -> Hypotheses:
+    right = next(iter(leaves(s.call.output, np.ndarray)), None) if s.call is not None else None
+    if s.input is not None:
+        for words, around in other_margins(s.input, right, s.layer, _weight(s), s.weights().get("bias")):
+            yield from _made(s, Kind.PADDING, words, padding=around)
 
 
 @CONVOLUTION
@@ -107,8 +152,7 @@ def padding_on_one_side(s: Subject) -> Hypotheses:
     for top, left in ((0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1)):
         moved = ((around[0] - top, around[0] + top), (around[1] - left, around[1] + left))
         if min(min(side) for side in moved) >= 0:
-            lies = (*moved[1], *moved[0])
-            words = f"padding off by one: it lies {lies} (left, right, top, bottom), expected {around} on both sides"
+            words = f"padding off by one: it lies {_lies(moved)}, expected {around} on both sides"
             yield from _made(s, Kind.PADDING, words, padding=moved)
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from alignment import formulas, tolerance
-from alignment.frameworks.base import Call, Layer
+from alignment.frameworks.base import Call, Layer, leaves
 from alignment.kinds import Kind
 from alignment.localize.hypotheses.arrays import close, common_factor
+from alignment.localize.hypotheses.convolution import other_margins
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, seen
 from alignment.localize.hypotheses.settings import USUAL
 from alignment.models.exported import is_operation, path_of
@@ -58,6 +59,8 @@ class Folded:
         if is_operation(key):
             held = self.held(key)
             mean, variance, eps = held["running_mean"], held["running_var"], float(self.layer(key).settings["eps"])
+            if x.ndim < 2 or x.shape[1] != mean.size:
+                return None
             return formulas.normalised(x, mean, variance, eps, held.get("weight"), held.get("bias"))
         made = self.network.answer(path_of(key), self.calls[key].changed(lambda _: x)).outputs
         return made[0] if made else None
@@ -113,6 +116,18 @@ def bias_lost(s: Folded) -> Hypotheses:
 
 
 @FOLDED
+def same_padding(s: Folded) -> Hypotheses:
+    """One of the two pads as TensorFlow does, in nodes of its own or in the forward of a class of its own."""
+    for key, layer in _of_kind(s, "conv"):
+        held, given = s.held(key), leaves(s.calls[key].args, np.ndarray)
+        right = next(iter(leaves(s.calls[key].output, np.ndarray)), None)
+        for words, around in other_margins(given[0], right, layer, held["weight"], held.get("bias")):
+            padded = Layer("conv", {**layer.settings, "padding": around})
+            made = functools.partial(_conv, layer=padded, weight=held["weight"], bias=held.get("bias"))
+            yield _changed(s, key, Kind.PADDING, words, made)
+
+
+@FOLDED
 def convolution(s: Folded) -> Hypotheses:
     """The settings of the node."""
     kinds = {"dilation": Kind.DILATION, "padding": Kind.PADDING, "stride": Kind.STRIDE, "groups": Kind.GROUPS}
@@ -137,7 +152,9 @@ def kernel(s: Folded) -> Hypotheses:
         weight = held["weight"]
         if weight.ndim != 4:
             continue
-        other = {"kernel flipped": weight[:, :, ::-1, ::-1], "input channels in reversed order (BGR for RGB)": weight[:, ::-1]}
+        other = {"kernel flipped": weight[:, :, ::-1, ::-1]}
+        if weight.shape[1] > 1:
+            other["input channels in reversed order (BGR for RGB)"] = weight[:, ::-1]
         if weight.shape[2] == weight.shape[3]:
             other["kernel transposed: height and width are swapped"] = weight.transpose(0, 1, 3, 2)
         for words, one in other.items():
