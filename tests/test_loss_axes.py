@@ -72,3 +72,35 @@ def test_one_number_is_scaled_only_by_a_fraction_that_a_mistake_makes():
         assert found == ([f"every value times {ratio:g}"] if named else []), (ratio, found)
     pair = np.array([1.0, 2.0])
     assert [one.words for one in CHANGED.confirmed(0.987794 * pair, pair)] == ["every value times 0.987794"]
+
+
+QUANTISER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Parameter(torch.linspace(-1, 1, 36).reshape(9, 4).contiguous())
+    def forward(self, maps):
+        rows = maps.flatten(2).transpose(1, 2).reshape(-1, 4)
+        gap = (rows[:, None] - self.codes[None]).square().sum(-1)
+        return gap.min(-1).values.mean()
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.quantise = Net()
+    def forward(self, x):
+        return self.quantise(x)
+"""
+
+
+def test_a_module_with_tables_of_its_own_is_no_loss_of_classes(tmp_path, capsys):
+    theirs = "import torch\nfrom torch import nn\n" + QUANTISER
+    ours = "import paddle\nfrom paddle import nn\n" + QUANTISER.replace("nn.Module", "nn.Layer").replace(
+        "nn.Parameter(torch.linspace(-1, 1, 36).reshape(9, 4).contiguous())",
+        "self.create_parameter([9, 4])",
+    ).replace(".transpose(1, 2)", "").replace("reshape(-1, 4)", "reshape([-1, 4])").replace(".min(-1).values", ".min(-1)")
+    for file, text in (("ours_quantiser.py", ours), ("theirs_quantiser.py", theirs)):
+        (tmp_path / file).write_text(text)
+    sides = ["--port", f"{tmp_path}/ours_quantiser.py:Whole", "--reference", f"{tmp_path}/theirs_quantiser.py:Whole"]
+    assert main(["audit", *sides, "--input", "2x4x4x3", "--report", str(tmp_path / "report")]) == 1
+    assert "classes" not in capsys.readouterr().out

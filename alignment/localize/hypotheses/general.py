@@ -153,6 +153,8 @@ def classes_along_another_axis(s: Subject) -> Hypotheses:
     both, axes = _both(s), 0 if s.input is None else s.input.ndim
     if s.blame.what != "output" or both is None or not 3 <= axes <= 5 or both[1].ndim >= axes:
         return
+    if any(array.ndim > 1 for array in s.weights().values()):
+        return  # of a vector quantiser, for example, nothing are classes
     expected = getattr(s.pair.reference.modules[s.path], "axis", 1)  # Paddle's losses have it, torch's take the second
     for axis in range(1, axes) if isinstance(expected, int) else ():
         turned = lambda a, axis=axis: np.moveaxis(a, axis, expected) if a.dtype.kind == "f" and a.ndim == axes else a  # noqa: E731
