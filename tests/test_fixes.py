@@ -128,7 +128,7 @@ def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, 
     status, said, cards = audit("--try-patch", edits=[(before, after)])
     assert status == 1 and f"+        {line}" in cards[0], cards
     assert "patch verified: the corrected copy passes an audit with other weights" in said, said
-    assert cards[1:] == [["corrected by the same edit as mistake 1"]], "one edit is one card"
+    assert len(cards) == 1, "one edit is one mistake"
 
 
 def test_a_correction_that_is_not_known_has_its_reason(audit):
