@@ -257,7 +257,7 @@ def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
     ("suffix", "options"),
     [
         pytest.param(".pth", {"num_classes": 10}, marks=pytest.mark.slow),
-        pytest.param(".pdparams", {"width_mult": 0.75}, marks=pytest.mark.slow),
+        pytest.param(".pdparams", {"width_mult": 0.75}, marks=[pytest.mark.slow, pytest.mark.weekly]),
         pytest.param(".pdparams", {"reduced_tail": True, "num_classes": 12}, marks=pytest.mark.slow),
     ],
 )

@@ -84,7 +84,8 @@ def test_a_correction_is_searched_for_and_verified(audit, case):
     assert "patch verified: the corrected copy passes an audit with other weights" in said
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow
+@pytest.mark.weekly  # a whole search without an answer
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
     status, said, cards = audit("--eval-only", "--try-patch", edits=[UNKNOWN[case]])
@@ -217,7 +218,8 @@ def test_a_card_has_the_ports_own_name_beside_the_references(audit, tmp_path):
     assert mistake["own"] == "" and "in the port)" not in (tmp_path / "report" / "report.md").read_text()
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow
+@pytest.mark.weekly  # a whole search without an answer
 def test_a_correction_beside_an_unknown_mistake_is_not_called_verified(audit):
     status, said, cards = audit(
         "--eval-only", "--try-patch", edits=[KNOWN["eps"][:2], UNKNOWN["another computation in several lines"]]
