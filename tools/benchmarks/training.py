@@ -36,7 +36,7 @@ def _of(framework: str, model: str, batch_size: int, size: int, repeats: int) ->
 
     def engine(run: Any) -> float:
         start = time.perf_counter()
-        package.update(run, [(batch, 0)])
+        package.update(run, [(batch, ())])
         passed = 1e3 * (time.perf_counter() - start)
         if run.iteration == run.updates_per_epoch:
             run.epoch, run.iteration = run.epoch + 1, 0
