@@ -25,6 +25,7 @@ from alignment.coverage import Coverage
 from alignment.finding import Finding, Localization
 from alignment.flags import shown
 from alignment.kinds import Kind
+from alignment.localize.watch import Watch
 from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, sections_of
@@ -53,6 +54,7 @@ class Request:
         accepts: differences that are known, and accepted where they are found; heeded with ``onward``.
         strict: differences of the frameworks themselves fail, too; heeded with ``onward``.
         keep: go on with the steps that ``result_dir`` has of an earlier run of the same models and flags.
+        budget: seconds that the search behind the first mistake may last; what it left out is said.
         covered: print what was covered, which ``covered.txt`` has.
         cards: what makes a card of each mistake, of the two sides and the mistakes; heeded with ``onward``.
     """
@@ -68,6 +70,7 @@ class Request:
     accepts: Sequence[Accept] = ()
     strict: bool = False
     keep: bool = False
+    budget: float = math.inf
     covered: bool = False
     cards: Callable[[Context, Sequence[Finding]], list[list[str]]] | None = None
     command: Sequence[str] = ()
@@ -239,9 +242,9 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     Returns:
         The results, those of the port put right where every difference is accepted; and what was found.
     """
-    found, search = every_mistake(context)
+    found, search = every_mistake(context, Watch(wanted.budget, say=lambda lines: print(lines, flush=True)))
     if not found.every:
-        return done, locate(context, done, always=wanted.localize)
+        return done, found if search.watch.ended else locate(context, done, always=wanted.localize)
     known.mark_rounding(found.every, done)
     found.every, unused = marked(wanted.accepts, found.every, wanted.strict)
     if all(one.kind is Kind.RAISES for one in found.every):
@@ -294,7 +297,7 @@ def _further(search: EveryMistake, found: Localization, again: Sequence[StepResu
 
     Of a place that could not be put right, and of what is around it, nothing further can be said.
     """
-    if search.unmendable or not any(one.failed and not one.only_blind for one in again):
+    if search.unmendable or search.watch.ended or not any(one.failed and not one.only_blind for one in again):
         return None
     corrected = search.corrected(found.every)
     later = locate(corrected, again, with_table=False).first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,6 +286,21 @@ def _add_sides(p: Parser) -> None:
     p.add_argument("--reference-args", metavar="JSON", help="keyword arguments of the reference's callable")
 
 
+def _add_budget(p: Parser) -> None:
+    p.add_argument(
+        "--budget", type=seconds, default=math.inf, metavar="SECONDS",
+        help="how long mistakes are searched for once a step has failed; what was not searched is said (default: to the end)",
+    )  # fmt: skip
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above 0."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, found {text}")
+    return value
+
+
 def _add_patches(p: Parser) -> None:
     """What is done about the mistakes."""
     p.add_argument("--write-patch", type=Path, metavar="FILE.diff", help="write the corrections that are known as one unified diff")
@@ -341,5 +358,6 @@ def _add_what_counts(p: Parser) -> None:
         action="store_true",
         help="differences that the frameworks have by themselves fail, too (biased variance, fresh weights)",
     )
+    _add_budget(p)
     _add_patches(p)
     p.add_argument("--covered", action="store_true", help="list all that was compared, which otherwise is written to covered.txt")

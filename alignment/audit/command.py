@@ -118,7 +118,7 @@ def audited(
 def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Request:
     command = ["python", "-m", "alignment", "audit", *flags]
     wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=parse(args.accept), command=command)
-    return replace(wanted, strict=args.strict, covered=args.covered, cards=cards)
+    return replace(wanted, strict=args.strict, budget=args.budget, covered=args.covered, cards=cards)
 
 
 def _cards(

@@ -8,7 +8,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from alignment.comparisons.comparison import of_both
 from alignment.comparisons.context import Context
@@ -24,9 +24,11 @@ from alignment.localize import Pair, states_compared, tied_by_mistake
 from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import noting_lines, source_line
 from alignment.localize.structure import structure_findings
+from alignment.localize.watch import Watch
 from alignment.models.matching import order_of_use
 from alignment.strangers import strangers
 
+MODES = ("evaluation mode", "training mode")
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
@@ -35,6 +37,7 @@ class EveryMistake:
 
     Args:
         context: the two sides.
+        watch: the time of the search.
 
     Attributes:
         context: the same; of the port whose weights fit in part where its structure or weights are wrong.
@@ -46,8 +49,8 @@ class EveryMistake:
         unmendable: modules to blame whose place the reference's cannot take: nothing is said of what surrounds them.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, watch: Watch | None = None) -> None:
+        self.context, self.watch = context, watch or Watch()
         self.found: list[Finding] = []
         self.mended: list[str] = []
         self.known: set[str] = set()
@@ -61,20 +64,24 @@ class EveryMistake:
             return
         training = () if self.context.unshared_randomness else (True,)
         for mode in (False, *training):
-            self._pair(lambda mode=mode: models.pair(self.context, mode), "")  # type: ignore[misc]
+            self._pair(lambda mode=mode: models.pair(self.context, mode), MODES[mode])  # type: ignore[misc]
         self._by_layers()
         if not self.unmendable:
             self._other_precisions(training)
-        self._fresh_weights()
+        if self.watch.ended and initialisation.wanted(self.context):
+            self.watch.left.append("fresh weights")
+        elif not self.watch.ended:
+            self._fresh_weights()
 
     def _other_precisions(self, training: tuple[bool, ...]) -> None:
         """What float64 does not have; what is wrong there and stays so would be called wrong in float32 alone."""
         for mode in (False, *training):
-            self._pair(lambda mode=mode: models.pair(self.context, mode, "32"), ", in float32 alone", backward=False)  # type: ignore[misc]
+            make = lambda mode=mode: models.pair(self.context, mode, "32")  # noqa: E731
+            self._pair(make, f"{MODES[mode]} in float32", ", in float32 alone", backward=False)  # type: ignore[arg-type]
         if self.context.precision and not low_precision.lacks(self.context):
             for mode in (False, *training):
                 make = lambda mode=mode: low_precision.pair(self.context, mode)  # noqa: E731
-                self._pair(make, f", in {self.context.precision}")  # type: ignore[arg-type]
+                self._pair(make, f"{MODES[mode]} in {self.context.precision}", f", in {self.context.precision}")  # type: ignore[arg-type]
 
     def corrected(self, found: list[Finding]) -> Context:
         """The two sides with findings put right in memory, as far as a module or the weights can be."""
@@ -127,16 +134,22 @@ class EveryMistake:
             self.mended.append(path)
             self.context = self.context.but(mended=tuple(self.mended))
 
-    def _pair(self, make, remark: str, backward: bool = True) -> None:  # type: ignore[no-untyped-def]
+    def _pair(self, make: Callable[[], Pair], mode: str, remark: str = "", backward: bool = True) -> None:
         """The modules' own mistakes in one mode and precision."""
+        if not self.watch.goes_on(mode):
+            self.watch.left.append(mode)
+            return
         with strangers("port") as raised:  # the port may raise anything where it is not mended
-            pair: Pair = make()
+            pair = make()
+            pair.watch = self.watch
             pair.mended, pair.known, pair.unmendable = set(self.mended), set(self.known), set(self.unmendable)
             if backward:
                 pair.cotangents = random_cotangents(pair)
             for finding in findings(pair):
                 finding.measured += remark
                 self._add(finding)
+        if self.watch.ended:
+            self.watch.left.append(f"the rest of {mode}")
         if raised.error is not None:
             if place := raised.place:
                 self._add(Finding("forward", place, Kind.RAISES, "the port cannot run", raised.words))
@@ -156,6 +169,7 @@ class EveryMistake:
             return  # said before it was loaded
         finding.confirmed = finding.kind not in NOT_EXPLAINED
         self.found.append(finding)
+        self.watch.found(finding.line())
 
     def _by_layers(self) -> None:
         """What layers show by themselves, beside what is computed with them."""
@@ -172,18 +186,20 @@ class EveryMistake:
             return
 
 
-def every_mistake(context: Context) -> tuple[Localization, EveryMistake]:
+def every_mistake(context: Context, watch: Watch | None = None) -> tuple[Localization, EveryMistake]:
     """All mistakes of the model, those of one kind that read alike as one.
 
     Args:
         context: the two sides.
+        watch: the time of the search; it may last for ever where None.
 
     Returns:
         What was found, and the search, whose context has the mistakes put right.
     """
     start = time.perf_counter()
-    search = EveryMistake(context)
+    search = EveryMistake(context, watch)
     search.run()
+    search.remarks += filter(None, [search.watch.words()])
     describe(context, search.found)
     outcome = Localization(notes=context.notes(), every=grouped(search.found), remarks=search.remarks)
     outcome.first = outcome.every[0] if outcome.every else None

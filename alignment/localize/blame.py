@@ -18,6 +18,7 @@ from alignment import low_precision, tolerance
 from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
 from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
+from alignment.localize.watch import Watch
 from alignment.models.counterparts import Matching
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
@@ -81,6 +82,7 @@ class Pair:
         known: names of parameters and statistics that are known to go wrong, though the module's output is right.
         unmendable: modules that are to blame and whose place the reference's cannot take: nothing is said of what surrounds them.
         underived: modules of which the reference's own gradients are NaN or infinite on this input.
+        watch: the time of the search.
     """
 
     port: Network
@@ -100,6 +102,7 @@ class Pair:
     known: set[str] = field(default_factory=set)
     unmendable: set[str] = field(default_factory=set)
     underived: set[str] = field(default_factory=set)
+    watch: Watch = field(default_factory=Watch)
     _limits: dict[str, int] = field(default_factory=dict)
     _larger: dict[str, bool] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)

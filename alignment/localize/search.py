@@ -125,6 +125,8 @@ def _descend(pair: Pair, key: str, phase: str, form: frozenset[str] | None = Non
         form: what of a call that surrounds this one differs in form alone; None where this one is to say so.
     """
     path = key.split("#")[0]
+    if not pair.watch.goes_on(path or "the whole model"):
+        return
     takes = pair.takes(key)
     hides = any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.opened)
     if takes and path not in pair.mended and not hides and not pair.blame(key, phase).guilty and not pair.bare(path):
@@ -180,7 +182,7 @@ def _in_form(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
 def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
     """What is wrong in a call itself, where what is in it is right."""
     path = key.split("#")[0]
-    if any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.unmendable):
+    if pair.watch.ended or any(f"{one}.".startswith(f"{path}." if path else "") for one in pair.unmendable):
         return
     while pair.takes(key) and path not in pair.mended and pair.blame(key, phase, whole=True).guilty:
         what = pair.blame(key, phase).what
