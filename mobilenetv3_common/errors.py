@@ -65,6 +65,8 @@ class ProgramError(Exception):
     status = 3
 
 
+_COLLECTIVE = re.compile(r"time(d )?out|connection (closed|reset|refused)|broken pipe|gloo", re.IGNORECASE)
+_STORE = re.compile(r"tcp (\w+ )?error|tcp_utils|tcp_store", re.IGNORECASE)
 LAUNCHER_LOOKS = 2.0  # seconds within which torchrun, msrun and Paddle's launcher notice that a rank has ended
 
 
@@ -79,12 +81,14 @@ def naming_lost_ranks(timeout: float) -> Iterator[None]:
         timeout: seconds that a rank waits, for the message.
 
     Raises:
-        RankError: in place of the framework's RuntimeError; any other is raised as it is.
+        RankError: in place of the framework's RuntimeError, or the ValueError of Paddle's store, which the first rank keeps; any
+            other is raised as it is.
     """
     try:
         yield
-    except RuntimeError as error:
-        if re.search(r"time(d )?out|connection (closed|reset|refused)|broken pipe|gloo", str(error), re.IGNORECASE) is None:
+    except (RuntimeError, ValueError) as error:
+        signs = _COLLECTIVE if isinstance(error, RuntimeError) else _STORE
+        if signs.search(str(error)) is None:
             raise
         time.sleep(LAUNCHER_LOOKS)
         raise RankError(

@@ -14,6 +14,7 @@ config=$1 data=$2
 shift 2
 logs=${LOG_DIR:-output/log}
 child=
+mkdir -p "$logs" || exit 2
 asked=0 # a stop of this script is one of the launcher, which would otherwise go on unseen
 trap 'asked=143; [ -z "$child" ] || kill -TERM "$child"' TERM
 trap 'asked=130; [ -z "$child" ] || kill -TERM "$child"' INT
@@ -21,7 +22,7 @@ trap 'asked=129; [ -z "$child" ] || kill -TERM "$child"' HUP
 for ((try = 0; ; try++)); do
     "${PYTHON:-python}" -m paddle.distributed.launch --master "$MASTER" --nnodes "$NNODES" --rank "$NODE_RANK" \
         --nproc_per_node "${NPROC:-1}" --log_dir "$logs" \
-        tools/train.py --config "$config" --data-path "$data" --resume auto "$@" &
+        tools/train.py --config "$config" --data-path "$data" --resume auto "$@" 2> >(tee "$logs/launcher.err" >&2) &
     child=$!
     wait "$child"
     status=$?
@@ -29,6 +30,17 @@ for ((try = 0; ; try++)); do
         wait "$child"
         exit $asked
     fi
+    case $status in
+    # The launcher ends with the status of the first rank, which it may itself have stopped because another one had failed.
+    129 | 130 | 143)
+        sleep 0.5 # tee may still be writing
+        failed=$(sed -n 's/^Container rank [0-9]* status failed .* code \(-\{0,1\}[0-9][0-9]*\) log .*/\1/p' "$logs/launcher.err" | head -n 1)
+        case ${failed:-143} in
+        129 | 130 | 143 | -1 | -2 | -15) ;;
+        *) status=$failed ;;
+        esac
+        ;;
+    esac
     case $status in
     # 0: done. 129, 130 and 143: somebody asked it to stop; 15 is what Paddle's launcher then ends with.
     0 | 15 | 129 | 130 | 143) exit $status ;;

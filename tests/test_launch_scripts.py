@@ -89,6 +89,24 @@ def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):
     assert "data path nowhere is not a folder" in "".join(p.read_text() for p in (tmp_path / "log").glob("workerlog.*"))
 
 
+@pytest.mark.parametrize(("code", "restarts"), [(-9, True), (2, False), (143, False), (-15, False)])
+def test_train_dist_sh_looks_at_the_rank_that_failed_first(tmp_path, code, restarts):
+    """The launcher stops rank 0 because rank 1 has failed, and ends with the 143 of the one that it stopped."""
+    launcher = tmp_path / "python"
+    launcher.write_text(
+        f"#!/bin/bash\necho 'LAUNCH ERROR Container failed !!!\nContainer rank 1 status failed cmd [a, b] code {code} log x/workerlog.1 '"
+        " | sed 's/\\\\n/\\n/' >&2\nexit 143\n"
+    )
+    launcher.chmod(0o755)
+    cluster = {"MASTER": "127.0.0.1:1", "NNODES": "1", "NODE_RANK": "0", "PYTHON": str(launcher), "MAX_RESTARTS": "1"}
+    run = subprocess.run(
+        ["scripts/train_dist.sh", "configs/lite.yaml", "lite_data"],
+        cwd=ROOT, env=environment(tmp_path) | cluster, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ("restart 1 from the last checkpoint" in run.stderr) == restarts, run.stderr
+    assert run.returncode == (2 if code == 2 else 247 if restarts else 143) and "code" in run.stderr
+
+
 @pytest.mark.parametrize(("status", "asked"), [(15, False), (143, False), (130, False), (129, False), (0, True)])
 @pytest.mark.slow
 def test_train_dist_sh_does_not_restart_a_stop_that_was_asked_for(tmp_path, status, asked):

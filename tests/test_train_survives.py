@@ -350,17 +350,30 @@ def wait_for(condition, seconds=30):
         time.sleep(0.05)
 
 
-def test_a_lost_rank_is_one_line_that_names_the_setting(capsys):
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[unbound_buffer.cc:80] TIMEOUT self_rank = none"),
+        ValueError(
+            "(InvalidArgument) TCP receive error. Details: Connection reset by peer.\n  [Hint: Expected byte_received >= 0, but "
+            "received byte_received:-1 < 0:0.] (at /paddle/paddle/phi/core/distributed/store/tcp_utils.h:105)"
+        ),
+    ],
+    ids=["collective", "store"],
+)
+def test_a_lost_rank_is_one_line_that_names_the_setting(error, capsys):
     @exit_on_user_error
     def command():
         with naming_lost_ranks(7.0):
-            raise RuntimeError("[unbound_buffer.cc:80] TIMEOUT self_rank = none")
+            raise error
 
     assert command() == 1, "not 2: it may be started again"
     told = capsys.readouterr().err
     assert "--rank-timeout, now 7 s" in told and told.count("\n") == 1
     with pytest.raises(RuntimeError, match="another thing"), naming_lost_ranks(7.0):
         raise RuntimeError("another thing")
+    with pytest.raises(ValueError, match="connection reset"), naming_lost_ranks(7.0):
+        raise ValueError("a value of the data: connection reset")
 
 
 def test_ranks_wait_for_one_another_at_the_store_as_long_as_they_are_told(monkeypatch):
