@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from mobilenetv3_common.called import as_called
 from mobilenetv3_common.interrupts import raise_at_ctrl_c
+from mobilenetv3_common.streams import keep_open
 from mobilenetv3_common.terminal import OUTPUT, escaped_output, printable
 
 
@@ -109,6 +110,10 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
     """Wrap a command's ``main``: a ``UserError`` becomes one line on standard error and exit status 2; output is text alone."""
 
     @functools.wraps(main)
+    def command(*args, **kwargs) -> int:
+        keep_open()  # cron, or whatever starts it without streams
+        return wrapped(*args, **kwargs)
+
     @escaped_output()
     def wrapped(*args, **kwargs) -> int:
         global in_command
@@ -150,7 +155,7 @@ def exit_on_user_error(main: Callable[..., int]) -> Callable[..., int]:
             os._exit(status)
         return status
 
-    return wrapped
+    return command
 
 
 def _refused(error: OSError) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +19,7 @@ from alignment.report.table import table
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.terminal import Progress, all_printable, coloured, escaped_output, paint, printable, verdict
+from tests.conftest import ROOT
 
 TOOLS = (
     "align", "benchmark", "convert_weights", "doctor", "eval", "export_model", "infer", "lr_find", "predict", "prepare_digits",
@@ -236,3 +240,25 @@ def test_a_process_without_streams_prints_nothing(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     with escaped_output():
         print("nowhere")
+
+
+TRAINED = """
+import sys
+from mobilenetv3_common import train_log, training
+from mobilenetv3_common.errors import exit_on_user_error
+from mobilenetv3_common.train_config import TrainConfig
+from tests import numpy_backend
+train_log.SCALARS = {}  # their packages take seconds to import
+main = exit_on_user_error(lambda config: training.train(numpy_backend, config))
+sizes = {"crop_size": 16, "resize_size": 16, "batch_size": 4, "workers": 0, "epochs": 1}
+sys.exit(main(TrainConfig(framework="numpy", data_path="lite_data", output_dir=sys.argv[1], **sizes)))
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&-"])
+def test_a_run_that_is_started_without_streams_is_trained(tmp_path, closed):
+    """Training looked whether its standard error is a terminal, and ended with status 1 where nobody could see why."""
+    command = ["bash", "-c", f'"$@" {closed}', "-", sys.executable, "-c", TRAINED, str(tmp_path / "run")]
+    env = {**os.environ, "PYTHONPATH": "."}
+    assert subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=120).returncode == 0
+    assert "[Eval epoch 0]" in (tmp_path / "run" / "train.log").read_text()
