@@ -15,6 +15,7 @@ from mobilenetv3_common.json_output import add_output_flags, outputs_of, writabl
 
 DESCRIPTION = """Examine a training run and its data.
 
+    python tools/doctor.py output/lite
     python tools/doctor.py data lite_data
     python tools/doctor.py check --config configs/lite.yaml --data-path lite_data
 
@@ -24,7 +25,7 @@ doctor itself failed, which says nothing about the run.
 
 # Sub-command -> its module, which has HELP, add_flags(parser) and run(flags) -> Examination; imported when it is asked for.
 COMMANDS = {
-    name: f"alignment_doctor.{name}.command" for name in ("data", "weights", "compare", "equal", "check", "watch", "profile")
+    name: f"alignment_doctor.{name}.command" for name in ("run", "data", "weights", "compare", "equal", "check", "watch", "profile")
 }
 
 
@@ -42,10 +43,17 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def with_command(argv: Sequence[str]) -> Sequence[str]:
+    """The arguments; where the first is a path and no sub-command, that is ``run``."""
+    first = argv[0] if argv else "-"
+    path = first not in COMMANDS and not first.startswith("-") and (os.sep in first or os.path.exists(first))
+    return ["run", *argv] if path else argv
+
+
 @exit_on_user_error
 def main(argv: Sequence[str] | None = None) -> int:
     """Examine as the flags say; returns the exit status."""
-    flags = parser().parse_args(argv)
+    flags = parser().parse_args(with_command(sys.argv[1:] if argv is None else argv))
     outputs, page = outputs_of(vars(flags)), writable(flags.html, "--html")
     with outputs.for_people():
         examination = flags.run(flags)

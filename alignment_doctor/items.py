@@ -16,7 +16,7 @@ from alignment_doctor.findings import Check, Finding, Verdict, checks_of
 from mobilenetv3_common.drawing import escape, table
 
 FAMILIES = (
-    "alignment_doctor.data.checks", "alignment_doctor.check.checks", "alignment_doctor.watch.checks",
+    "alignment_doctor.run.checks", "alignment_doctor.data.checks", "alignment_doctor.check.checks", "alignment_doctor.watch.checks",
     "alignment_doctor.compare.checks", "alignment_doctor.compare.continued_checks",
     "alignment_doctor.weights.checks", "alignment_doctor.profile.checks", "alignment_doctor.equal.checks",
 )  # fmt: skip

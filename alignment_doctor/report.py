@@ -53,6 +53,7 @@ class Examination:
         sections: the rest of the page.
         notes: lines that are said below the table.
         top: parts of the page that come before the findings.
+        brief: whether the table on a terminal counts the checks without a problem by their kind, and lists the others alone.
     """
 
     command: str
@@ -62,6 +63,7 @@ class Examination:
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
     top: Sequence[Section] = ()
+    brief: bool = False
 
     @property
     def problems(self) -> list[Finding]:
@@ -86,7 +88,7 @@ class Examination:
 
 def text(examination: Examination) -> str:
     """The table, then each problem with its places, what to do and where it is explained; in colour on a terminal."""
-    rows = [(one.check.id, one.outcome.verdict.value, one.outcome.measured) for one in examination.findings]
+    rows = _counted_rows(examination) if examination.brief else [_row(one) for one in examination.findings]
     first, second = (max(len(row[column]) for row in [*rows, ("check", "verdict", "")]) for column in (0, 1))
     left = first + second + 4
     lines = [f"{'check'.ljust(first)}  {'verdict'.ljust(second)}  measured", f"{'-' * first}  {'-' * second}  {'-' * 8}"]
@@ -101,6 +103,25 @@ def text(examination: Examination) -> str:
         lines += ["", "These pages are in Chinese in the folder zh beside them."]
     notes = [f"note: {line}" for line in examination.notes]
     return "\n".join([*lines, "", *notes, paint(examination.verdict(), "red" if examination.problems else "green")])
+
+
+def _row(one: Finding) -> tuple[str, str, str]:
+    return one.check.id, one.outcome.verdict.value, one.outcome.measured
+
+
+def _counted_rows(examination: Examination) -> list[tuple[str, str, str]]:
+    """Of every kind of checks the problems, and a row that counts the others; all of the examination's own kind."""
+    rows = []
+    for kind in dict.fromkeys(one.check.id.partition(".")[0] for one in examination.findings):
+        own = [one for one in examination.findings if one.check.id.startswith(f"{kind}.")]
+        shown_whole = [one for one in own if one.is_problem or kind == examination.command]
+        rows += [_row(one) for one in shown_whole]
+        none = sum(one.outcome.verdict is Verdict.NONE for one in own if one not in shown_whole)
+        left = len(own) - len(shown_whole) - none
+        said = [*([counted(none, "check")] if none else []), *([f"{left} not applicable"] if left else [])]
+        verdict = Verdict.NONE if none else Verdict.NOT_APPLICABLE
+        rows += [(f"{kind}.*", verdict.value, "; ".join(said))] if said else []
+    return rows
 
 
 def where_explained(id: str) -> str:

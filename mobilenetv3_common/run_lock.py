@@ -49,6 +49,21 @@ def run_lock(folder: str | os.PathLike, first: bool = True) -> Iterator[None]:
                 os.rmdir(folder)
 
 
+def at_work(folder: str | os.PathLike) -> bool:
+    """Whether a run of this machine is at work in a folder; False where its lock cannot be looked at."""
+    try:
+        handle = os.open(Path(folder) / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EACCES, errno.EAGAIN)
+    finally:
+        os.close(handle)
+    return False
+
+
 def _locked(path: Path) -> int | None:
     while True:
         try:

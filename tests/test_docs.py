@@ -94,7 +94,7 @@ def test_every_commands_flags_exist(command):
         elif program in ("tools/train.py", "tools/eval.py") and "--confusion" not in arguments and "output/" not in command:
             parse([program, *arguments])
         elif program == "tools/doctor.py":
-            alignment_doctor.cli.parser().parse_args(arguments)
+            alignment_doctor.cli.parser().parse_args(alignment_doctor.cli.with_command(arguments))
         elif program in ("tools/predict.py", "tools/infer.py", "tools/serve.py", "tools/export_model.py", "tools/resnet50.py"):
             tool(Path(program).stem).parser().parse_args(arguments)
     else:

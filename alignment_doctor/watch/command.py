@@ -31,6 +31,18 @@ def run(flags: argparse.Namespace) -> Examination:
         UserError: the run was not watched, or its file cannot be read.
     """
     path = Path(flags.watched) / EVENTS if Path(flags.watched).is_dir() else Path(flags.watched)
+    findings, events, last = findings_of(path)
+    return Examination(
+        "watch", flags.watched, findings, {"events": [vars(event) for event in events]}, (), [f"seen up to update {last}"]
+    )
+
+
+def findings_of(path: Path) -> tuple[list[Finding], list[Event], int]:
+    """What a run's file of events says: findings, events and the last update that was seen.
+
+    Raises:
+        UserError: the run was not watched, or its file cannot be read.
+    """
     if not path.is_file():
         raise UserError(f"{path}: no such file; train with --watch, or give the journal of a Watch")
     told = entries(path)
@@ -38,7 +50,6 @@ def run(flags: argparse.Namespace) -> Examination:
         raise UserError(f"{path} is empty: the run has made no update yet")
     events = [event_of(entry, path) for entry in told if entry["kind"] == "event"]
     states: Any = next((entry["checks"] for entry in reversed(told) if entry["kind"] == "checks"), {})
-    last = max(entry["update"] for entry in told)
     own = checks_of(checks)
     others = {event.check: event for event in events if event.check not in {check.id for check in own}}  # of another version
     own += [
@@ -46,9 +57,7 @@ def run(flags: argparse.Namespace) -> Examination:
         for event in others.values()
     ]
     findings = [Finding(check, _outcome(check.id, events, states, path)) for check in own]
-    return Examination(
-        "watch", flags.watched, findings, {"events": [vars(event) for event in events]}, (), [f"seen up to update {last}"]
-    )
+    return findings, events, max(entry["update"] for entry in told)
 
 
 def _of_another_version(_seen: Any) -> Outcome:

@@ -1,0 +1,1 @@
+"""The checks of a run's folder; each takes a ``alignment_doctor.run.subject.RunFolder``."""
