@@ -21,7 +21,6 @@ from mobilenetv3_common import training
 from mobilenetv3_common.checkpoint import LATEST, read_checkpoint, write_checkpoint
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.evaluation_record import EVALUATION, read_record, write_record
-from mobilenetv3_common.run_lock import run_lock
 from mobilenetv3_common.train_log import JSON_LINES, TEXT_LOG
 from tests import numpy_backend
 from tests.conftest import ROOT

@@ -93,10 +93,8 @@ def test_train_dist_sh_does_not_repeat_what_cannot_work(tmp_path):
 def test_train_dist_sh_looks_at_the_rank_that_failed_first(tmp_path, code, restarts):
     """The launcher stops rank 0 because rank 1 has failed, and ends with the 143 of the one that it stopped."""
     launcher = tmp_path / "python"
-    launcher.write_text(
-        f"#!/bin/bash\necho 'LAUNCH ERROR Container failed !!!\nContainer rank 1 status failed cmd [a, b] code {code} log x/workerlog.1 '"
-        " | sed 's/\\\\n/\\n/' >&2\nexit 143\n"
-    )
+    told = f"LAUNCH ERROR Container failed !!!\nContainer rank 1 status failed cmd [a, b] code {code} log x/workerlog.1 "
+    launcher.write_text(f"#!/bin/bash\necho '{told}' >&2\nexit 143\n")
     launcher.chmod(0o755)
     cluster = {"MASTER": "127.0.0.1:1", "NNODES": "1", "NODE_RANK": "0", "PYTHON": str(launcher), "MAX_RESTARTS": "1"}
     run = subprocess.run(

@@ -18,8 +18,8 @@ from mobilenetv3_common.weights import read_state
     "002 hp.02",
     "000 step 10",
     measures="whether the run came to its end",
-    fix="go on with --resume auto; the last lines of train.log, or of the terminal, say why it ended: memory, a full disk, a signal, "
-    "numbers that are not finite",
+    fix="go on with --resume auto; the last lines of train.log, or of the terminal, say why it ended: memory, a full disk, a "
+    "signal, numbers that are not finite",
 )
 def ended(run: RunFolder) -> Outcome:
     if run.at_work:
