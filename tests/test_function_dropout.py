@@ -1,6 +1,7 @@
 """Dropout that is called as a function: it shares its masks with the other side's, whichever form that has."""
 
 import gc
+import importlib
 import json
 import weakref
 
@@ -8,6 +9,8 @@ import pytest
 
 from alignment.cli import main
 from alignment.comparisons.context import Context
+from alignment.comparisons.model.dropouts import dropout_profile_of
+from alignment.frameworks import framework
 from alignment.project import load_project
 from tests.conftest import ROOT
 
@@ -54,3 +57,16 @@ def test_a_lane_that_nobody_needs_is_freed(name):
     del lane
     gc.collect()
     assert network() is None, "what shares the masks holds the model"
+
+
+@pytest.mark.parametrize("name", ["torch", "paddle"])
+def test_dropouts_of_every_number_of_axes_are_probed_by_themselves(name):
+    """torch's for one axis refuses four axes, and Paddle's for three takes five alone."""
+    side = framework(name)
+    own = side.module_type.__module__.partition(".")[0]
+    nn = importlib.import_module(f"{own}.nn")
+    layers = [getattr(nn, one) for one in ("Dropout1d", "Dropout2d", "Dropout3d", "Dropout2D", "Dropout3D") if hasattr(nn, one)]
+    profile = dropout_profile_of(side, nn.Sequential(*[layer(0.25) for layer in layers], nn.Dropout(0.25)))
+    assert len(profile) == len(layers) + 1
+    for p, kept, always, share in profile.values():
+        assert (p, always) == (0.25, 1) and abs(kept - 4 / 3) < 1e-6 and abs(share - 0.25) < 0.03

@@ -181,3 +181,11 @@ def test_pairing_needs_no_framework():
     done = run_command("-c", "import sys, alignment.models.passes, alignment.models.forms; print(*sys.modules)")
     known = set(done.stdout.split())
     assert "alignment.models.forms.axes" in known and not known & {"torch", "paddle", "mindspore"}, done
+
+
+def test_a_loose_tensor_goes_to_the_one_of_its_very_shape():
+    """A scale (4, 1, 1) and a bias (4) differ in axes of 1 alone, and the names of the two sides say nothing."""
+    mine = unit("stack.0", "own", g=(4, 1, 1), b=(4,))
+    theirs = [unit("blocks.0", bias=(4,)), unit("blocks.0.parametrizations.weight", original0=(4, 1, 1))]
+    found = {link.port: link.reference for link in paired_layers([mine], theirs, (Use(), Use())).links}
+    assert found == {("stack.0.g",): ("blocks.0.parametrizations.weight.original0",), ("stack.0.b",): ("blocks.0.bias",)}

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from alignment.frameworks import framework_of
+from alignment.audit.pair import ModelMaker
 from alignment.localize.source import noting_lines, source_place
 
 # Each line that makes a layer ends with the layer's path.
@@ -106,6 +107,14 @@ def test_of_a_model_that_is_there_already_the_assignment_is_said_but_not_that_of
     model = net()
     line = 1 + next(n for n, one in enumerate(text.splitlines()) if "first.down.1" in one)
     assert source_place(framework_of(model), model, "first.down.1", True) == (file, line)
+
+
+def test_the_line_of_the_engine_that_builds_the_model_is_not_said(tmp_path):
+    file, _, net = written(tmp_path, "torch")
+    side = framework_of(net())
+    with noting_lines(side):
+        model = ModelMaker("--port", f"{file}:Net", {}).function()
+    assert source_place(side, model, "", True) is None
 
 
 def test_a_constructor_is_the_frameworks_own_again(tmp_path):

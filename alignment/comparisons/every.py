@@ -275,6 +275,8 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
 def own_path(context: Context, place: str) -> str:
     """The path by which the port's author knows the module of a place, or the one around it."""
     matching = context.paired.matched.matching
+    if linked := _linked(context, place):
+        return linked.rpartition(".")[0]
     while place and place not in matching.paths:
         place = place.rpartition(".")[0]
     return _unshown(context, matching.paths.get(place, place))
@@ -282,11 +284,18 @@ def own_path(context: Context, place: str) -> str:
 
 def own_name(context: Context, place: str) -> str:
     """What the port itself calls a module, or a tensor or function of one; ``""`` where it is the same name."""
+    if linked := _linked(context, place):
+        return linked
     matching, module = context.paired.matched.matching, place
     while module and module not in matching.paths:
         module = module.rpartition(".")[0]
     own = _unshown(context, matching.paths.get(module, module))
     return own + place[len(module) :] if module and own != module else ""
+
+
+def _linked(context: Context, tensor: str) -> str:
+    """The port's own name of a tensor that it holds otherwise; ``""`` of all else."""
+    return next((link.port[0] for link in context.paired.matched.links if tensor in link.reference), "")
 
 
 def _unshown(context: Context, path: str) -> str:

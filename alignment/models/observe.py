@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -86,9 +87,10 @@ def _mask_shape(shape: tuple[int, ...], settings: Mapping[str, Any]) -> tuple[in
     return tuple(n if i in chosen else 1 for i, n in enumerate(shape))
 
 
-def dropout_probe(settings: Mapping[str, Any]) -> np.ndarray:
-    """Ones for a dropout layer on its own, float32: 16,384 numbers are drawn for them."""
-    return np.ones((64, 256, 1, 1) if settings.get("channels") else (64, 256), dtype=np.float32)
+def dropout_probe(module: Module) -> np.ndarray:
+    """Ones for a dropout layer on its own, float32: 16,384 numbers are drawn for them, also where it drops whole channels."""
+    found = (re.fullmatch(r"Dropout(\d)d", kind.__name__, re.I) for kind in type(module).__mro__)
+    return np.ones((64, 256, *(1,) * next((int(one[1]) for one in found if one), 0)), dtype=np.float32)
 
 
 @contextlib.contextmanager

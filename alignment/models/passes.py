@@ -20,6 +20,7 @@ from mobilenetv3_common.weights import Entry
 
 MOST_PARTS = 8  # layers whose weights one layer of the other side may hold: the gates of an LSTM
 MOST = 0.75  # of a module's layers lie in one module of the other side: then the others are looked for there
+SAME_SHAPE = 0.5  # what the very same shape adds to the score of two loose tensors, beside one that differs in axes of 1
 SAME_TENSORS = 4.0  # the least score of two units whose tensors have the same names and shapes
 
 
@@ -158,7 +159,10 @@ def loose(s: Sequencer) -> None:
     )
     nearness = s.nearness()
     scored = [
-        (nearness(one, another) + shared(words_of_tensor(a.canonical), words_of_tensor(b.canonical)), -i, -j, a, b, turned)
+        (
+            nearness(one, another) + shared(words_of_tensor(a.canonical), words_of_tensor(b.canonical))
+            + SAME_SHAPE * (a.shape == b.shape), -i, -j, a, b, turned
+        )
         for i, (a, one) in enumerate(mine) for j, (b, another) in enumerate(theirs)
         if a.role == b.role for turned in _turns(a, one, b, another)
     ]  # fmt: skip

@@ -97,7 +97,7 @@ def dropout_profile_of(framework: Framework, network: Module) -> Profile:
         layer = framework.layer(module)
         if layer.kind == "dropout":
             p = layer.settings["p"]
-            ones = dropout_probe(layer.settings)
+            ones = dropout_probe(module)
             framework.set_training(module, True)
             dropped = framework.call(module, (ones,)).outputs[0]
             framework.set_training(module, False)
