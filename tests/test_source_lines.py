@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from alignment.frameworks import framework_of
 from alignment.audit.pair import ModelMaker
+from alignment.frameworks import framework_of
 from alignment.localize.source import noting_lines, source_place
 
 # Each line that makes a layer ends with the layer's path.
