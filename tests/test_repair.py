@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import alignment.repair.search  # noqa: F401 (registers all makers)
+from alignment.project import import_file
 from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Region, candidates
 from alignment.repair.copies import copied
 from alignment.repair.edits import applied, diff
@@ -179,6 +180,56 @@ FORGOTTEN = {
         "def forward(self, lr, c):\n    return StepDecay(lr, c.size, c.gamma)\n\nStepDecay = 1\n",
         "def forward(self, optimizer, c):\n    return StepLR(optimizer, c.size, c.gamma)\n",
     ),
+    "a value in the column of a table": (
+        "def forward(self):\n    return made(((3, 16, 'RE'), (5, 24, 'RE'), (5, 40, 'HS')))\n",
+        "def forward(self):\n    return made(((3, 16, 'RE'), (5, 24, 'HS'), (5, 40, 'HS')))\n",
+        None,
+    ),
+    "a value that another call has": (
+        "def forward(self, x):\n    return norm(x, eps=1e-5), norm(x, eps=self.eps)\n",
+        "def forward(self, x):\n    return norm(x, eps=self.eps), norm(x, eps=self.eps)\n",
+        None,
+    ),
+    "a class that nothing reads": (
+        "class Mine:\n    pass\n\ndef forward(self):\n    self.gate = paddle.Other()\n",
+        "class Mine:\n    pass\n\ndef forward(self):\n    self.gate = Mine()\n",
+        None,
+    ),
+    "an argument that is not passed on": (
+        "def forward(self, seed, epoch):\n    return generator(seed, 'mix')\n",
+        "def forward(self, seed, epoch):\n    return generator(seed, epoch, 'mix')\n",
+        None,
+    ),
+    "an operand inside the root": (
+        "def forward(self, x):\n    return 1 / (x + self.eps).sqrt()\n",
+        "def forward(self, x):\n    return 1 / (x.sqrt() + self.eps)\n",
+        None,
+    ),
+    "an operand outside the root": (
+        "def forward(self, x, b):\n    return sqrt(x) / b\n",
+        "def forward(self, x, b):\n    return sqrt(x / b)\n",
+        None,
+    ),
+    "one too many": (
+        "def forward(self, x, n):\n    return len(x) - n\n",
+        "def forward(self, x, n):\n    return len(x) - 1 - n\n",
+        None,
+    ),
+    "two names exchanged": (
+        "def forward(self, x, m, s):\n    return (x - s) / m\n",
+        "def forward(self, x, m, s):\n    return (x - m) / s\n",
+        None,
+    ),
+    "the first that is not empty": (
+        "def forward(self, a, b):\n    return b or a\n",
+        "def forward(self, a, b):\n    return a or b\n",
+        None,
+    ),
+    "a keyword that the reference has": (
+        "def forward(self, x):\n    return paddle.sum(x, axis=1)\n",
+        "def forward(self, x):\n    return paddle.sum(x, axis=1, keepdim=True)\n",
+        "def forward(self, x):\n    return torch.sum(x, dim=1, keepdim=True)\n",
+    ),
     "two lines that belong together": (
         "def forward(self, x, y):\n    kept = paddle.ones_like(x)\n    index = x.clip(0)\n    return kept * index + y\n",
         "def forward(self, x, y):\n    kept = x != self.no\n    index = paddle.where(kept, x, y)\n    return kept * index + y\n",
@@ -201,6 +252,48 @@ def _all(folder, port, reference):
     source = PortFile.of(folder / "port.py")
     region = Region(source, forward(source.tree), theirs=(forward(ast.parse(reference)),), languages=("paddle", "torch"))
     return [applied([one.fix])[source.file].decode() for near in (True, False) for one in candidates(region, MAKERS, near)]
+
+
+CALLED = """
+from types import SimpleNamespace
+
+class Way:
+    FLIP_LEFT_RIGHT = 0
+    FLIP_TOP_BOTTOM = 1
+
+def sgd(lr, use_nesterov=False):
+    return lr
+
+def forward(self, config):
+    print(config.nesterov)
+    return sgd(config.lr).turned(Way.FLIP_TOP_BOTTOM)
+"""
+
+
+@pytest.mark.parametrize("right", ["sgd(config.lr, use_nesterov=config.nesterov)", "turned(Way.FLIP_LEFT_RIGHT)"])
+def test_what_is_called_says_what_it_takes(right, tmp_path, monkeypatch):
+    """The signature of a function that the file names, and the constants of a class, are read from the module in memory."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "port.py").write_text(CALLED)
+    assert not any(right in text for text in texts(tmp_path, CALLED, None))
+    monkeypatch.setitem(sys.modules, "port", import_file(tmp_path / "port.py"))
+    assert any(right in text for text in texts(tmp_path, CALLED, None))
+
+
+@pytest.mark.parametrize(
+    ("port", "words", "right"),
+    [
+        ("def forward(self, x):\n    return x.resize(8, 'bicubic')\n", "bicubic interpolation, expected bilinear", "'bilinear'"),
+        ("def forward(self, x):\n    x[0] = self.mean / self.std\n", "the region holds -2.1, expected 0", "x[0] = 0"),
+        ("def forward(self, x):\n    return (x - 3) / 256\n", "divided by 256, expected 255", "/ 255"),
+    ],
+)
+def test_what_the_finding_expects_comes_first(port, words, right, tmp_path):
+    (tmp_path / "port.py").write_text(port)
+    source = PortFile.of(tmp_path / "port.py")
+    made = [one for near in (True, False) for one in candidates(Region(source, source.tree.body[0], words=words), MAKERS, near)]
+    first = [applied([one.fix])[source.file].decode() for one in made if one.told == 0]
+    assert any(right in text for text in first) and len(first) < len(made) / 2, first
 
 
 def test_a_name_that_the_ports_file_has_not_makes_no_candidate(tmp_path):

@@ -17,6 +17,8 @@ from alignment.repair.mirror import Definition, Mirror, key
 from alignment.repair.source import PortFile
 
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
+LETTERS = 3  # of a word that says nothing: the, not
+EXPECTED = re.compile(r"expected (-?[\w.]*\w)")
 # Functions that are taken for each other.
 FAMILIES = tuple(
     family.split()
@@ -24,7 +26,7 @@ FAMILIES = tuple(
         "max min mean sum median prod amax amin",
         "relu relu6 hardswish silu swish gelu elu leaky_relu tanh sigmoid hardsigmoid softplus",
         "ReLU ReLU6 Hardswish Silu Swish GELU ELU LeakyReLU Tanh Sigmoid Hardsigmoid",
-        "floor round ceil", "all any", "tril triu", "softmax log_softmax", "adaptive_avg_pool2d adaptive_max_pool2d",
+        "floor round ceil int", "all any", "tril triu", "softmax log_softmax", "adaptive_avg_pool2d adaptive_max_pool2d",
         "avg_pool2d max_pool2d", "exp expm1", "log log1p log2 log10", "AdaptiveAvgPool2D AdaptiveMaxPool2D", "hflip vflip",
         "argmax argmin", "Adam AdamW", "clip_grad_norm_ clip_grad_value_", "zeros_like ones_like", "sqrt rsqrt", "split chunk",
         "Brightness Color Contrast Sharpness", "equalize autocontrast", "NEAREST BILINEAR BICUBIC LANCZOS BOX HAMMING",
@@ -33,8 +35,8 @@ FAMILIES = tuple(
 OPERATORS: dict[type, tuple[type, ...]] = {
     ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult, ast.FloorDiv),
     ast.FloorDiv: (ast.Div,), ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.And: (ast.Or,), ast.Or: (ast.And,),
-    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+    ast.Lt: (ast.LtE, ast.Gt, ast.NotEq), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt, ast.NotEq),
+    ast.GtE: (ast.Gt, ast.LtE, ast.NotEq), ast.Eq: (ast.NotEq, ast.GtE, ast.LtE), ast.NotEq: (ast.Eq,),
 }  # fmt: skip
 
 
@@ -93,6 +95,18 @@ class Region:
 
 Makes = Callable[[Region], Iterator[SourceEdit]]
 MAKERS: dict[str, Makes] = {}
+# What a finding is called or says -> what undoes that.
+UNDOES = {
+    "sign": "sign other_way invert", "arguments_exchanged": "swapped exchanged transposed reversed order axes",
+    "statements_exchanged": "order early before", "slice_left_out": "reversed dropped", "name_alone": "reversed missing swapped",
+    "operand_left_out": "scaled doubled twice extra off_by_one percent recipe", "call_left_out": "twice extra scaled detached",
+    "other_function": "interpolation activation operation pooling other sum_for_mean", "neighbour": "interpolation channels",
+    "constant": "off_by_one axis ignored", "one_more_or_less": "off_by_one", "override_left_out": "label order seed reversed",
+    "statement_left_out": "extra twice cleared early frozen", "argument_forgotten": "missing recipe seed ignored by_default",
+    "layer_not_called": "missing not_called", "line_of_the_other": "missing frozen", "unread_operand": "missing mean not_divided",
+    "unused_name": "missing activation initialisation", "uncalled_function": "missing initialisation activation",
+    "namesake": "recipe", "names_exchanged": "swapped exchanged",
+}  # fmt: skip
 FIRST_OF_ALL = ("as_the_reference", "number")  # in all functions, before the rest
 
 
@@ -109,10 +123,13 @@ class Candidate:
     Attributes:
         kind: name of what made it.
         fix: the edits.
+        told: 0 where it reads as the reference, or holds a word or a number of the finding's that was not there; 1 where its maker
+            undoes what the finding is called; 2 else.
     """
 
     kind: str
     fix: Fix
+    told: int = 2
 
 
 def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Candidate]:
@@ -126,7 +143,20 @@ def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Ca
         mark = edit.start, edit.end, edit.text
         if mark not in seen and _means_something(region.source, edit):
             seen.add(mark)
-            yield Candidate(name, (edit,))
+            yield Candidate(name, (edit,), _told(region, name, edit))
+
+
+def _told(region: Region, name: str, edit: SourceEdit) -> int:
+    before = region.source.content[edit.start : edit.end].decode()
+    if name == FIRST_OF_ALL[0] or (_words(edit.text) - _words(before)) & _words(region.words):
+        return 0
+    return 1 if any(word in region.words.replace(" ", "_") for word in UNDOES.get(name, "").split()) else 2
+
+
+def _words(text: str) -> set[str]:
+    """The longer words of a text, and its numbers."""
+    numbers = {str(float(one)).lstrip("-") for one in NUMBER.findall(text)}
+    return numbers | {word for word in re.findall(r"[a-z]+", text.lower()) if len(word) > LETTERS}
 
 
 def _means_something(source: PortFile, edit: SourceEdit) -> bool:
@@ -164,12 +194,17 @@ def as_the_reference(region: Region) -> Iterator[SourceEdit]:
 
 @maker
 def number(region: Region) -> Iterator[SourceEdit]:
-    """A number becomes another that the finding or the reference has."""
+    """A number becomes another that the finding or the reference has; a value, or a word, what the finding expects."""
+    expected = EXPECTED.findall(region.words)
     for node in region.nodes():
         if isinstance(node, ast.Constant) and _plain(node.value):
             for value in region.numbers:
                 if value != node.value:
                     yield region.source.replaced(node, _written(value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield from (region.source.replaced(node, repr(word)) for word in expected if word.isidentifier())
+        elif isinstance(node, ast.Assign | ast.keyword) and not isinstance(node.value, ast.Constant):
+            yield from (region.source.replaced(node.value, word) for word in expected if NUMBER.fullmatch(word))
 
 
 def _written(value: float) -> str:
@@ -185,6 +220,8 @@ def operator(region: Region) -> Iterator[SourceEdit]:
         if isinstance(node, ast.BinOp):
             for other in OPERATORS.get(type(node.op), ()):
                 yield region.source.replaced(node, ast.unparse(ast.BinOp(node.left, other(), node.right)))
+            if isinstance(node.op, ast.FloorDiv):
+                yield region.source.replaced(node, f"round({ast.unparse(ast.BinOp(node.left, ast.Div(), node.right))})")
         elif isinstance(node, ast.Compare) and len(node.ops) == 1:
             for other in OPERATORS.get(type(node.ops[0]), ()):
                 yield region.source.replaced(node, ast.unparse(ast.Compare(node.left, [other()], node.comparators)))
@@ -240,11 +277,10 @@ def call_left_out(region: Region) -> Iterator[SourceEdit]:
 def arguments_exchanged(region: Region) -> Iterator[SourceEdit]:
     for node in region.nodes():
         parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple | ast.List) else []
-        parts = (
-            [node.left, node.right]
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult)
-            else parts
-        )
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.Div | ast.MatMult):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.BoolOp | ast.IfExp):
+            parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
         if 2 <= len(parts) <= 6:
             for a, b in itertools.combinations(range(len(parts)), 2):
                 yield _exchanged(region.source, parts[a], parts[b])

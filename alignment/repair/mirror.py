@@ -94,8 +94,8 @@ class Mirror:
                 yield edit
 
     def _block(self, ours: Sequence[ast.stmt], theirs: Sequence[ast.stmt]) -> Iterator[SourceEdit]:
-        ours = [one for one in ours if not _says_nothing(one)]
-        theirs = [one for one in theirs if not _says_nothing(one)]
+        ours = [one for one in ours if not is_constant(one)]
+        theirs = [one for one in theirs if not is_constant(one)]
         at = 0  # of the port's statements
         for tag, a, b, c, d in difflib.SequenceMatcher(None, [key(s) for s in ours], [key(s) for s in theirs], False).get_opcodes():
             if tag == "equal":
@@ -172,6 +172,9 @@ class Mirror:
         for one in ours.keywords:
             if one.arg in held:
                 yield from self._expressions(one.value, held[one.arg])
+        if more := [one for one in theirs.keywords if one.arg not in {own.arg for own in ours.keywords}]:
+            added = [ast.keyword(one.arg, self.rendered(one.value)) for one in more]  # type: ignore[call-overload]
+            yield self.source.replaced(ours, ast.unparse(ast.Call(ours.func, ours.args, [*ours.keywords, *added])))
 
     def _with_own_first(self, ours: ast.Call, theirs: ast.Call) -> str:
         """The reference's call with what the port's is given first: ``StepDecay(lr, 2)`` for ``StepLR(optimizer, 2)``."""
@@ -205,7 +208,8 @@ def _name_of_layers(tree: ast.Module, framework: str) -> str:
     return ""
 
 
-def _says_nothing(statement: ast.stmt) -> bool:
+def is_constant(statement: ast.stmt) -> bool:
+    """A docstring, or three dots."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 

@@ -27,7 +27,7 @@ from alignment.frameworks.base import Framework, Module
 from alignment.localize.source import source_place
 from alignment.project import PARTS
 from alignment.repair.candidates import Region
-from alignment.repair.mirror import Definition
+from alignment.repair.mirror import Definition, is_constant
 from alignment.repair.source import PortFile
 from alignment.strangers import strangers
 
@@ -43,6 +43,7 @@ PART_OF = {
 }
 FURTHER = 12  # functions of the part besides those that the finding names
 STEM = 6  # letters of a word that others of its family share: shuffled, shuffle
+OF_PLACE = 4  # how much more a word of the finding's place says than one of its kind
 ALIKE = 0.3  # share of their names that two functions must have in common to be taken for each other
 OF_MODEL = ("structure", "weights", "forward", "backward", "initialisation", "train")
 
@@ -52,9 +53,10 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
     search = _Regions(context, finding, sources)
     found: list[Region] = []
     of_model = finding.stage in OF_MODEL
-    made = itertools.chain(search.of_modules() if of_model else (), search.by_name(), () if of_model else search.of_part())
-    for region in itertools.chain(search.of_loading(), made):
-        if all(region.function is not one.function for one in found):
+    made = itertools.chain(search.of_loading(), search.of_modules() if of_model else (), search.by_name())
+    further = itertools.chain(search.called_by(found), () if of_model else search.of_part())
+    for region in itertools.chain(made, further):
+        if not _says_nothing(region.function) and all(region.function is not one.function for one in found):
             found.append(region)
     return found
 
@@ -63,7 +65,7 @@ class _Regions:
     def __init__(self, context: Context, finding: Finding, sources: Callable[[Path], bool]) -> None:
         self.context, self.finding = context, finding
         self.languages = context.port.framework.name, context.reference.framework.name
-        self.words = f"{finding.hint} {finding.measured}"
+        self.words = f"{finding.kind}: {finding.hint} {finding.measured}"
         self._sources: dict[Path, PortFile | None] = {}
         self.files = [file for file in own_files(context) if sources(file)]
         self._right: dict[str, list[tuple[str, str, Definition]]] | None = None
@@ -94,7 +96,8 @@ class _Regions:
             closest = max(beside, key=lambda one: _alike(node, one), default=None)
             return [closest] if closest is not None and _alike(node, closest) >= ALIKE else []
         best = max(score for score, _ in held)
-        return [function for score, function in held if score == best]
+        found = [function for score, function in held if score == best]
+        return found if best or len(found) == 1 else [max(found, key=lambda one: _alike(node, one))]
 
     # --- modules ----------------------------------------------------------------------------------------------------------
 
@@ -201,26 +204,44 @@ class _Regions:
             if isinstance(node, Definition) and node.name == name:
                 yield from self._parts(source, node)
 
+    def called_by(self, found: Sequence[Region]) -> Iterator[Region]:
+        """Functions of the port's own files that those functions call, which are known by then, and what these call."""
+        for region in itertools.islice(found, FURTHER):  # grows meanwhile
+            for name in _called(region.function) if region.named else ():
+                for source in filter(None, map(self.source, self.files)):
+                    if source is region.source or name in _imported(region.source):
+                        made = [n for n in source.tree.body if isinstance(n, Definition) and n.name == name]
+                        yield from (self.region(source, node) for node in made)
+
     def of_part(self) -> Iterator[Region]:
         """Functions of the port's part that is wrong: those that mention what the finding names, from the first such line."""
         part = getattr(self.context.port, PART_OF.get(self.finding.stage, ""), None)
         file = getattr(part, "__file__", None)
         inside = Path(file).resolve().parent if file and Path(file).name == "__init__.py" else None
-        stems = [word[:STEM] for word in re.findall(r"[a-z]{3,}", f"{self.finding.location} {self.finding.kind}".lower())]
+        place, kind = (re.findall(r"[a-z]{3,}", f"{text}".lower()) for text in (self.finding.location, self.finding.kind))
+        stems = {word[:STEM]: weight for weight, words in ((1, kind), (OF_PLACE, place)) for word in words}
+        parts = set[ast.AST]()
         said: list[tuple[PortFile, Definition, dict[str, int]]] = []  # each function, and the line of its first mention of a word
         for source in filter(None, map(self.source, self.files)):
             for node in [one for one in ast.walk(source.tree) if isinstance(one, Definition)]:
-                lines = source.text(node).lower().splitlines()
-                first = {word: next((n for n, line in enumerate(lines) if word in line), -1) for word in dict.fromkeys(stems)}
-                said.append((source, node, {word: node.lineno + n for word, n in first.items() if n >= 0}))
+                first = {word: line for word, line in _first_lines(node).items() if word in stems}
+                if inside is not None and source.file.is_relative_to(inside):  # the port's may be the very word that is wrong
+                    right = [word for one in self.counterparts(source, node) for word in _first_lines(one) if word in stems]
+                    first = dict.fromkeys(right, 0) | first
+                    parts.add(node)
+                said.append((source, node, first))
         often = Counter(word for *_, words in said for word in words)  # a word that few functions mention says more
 
-        def likely(one: tuple[PortFile, Definition, dict[str, int]]) -> tuple[bool, float]:
-            source, _, words = one
-            return inside is None or source.file.is_relative_to(inside), sum(1 / often[word] for word in words)
+        def likely(one: tuple[PortFile, Definition, dict[str, int]]) -> float:
+            _, node, words = one
+            return sum(stems[word] / often[word] for word in words) * (2 if node in parts else 1)
 
-        for source, node, words in sorted((one for one in said if one[2]), key=likely, reverse=True)[:FURTHER]:
-            yield replace(self.region(source, node, words[min(words, key=often.__getitem__)]), named=False)
+        said.sort(key=likely, reverse=True)
+        own = [one for one in said if one[1] in parts][: FURTHER * 2 // 3]
+        rest = [one for one in said if one[1] not in parts and likely(one)][: FURTHER - len(own)]
+        for source, node, words in sorted([*own, *rest], key=likely, reverse=True):
+            line = words[min(words, key=lambda one: often[one] / stems[one])] if words else 0
+            yield replace(self.region(source, node, line), named=False)
 
     def of_loading(self) -> Iterator[Region]:
         """Where the port is told to load its weights otherwise, if they are wrong and it is."""
@@ -229,6 +250,30 @@ class _Regions:
                 for node in [one for one in ast.walk(source.tree) if isinstance(one, Definition)]:
                     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and _called_with(one, "load")]
                     yield from (self.region(source, one) for one in calls[:1])
+
+
+def _says_nothing(node: ast.AST) -> bool:
+    """Whether a function has no body of its own, as those of a protocol."""
+    return isinstance(node, Definition) and all(isinstance(s, ast.Pass | ast.Raise) or is_constant(s) for s in node.body)
+
+
+def _first_lines(node: ast.AST) -> dict[str, int]:
+    """The words in a function's names, shortened, each with the line of its first mention."""
+    found: dict[str, int] = {}
+    for one in ast.walk(node):
+        name = getattr(one, "attr", None) or getattr(one, "id", None) or getattr(one, "arg", None) or getattr(one, "name", None)
+        for word in re.findall(r"[a-z]{3,}", name.lower()) if isinstance(name, str) else ():
+            line = getattr(one, "end_lineno" if isinstance(one, ast.Attribute) else "lineno", 0)
+            found[word[:STEM]] = min(found.get(word[:STEM], line), line)
+    return found
+
+
+def _called(node: ast.AST) -> list[str]:
+    return list(dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)))
+
+
+def _imported(source: PortFile) -> set[str]:
+    return {one.asname or one.name for node in source.tree.body if isinstance(node, ast.ImportFrom) for one in node.names}
 
 
 def _called_with(call: ast.Call, argument: str) -> bool:

@@ -1,0 +1,235 @@
+"""Changes that other places of the file and the signatures of what is called speak for.
+
+A call elsewhere in the file gives a keyword that this one has not; a column of a table holds one of two words; the called function
+takes an argument of a name that the caller has, too; a name that is imported and that nothing reads was there for something.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from alignment.repair.candidates import Region, maker
+from alignment.repair.edits import SourceEdit
+from alignment.repair.mirror import Definition
+
+Spot = tuple[str, str]  # what is called, and a keyword, a position or a column
+ENOUGH = 12  # names of a module, or values of a place, that take one's part
+
+
+def _place(region: Region, node: ast.AST) -> Spot | None:
+    """Where an expression stands, as other expressions may: an argument of a call, a column of a table, a value under a key."""
+    parents = region.source.parents
+    above = parents.get(node)
+    if isinstance(above, ast.keyword) and isinstance(call := parents.get(above), ast.Call):
+        return ast.unparse(call.func), above.arg or "**"
+    if isinstance(above, ast.Call) and node in above.args:
+        return ast.unparse(above.func), str(above.args.index(node))
+    if isinstance(above, ast.Tuple) and node in above.elts and isinstance(parents.get(above), ast.Tuple | ast.List):
+        return f"row of {len(above.elts)}", str(above.elts.index(node))
+    return None
+
+
+@maker
+def as_elsewhere(region: Region) -> Iterator[SourceEdit]:
+    """A value becomes one that stands in the same place of another call, or in the same column of a table."""
+    held: dict[Spot, dict[str, int]] = {}
+    for node in ast.walk(region.source.tree):
+        place = _place(region, node) if isinstance(node, ast.expr) else None
+        if place is not None:
+            held.setdefault(place, {}).setdefault(ast.unparse(node), node.lineno)  # type: ignore[attr-defined]
+    known = _readable(region)
+    for node in region.nodes():
+        place = _place(region, node) if isinstance(node, ast.expr) else None
+        others = held.get(place, {}) if place else {}
+        near = sorted(others, key=lambda text: abs(others[text] - node.lineno))[: ENOUGH + 1]  # type: ignore[attr-defined]
+        for text in near:
+            names = {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)} if text[:1] != "*" else None
+            if names is not None and names <= known and text != ast.unparse(node):
+                yield region.source.replaced(node, text)
+
+
+def _readable(region: Region) -> set[str]:
+    """Names that the function can read: its own, and the file's."""
+    stored = [n.id for n in ast.walk(region.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    own = {*region.arguments(), *stored, "self"}
+    for node in region.source.tree.body:
+        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if isinstance(node, ast.Assign | ast.AnnAssign) else set()
+        own |= {node.name} if isinstance(node, Definition | ast.ClassDef) else set()
+        own |= set(_imported(node))
+    return own
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    return [(a.asname or a.name).partition(".")[0] for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+
+
+@maker
+def unused_name(region: Region) -> Iterator[SourceEdit]:
+    """A class, a function, a constant or an import of the file that nothing reads, in the place of another name."""
+    tree = region.source.tree
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    listed = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    made = [name for node in tree.body for name in _made(node) if name not in read | listed and name != "annotations"]
+    for node in region.nodes() if made else ():
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield from (region.source.replaced(node, name) for name in made)
+
+
+def _made(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    own = [t.id for t in targets if isinstance(t, ast.Name)]
+    return own + ([node.name] if isinstance(node, ast.ClassDef) else []) + _imported(node)
+
+
+# --- what is called -------------------------------------------------------------------------------------------------------
+
+
+def _meant(region: Region, node: ast.expr) -> object:
+    """The object that a name of the file stands for, without running anything; None where it is not known."""
+    names = ast.unparse(node).split(".")
+    found = module_of(region.source.file)
+    for name in names:
+        found = inspect.getattr_static(found, name, None) if inspect.isclass(found) else getattr(found, name, None)
+        if not (inspect.ismodule(found) or inspect.isclass(found) or callable(found)):
+            return None
+    return found
+
+
+def module_of(file: Path) -> object:
+    """The module that is imported from a file."""
+    return next((one for one in list(sys.modules.values()) if getattr(one, "__file__", None) == str(file)), None)
+
+
+@maker
+def argument_forgotten(region: Region) -> Iterator[SourceEdit]:
+    """An argument that the called function takes, and that the caller has by this name: a keyword more, or in a value's place."""
+    values = _values(region)
+    for node in region.nodes():
+        if isinstance(node, ast.Call) and not any(isinstance(one, ast.Starred) for one in node.args):
+            taken = _parameters(_meant(region, node.func))
+            given = dict(zip(taken, node.args, strict=False)) | {one.arg: one.value for one in node.keywords if one.arg}
+            for name in taken:
+                for text in [text for known, text in values if _namesakes(known, name)]:
+                    if name not in given:
+                        more = ast.Call(node.func, node.args, [*node.keywords, ast.keyword(name, ast.Name(text))])
+                        yield region.source.replaced(node, ast.unparse(more))
+                    elif text != ast.unparse(given[name]):
+                        yield region.source.replaced(given[name], text)
+
+
+def _values(region: Region) -> list[tuple[str, str]]:
+    """What the function is given and what is read of that anywhere in the file, by name: ``momentum``, ``config.momentum``."""
+    bases = [*region.arguments(), "self"]
+    found = [(name, name) for name in region.arguments()]
+    for node in ast.walk(region.source.tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in bases:
+            found.append((node.attr, ast.unparse(node)))
+    return list(dict.fromkeys(found))
+
+
+def _namesakes(one: str, other: str) -> bool:
+    return one == other or (min(len(one), len(other)) > 2 and (one.endswith(f"_{other}") or other.endswith(f"_{one}")))
+
+
+def _parameters(called: object) -> list[str]:
+    try:
+        taken = inspect.signature(called).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return []
+    return [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "self"]
+
+
+@maker
+def unread_argument(region: Region) -> Iterator[SourceEdit]:
+    """What the function is given and does not read, as one more argument of a call."""
+    read = {n.id for n in ast.walk(region.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    unread = [name for name in region.arguments() if name not in read and not name.startswith("_")]
+    for node in region.nodes() if unread else ():
+        for name, place in itertools.product(unread, range(len(node.args), -1, -1) if isinstance(node, ast.Call) else ()):
+            given = [*node.args[:place], ast.Name(name), *node.args[place:]]  # type: ignore[attr-defined]
+            yield region.source.replaced(node, ast.unparse(ast.Call(node.func, given, node.keywords)))  # type: ignore[attr-defined]
+
+
+@maker
+def neighbour(region: Region) -> Iterator[SourceEdit]:
+    """``Way.FLIP_TOP_BOTTOM`` becomes ``Way.FLIP_LEFT_RIGHT``: another constant of the same module whose name begins alike."""
+    for node in region.nodes():
+        if isinstance(node, ast.Attribute) and node.attr.isupper():
+            module = _meant(region, node.value)
+            alike = [name for name in dir(module) if name.isupper() and name != node.attr and _begin_alike(name, node.attr)]
+            for name in sorted(alike, key=lambda one: -len(_common(one, node.attr)))[:ENOUGH]:
+                yield region.source.replaced(node, f"{ast.unparse(node.value)}.{name}")
+
+
+def _common(one: str, other: str) -> Sequence[str]:
+    return [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    return one.partition("_")[0] == other.partition("_")[0]
+
+
+# --- how an expression is put together ------------------------------------------------------------------------------------
+
+
+@maker
+def regrouped(region: Region) -> Iterator[SourceEdit]:
+    """``f(a) / b`` becomes ``f(a / b)``, ``(a + b).f()`` becomes ``a.f() + b``, and the other way round."""
+    for node in region.nodes():
+        if isinstance(node, ast.BinOp):
+            if (own := _only(node.left)) is not None:
+                yield region.source.replaced(node, ast.unparse(_with(node.left, ast.BinOp(own, node.op, node.right))))
+            if (own := _only(node.right)) is not None:
+                yield region.source.replaced(node, ast.unparse(_with(node.right, ast.BinOp(node.left, node.op, own))))
+        elif isinstance(inner := _only(node), ast.BinOp):
+            for made in (
+                ast.BinOp(_with(node, inner.left), inner.op, inner.right),
+                ast.BinOp(inner.left, inner.op, _with(node, inner.right)),
+            ):
+                yield region.source.replaced(node, ast.unparse(made))
+
+
+def _only(node: ast.AST) -> ast.expr | None:
+    """What a function of one value is given."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if len(node.args) == 1:
+        return node.args[0]
+    return node.func.value if not node.args and isinstance(node.func, ast.Attribute) else None
+
+
+def _with(call: ast.AST, value: ast.expr) -> ast.Call:
+    """The same function of another value."""
+    assert isinstance(call, ast.Call)
+    if call.args:
+        return ast.Call(call.func, [value], [])
+    assert isinstance(call.func, ast.Attribute)
+    return ast.Call(ast.Attribute(value, call.func.attr), [], [])
+
+
+@maker
+def one_more_or_less(region: Region) -> Iterator[SourceEdit]:
+    """``len(x) - n`` becomes ``len(x) - 1 - n``."""
+    for node in region.nodes():
+        above = region.source.parents.get(node)
+        summed = isinstance(above, ast.Compare | ast.Slice) or isinstance(getattr(above, "op", None), ast.Sub | ast.Add)
+        if summed and isinstance(node, ast.Name | ast.Attribute | ast.Call):
+            yield from (region.source.replaced(node, f"{region.source.text(node)} {sign} 1") for sign in "-+")
+
+
+@maker
+def names_exchanged(region: Region) -> Iterator[SourceEdit]:
+    """``(x - s) / m`` becomes ``(x - m) / s``."""
+    for node in region.nodes():
+        if isinstance(node, ast.BinOp) and not isinstance(region.source.parents.get(node), ast.BinOp):
+            names = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            for one, other in itertools.combinations(names, 2):
+                turned = {one: other, other: one}
+                text = re.sub(r"\b[A-Za-z_]\w*\b", lambda said: turned.get(said[0], said[0]), region.source.text(node))  # noqa: B023
+                yield region.source.replaced(node, text)
