@@ -121,7 +121,7 @@ import numpy as np
 
 
 def make(n, rng):
-    return rng.standard_normal((n, 6)).astype(np.float32), (rng.random((n, 8)) < 0.7).astype(np.float32)
+    return rng.standard_normal((n, 6)).astype(np.float32), rng.choice([0, 1, 1, 2], (n, 8)).astype(np.float32)
 """
 
 

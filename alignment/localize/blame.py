@@ -22,7 +22,7 @@ from alignment.localize.watch import Watch
 from alignment.models.counterparts import Matching
 from alignment.models.links import plain
 from alignment.models.mending import is_part, mend
-from alignment.models.tracing import Answer, Network, apart, carrying
+from alignment.models.tracing import Answer, Network, apart, carrying, is_mask
 from alignment.strangers import strangers
 
 GRADIENT_OF = "gradient of "
@@ -547,8 +547,11 @@ def _input_gradient(place: int) -> str:
 
 
 def one_ulp(array: np.ndarray) -> np.ndarray:
-    """Every floating element but zeros and infinities moved by one unit in the last place, up or down at random."""
-    if array.dtype.kind != "f":
+    """Every floating element but zeros and infinities moved by one unit in the last place, up or down at random.
+
+    A mask stays (``is_mask``).
+    """
+    if array.dtype.kind != "f" or is_mask(array):
         return array
     up = np.random.default_rng(array.size).random(array.shape) < 0.5
     still = (array == 0) | np.isinf(array)

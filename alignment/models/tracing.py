@@ -97,6 +97,11 @@ class Stored:
         return unknown if key is None else self.answers.get((key, phase), unknown)
 
 
+def is_mask(array: np.ndarray) -> bool:
+    """Whether floating numbers are a mask of zeros and ones, which are exact: ``(1 - mask) * -3.4e38`` makes all of a moved one."""
+    return bool(((array == 0) | (array == 1)).all())
+
+
 @dataclass(frozen=True)
 class Start:
     """How a side begins in one precision, and what it makes of inputs.
@@ -157,8 +162,10 @@ class Network:
         """Inputs in this precision, moved by one ulp where the weights are."""
         if self._begin.moved is None:
             return in_precision(given, self.dtype)
-        named = {str(number): array for number, array in enumerate(leaves(given, np.ndarray))}
-        changed = iter(self._begin.moved(named).values())
+        arrays = {str(number): array for number, array in enumerate(leaves(in_precision(given, self.dtype), np.ndarray))}
+        own = {str(number): array for number, array in enumerate(leaves(given, np.ndarray))}
+        arrays |= self._begin.moved({name: array for name, array in own.items() if not is_mask(array)})
+        changed = iter(arrays.values())
         return mapped(given, np.ndarray, lambda _: next(changed))
 
     def outputs(self, given: tuple[Any, ...]) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,7 +83,9 @@ def units_of(framework: Description, model: Module, use: Use, branches: bool = F
     rank = {path: number for number, path in enumerate(in_branches(framework, model, use) if branches else use.order)}
     own = by_module(framework.entries(model))
     placed: list[tuple[float, Unit]] = []
-    for path, module in framework.modules(model).items():
+    modules = framework.modules(model)
+    defined = list(modules)
+    for path, module in modules.items():
         leaf = not framework.children(module)
         if not leaf and path not in own:
             continue
@@ -92,21 +94,34 @@ def units_of(framework: Description, model: Module, use: Use, branches: bool = F
         tensors = {entry.canonical.rpartition(".")[2]: entry.shape for entry in entries}
         rows = sum(entry.shape[0] for entry in entries if len(entry.shape) > 1)
         unit = Unit(part, entries, leaf, words_of_name(path), tensors, rows, leaf and not framework.knows(module))
-        placed.append((_place(path, leaf, rank), unit))
+        placed.append((_place(path, leaf, rank, defined), unit))
     return [unit for _, unit in sorted(placed, key=lambda one: one[0])]
 
 
-def _place(path: str, leaf: bool, rank: Mapping[str, int]) -> float:
-    """Where a module stands in the order of use: one with children before them, one that is not called where its parent is."""
+def _place(path: str, leaf: bool, rank: Mapping[str, int], defined: Sequence[str]) -> float:
+    """Where a module stands in the order of use: one with children before them.
+
+    One that is not called, whose weights a function is given, stands before the next one that is defined behind it and is called;
+    behind all of the module around it where there is none.
+    """
     if leaf and path in rank:
         return float(rank[path])
-    inside = [number for other, number in rank.items() if not leaf and (not path or other.startswith(f"{path}."))]
-    if inside:
+    if not leaf and (inside := _used_in(path, rank)):
         return min(inside) - 0.5
     above = path
-    while above and above not in rank:
+    while above:
+        behind = [one for one in defined[defined.index(above) + 1 :] if one.rpartition(".")[0] == above.rpartition(".")[0]]
+        if used := next(filter(None, (_used_in(one, rank) for one in behind)), None):
+            return min(used) - 0.25
         above = above.rpartition(".")[0]
+        if above in rank:
+            break
     return rank.get(above, len(rank)) - (0.25 if leaf else 0.5)
+
+
+def _used_in(path: str, rank: Mapping[str, int]) -> list[int]:
+    """Where a module and all that lies in it are used."""
+    return [number for other, number in rank.items() if not path or f"{other}.".startswith(f"{path}.")]
 
 
 def in_branches(framework: Description, model: Module, use: Use) -> list[str]:

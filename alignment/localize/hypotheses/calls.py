@@ -7,6 +7,7 @@ counts where the port's forward, run again with this one call mended, gives what
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -202,6 +203,8 @@ class _Search:
                     continue
                 if self._right(trace):
                     return proposal, None
+                if not self._moves(trace):
+                    continue
                 better = part is None or (part.operation is operation and part.kind is Kind.CALL_EXTRA is not proposal.kind)
                 layout = proposal.kind is Kind.CALL_ARGUMENT and operation.name in LAYOUT
                 self.layouts = self.layouts or layout
@@ -221,6 +224,19 @@ class _Search:
         with strangers("port"):  # a change that the call cannot take
             return self.s.pair.port.traced(self.s.path, self.s.call, self.among, changes)
         return None
+
+    @functools.cached_property
+    def _before(self) -> Trace | None:
+        return self._traced({})
+
+    def _moves(self, trace: Trace) -> bool:
+        """Whether a run with a change gives other numbers than the port as it is: else the change explains nothing (a mask of -1e9
+        in place of one of -inf)."""
+        before = self._before
+        if before is None or trace.error or len(before.results) != len(trace.results):
+            return True
+        both = zip(before.results, trace.results, strict=True)
+        return not all(equal(before.values[a], trace.values[b], tolerance.SAME) for a, b in both)
 
     def _right(self, trace: Trace) -> bool:
         """Whether a run of the port gives what the reference gives, far nearer than the port as it is."""
