@@ -20,6 +20,8 @@
 # make notebooks   the notebooks of docs/notebooks, executed again: a minute
 # make docs    the documentation as a site, in site/
 # MODEL=mobilenet_v3_large make align   the same for the large model
+# Each command that a test starts would compile the whole project again, and each process of pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 MODEL ?= mobilenet_v3_small
@@ -122,8 +124,9 @@ tipc: setup
 		PYTHON=$(RUN) bash test_tipc/test_$${chain%:*}.sh $$config lite_train_lite_infer || exit 1; \
 	done
 
+SITE ?= $(CURDIR)/site
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet --site-dir $(SITE)
 
 notebooks: setup
 	$(RUN) scripts/run_notebooks.py

@@ -23,10 +23,9 @@ from tools.align import main
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """Steps 1 to 5 of the small model as ``make align`` runs them. Step 6, two minutes more, has test_breakages_6_train.py and
-    runs whole in .ci/run."""
+    """Steps 1 to 4 of the small model as ``make align`` runs them, whose steps 5 and 6 test_documented_commands.py looks at."""
     directory = tmp_path_factory.mktemp("result")
-    return run_command("tools/align.py", "--steps", "1-5", "--result-dir", directory, timeout=600), directory
+    return run_command("tools/align.py", "--steps", "1-4", "--result-dir", directory, timeout=600), directory
 
 
 def test_all_steps_pass_and_the_table_says_so(whole_run):
@@ -34,8 +33,8 @@ def test_all_steps_pass_and_the_table_says_so(whole_run):
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
     table = [line for line in run.stdout.splitlines() if line.rstrip().endswith(" passed") and "..." not in line]
-    assert [line.split()[1] for line in table] == list(NAMES.values())[:5]
-    assert "Passed, as far as step(s) 1, 2, 3, 4, 5 can tell; the others were not run." in run.stdout
+    assert [line.split()[1] for line in table] == list(NAMES.values())[:4]
+    assert "Passed, as far as step(s) 1, 2, 3, 4 can tell; the others were not run." in run.stdout
     assert Image.open(directory / "alignment.png").size[0] > 500
 
 
@@ -43,10 +42,10 @@ def test_the_report_holds_figures_and_evidence(whole_run):
     report = json.loads((whole_run[1] / "alignment.json").read_text())
     assert report["passed"] is True and report["model"] == SMALL and report["first_divergence"] is None
     assert (report["project"], report["port"], report["reference"]) == ("mobilenetv3", "paddle", "torch")
-    assert report["rests_on"] == list(NAMES.values())[:5] and report["not_run"] == {}
+    assert report["rests_on"] == list(NAMES.values())[:4] and report["not_run"] == {}
     assert report["versions"]["paddlepaddle"].startswith("3.")
     steps = {step["name"]: step for step in report["steps"]}
-    assert list(steps) == list(NAMES.values())[:5] and [s["step"] for s in report["steps"]] == [1, 2, 3, 4, 5]
+    assert list(steps) == list(NAMES.values())[:4] and [s["step"] for s in report["steps"]] == [1, 2, 3, 4]
     assert set(steps["forward"]["quantities"][0]) == {
         "name", "shape", "mean_abs_diff", "max_abs_diff", "paddle_error", "ref_error", "float64_diff", "flips", "noise",
         "passed", "reason",
@@ -54,32 +53,26 @@ def test_the_report_holds_figures_and_evidence(whole_run):
     for name in ("forward", "loss"):
         exact = [q["float64_diff"] for q in steps[name]["quantities"] if q["float64_diff"] is not None]
         assert len(exact) > 20 and max(exact) < 1e-12, name
-    first = [q for q in steps["backward"]["quantities"] if ".iter0." in q["name"] and not q["noise"] and not q["flips"]]
-    assert max(q["float64_diff"] for q in first if ".state" not in q["name"]) < 1e-12
     logits = [q for q in steps["forward"]["quantities"] if q["name"].startswith("eval.") and q["name"].endswith("logits")]
     assert max(q["mean_abs_diff"] for q in logits) <= 1e-5
     assert 0.5 < steps["forward"]["evidence"]["logits_std"] < 5
     assert all(q["max_abs_diff"] in (0, None) for q in steps["data"]["quantities"])
     assert 0 < steps["metric"]["evidence"]["top1"] < steps["metric"]["evidence"]["top5"] < 1
-    names = {q["name"].split(".iter")[0] for q in steps["backward"]["quantities"] if ".iter9.gradients.together" in q["name"]}
-    assert names == {f"{o}.{m}" for o in ("sgd", "rmsprop", "adamw") for m in ("eval", "train")}
 
 
 def test_the_guides_files_are_there_and_reprod_log_reads_them(whole_run):
     directory = whole_run[1]
-    for record in ("data", "forward", "metric", "loss", "losses"):
+    for record in ("data", "forward", "metric", "loss"):
         helper = reprod_log.ReprodDiffHelper()
         sides = [helper.load_info(str(directory / f"{record}_{side}.npy")) for side in ("paddle", "ref")]
         assert sides[0] and sides[0].keys() == sides[1].keys()
         helper.compare_info(*sides)
         for name, array in load_record(directory / f"{record}_ref.npy").items():
             assert array.shape == sides[0][name].shape
-    for name in list(NAMES.values())[:5]:
+    for name in list(NAMES.values())[:4]:
         lines = (directory / "log" / f"{name}_diff.log").read_text().splitlines()
         assert "root INFO: " in lines[0] and "\tmean diff: check passed: True, value: " in lines[1]
         assert lines[-1].endswith("diff check passed")
-    losses = load_record(directory / "losses_ref.npy")["sgd.eval.losses"]
-    assert losses.shape == (10,) and np.unique(losses).size > 5
 
 
 def test_a_failing_step_exits_1_names_the_place_and_still_writes(tmp_path, monkeypatch, capsys):
@@ -209,7 +202,7 @@ def test_bad_arguments_are_refused_in_one_line(case, tmp_path, capsys):
 
 
 def test_a_fault_is_injected_and_found(tmp_path, capfd):
-    assert main(["--inject", "ties_count_as_right", "--steps", "3", "--result-dir", str(tmp_path)]) == 1
+    assert main(["--inject", "ties_count_as_right", "--result-dir", str(tmp_path)]) == 1
     out = capfd.readouterr().out
     assert "injected on purpose: ties_count_as_right" in out
     assert "first divergence: metric: top_k_correct: " in out
@@ -256,7 +249,7 @@ def test_the_faults_are_listed_and_one_is_benched(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("suffix", "options"),
     [
-        pytest.param(".pth", {"num_classes": 10}, marks=pytest.mark.slow),
+        pytest.param(".pth", {"num_classes": 10}, marks=[pytest.mark.slow, pytest.mark.weekly]),
         pytest.param(".pdparams", {"width_mult": 0.75}, marks=[pytest.mark.slow, pytest.mark.weekly]),
         pytest.param(".pdparams", {"reduced_tail": True, "num_classes": 12}, marks=pytest.mark.slow),
     ],

@@ -8,6 +8,7 @@ runs all of them, ``make test-pages`` those of which a page alone tells whether 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -15,13 +16,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reprod_log
 
+from alignment.comparisons import NAMES
 from alignment.models.calibration import calibrated_state
 from mobilenetv3_common.weights import with_counters
 from projects.mobilenetv3.project import PROJECT
@@ -47,6 +51,7 @@ class Run:
         in_ci: not run here: .ci/run, or the weekly workflow, runs it by itself.
         weekly: why a change need not wait for it: which test or target shows the same. ``make test-commands`` alone runs it.
         background: it goes on while the next commands run.
+        leaves: asserts what lies in the project's folder then.
     """
 
     says: tuple[str, ...] = ()
@@ -56,6 +61,28 @@ class Run:
     in_ci: bool = False
     weekly: str = ""
     background: bool = False
+    leaves: Callable[[Path], None] | None = None
+
+
+def holds_updates(folder: Path) -> None:
+    """What step 5 of ``make align`` leaves; test_align_command.py has the first four steps."""
+    result = folder / "result"
+    report = json.loads((result / "alignment.json").read_text())
+    assert report["passed"] is True and report["rests_on"][:5] == list(NAMES.values())[:5]
+    rows = next(step for step in report["steps"] if step["name"] == "backward")["quantities"]
+    first = [q for q in rows if ".iter0." in q["name"] and not q["noise"] and not q["flips"]]
+    assert max(q["float64_diff"] for q in first if ".state" not in q["name"]) < 1e-12
+    names = {q["name"].split(".iter")[0] for q in rows if ".iter9.gradients.together" in q["name"]}
+    assert names == {f"{o}.{m}" for o in ("sgd", "rmsprop", "adamw") for m in ("eval", "train")}
+    helper = reprod_log.ReprodDiffHelper()
+    sides = [helper.load_info(str(result / f"losses_{side}.npy")) for side in ("paddle", "ref")]
+    assert sides[0] and sides[0].keys() == sides[1].keys()
+    helper.compare_info(*sides)
+    losses = sides[1]["sgd.eval.losses"]
+    assert losses.shape == (10,) and np.unique(losses).size > 5
+    lines = (result / "log" / "backward_diff.log").read_text().splitlines()
+    assert "root INFO: " in lines[0] and "\tmean diff: check passed: True, value: " in lines[1]
+    assert lines[-1].endswith("diff check passed")
 
 
 MADE = (r"^make", "make -o .venv/.installed")  # with this environment, not one of its own
@@ -91,7 +118,9 @@ EXPECTED: dict[str, Run] = {
     ),
     r"make format": Run((r"files left unchanged",), instead=(MADE,)),
     r"make align": Run(
-        (*(PASSED.format(step) for step in (1, 2, 3, 4, 5, 6, 8)), r"results: result/report\.html"), instead=(MADE,)
+        (*(PASSED.format(step) for step in (1, 2, 3, 4, 5, 6, 8)), r"results: result/report\.html"),
+        instead=(MADE,),
+        leaves=holds_updates,
     ),
     # The environment has it all; an installation would change it.
     r"pip install .*(mindspore|zoo).*": Run(
@@ -515,6 +544,8 @@ class Project:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # nothing that it started outlives it
         assert status == how.status, f"{text}: exit status {status}\n{log.read_text()[-3000:]}"
+        if how.leaves is not None:
+            how.leaves(self.folder)
 
     def end(self) -> None:
         """End the service, and wait for the launchers; each must end well."""
@@ -546,11 +577,17 @@ def check(command: Command, how: Run, output: str, page: str) -> None:
         assert finding in " ".join(page.split()), f"{command.document} does not show {finding!r}"
 
 
+def ci_targets() -> list[str]:
+    """What .ci/run makes."""
+    lines = re.findall(r"^make ([^#\n]+)", (ROOT / ".ci" / "run").read_text(), re.M)
+    return [word for line in lines for word in line.split() if not word.startswith("-")]
+
+
 def check_run(project: Project, command: Command) -> None:
     how = expected(command.text)
     if how.in_ci:
-        runs = (ROOT / ".ci" / "run").read_text() + (ROOT / ".github" / "workflows" / "weekly.yml").read_text()
-        assert re.search(rf"^(      - run: )?{command.text}$", runs, re.M)
+        weekly = (ROOT / ".github" / "workflows" / "weekly.yml").read_text()
+        assert command.text.removeprefix("make ") in ci_targets() or re.search(rf"^      - run: {command.text}$", weekly, re.M)
         return
     check(command, how, project.run(command.text), (ROOT / command.document).read_text())
 
@@ -599,7 +636,7 @@ def test_every_command_has_its_expectation_and_every_expectation_a_command():
 def test_what_runs_weekly_says_where_else_it_is_shown():
     weekly = [command for command in every_command() if expected(command.text).weekly]
     assert 20 < len(weekly) < len(every_command()) / 2
-    targets = re.findall(r"^make (\S+)$", (ROOT / ".ci" / "run").read_text(), re.M) + ["align"]
+    targets = [*ci_targets(), "align"]
     for command in weekly:
         why = expected(command.text).weekly
         tests, made = re.findall(r"tests/\w+\.py", why), re.findall(r"\bmake (\w+)", why)

@@ -110,7 +110,7 @@ def test_train_dist_sh_looks_at_the_rank_that_failed_first(tmp_path, code, resta
 def test_train_dist_sh_does_not_restart_a_stop_that_was_asked_for(tmp_path, status, asked):
     """15 is what Paddle's launcher ends with after SIGTERM. A signal to the script reaches the launcher, and is waited for."""
     launcher = tmp_path / "python"
-    wait = f"trap 'echo told > {tmp_path}/launcher; exit {status}' TERM; echo up > {tmp_path}/up; sleep 20 & wait"
+    wait = f"trap 'echo told > {tmp_path}/launcher; exit {status}' TERM; echo up > {tmp_path}/up; sleep 20 >&- 2>&- & wait"
     launcher.write_text(f"#!/bin/bash\n{wait if asked else f'exit {status}'}\n")
     launcher.chmod(0o755)
     cluster = {"MASTER": "127.0.0.1:1", "NNODES": "1", "NODE_RANK": "0", "PYTHON": str(launcher)}
