@@ -50,15 +50,21 @@ def test_step_5_passes(context, run):
     assert backward.run(context(), (FIRST_RUNS[run],)).passed
 
 
-# Each localises a wrong optimizer, up to a quarter of a minute; others of that kind stay in the suite.
-SLOW = {
-    "adam_with_l2", "adamw_eps", "clipping_missing", "eps_inside_the_root", "gradient_not_cleared", "graph_detached",
-    "micro_batches_summed", "momentum_missing", "nesterov", "never_updated", "rmsprop_alpha", "schedule_factor",
+# Each localises a wrong optimizer, up to a quarter of a minute; others of that kind stay in the suite. Of the slow ones one of
+# each optimizer, of clipping, of accumulation and of the graph runs on every change.
+SLOW = {"adam_with_l2", "clipping_missing", "eps_inside_the_root", "gradient_not_cleared", "graph_detached", "never_updated"}
+WEEKLY = {
+    "adamw_eps", "micro_batches_summed", "momentum_missing", "nesterov", "rmsprop_alpha", "schedule_factor",
     "schedule_never_stepped", "weight_decay_missing",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in faults_of(5)])
+def marked(name):
+    slow, weekly = [pytest.mark.slow] * (name in SLOW | WEEKLY), [pytest.mark.weekly] * (name in WEEKLY)
+    return pytest.param(name, marks=slow + weekly)
+
+
+@pytest.mark.parametrize("name", map(marked, faults_of(5)))
 def test_step_5_fails(context, name):
     found_where_it_is(name, context, lambda broken: backward.run(broken, (FIRST_RUNS[RUN.get(name, "sgd.eval")],)))
 

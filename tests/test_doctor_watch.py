@@ -364,7 +364,7 @@ def test_sound_recipes_have_no_event(framework, recipe, tmp_path, start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["ref", "paddle"])
+@pytest.mark.parametrize("framework", [pytest.param("ref", marks=pytest.mark.weekly), "paddle"])
 def test_the_flag_watches_a_run_that_goes_on(framework, tmp_path):
     flags = ("--framework", framework, "--device", "cpu", "--watch", "--save-every", "1", "--keep", "9")
     assert train(tmp_path, *flags).returncode == 0

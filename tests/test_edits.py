@@ -61,7 +61,7 @@ def attempts():
     chosen = {name: edited(ROOT, ALL[name].edits) for name in ("ties_count_as_right", "loss_halved", "mean_by_weights")}
     loss, errors = "mobilenetv3_paddle/loss/cross_entropy.py", "mobilenetv3_common/errors.py"
     top = "        smooth = self.label_smoothing\n"
-    chosen["hang"] = edited(ROOT, [Edit(loss, top, f"{top}        while True:\n            pass\n")])
+    chosen["hang"] = edited(ROOT, [Edit(loss, top, f"{top}        while True:\n            __import__('time').sleep(1)\n")])
     chosen["crash"] = edited(ROOT, [Edit(loss, top, f"{top}        __import__('os').abort()\n")])
     chosen["refusal"] = edited(ROOT, [Edit(errors, "import functools\n", "import functools\nraise RuntimeError\n")])
     with Workshop(FILE, [3, 4], limit=45) as workshop:
@@ -133,6 +133,7 @@ def test_a_copy_runs_its_own_packages_whatever_the_start_has_imported(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly  # test_align_command.py injects one on every change, and the pages' commands do
 def test_an_edit_is_injected_by_its_name(tmp_path):
     """The command itself runs in the edited copy; the sound source stays as it is."""
     run = run_command("tools/align.py", "--inject", "gate_offset", "--steps", "1", "--result-dir", tmp_path)

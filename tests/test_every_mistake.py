@@ -288,7 +288,8 @@ def test_the_search_goes_on_in_other_branches(case):
     assert places == {fault.place for fault in outcome.faults}, "nothing else is blamed"
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow
+@pytest.mark.weekly  # three faults of the model alone run on every change
 def test_faults_of_the_model_and_of_single_layers_are_found_by_one_search():
     """A port with branches: the model and a small network around each wrong layer."""
     pool = together.Pool.of(load_project(ROOT / "projects" / "mobilenetv3" / "project.py"), LAYERS)

@@ -76,7 +76,7 @@ def test_a_setting_is_corrected_in_its_line_and_the_diff_applies(audit, case, tm
 
 
 @pytest.mark.slow  # make test-slow
-@pytest.mark.parametrize("case", SEARCHED)
+@pytest.mark.parametrize("case", [pytest.param("a name for the value", marks=pytest.mark.weekly), "another function"])
 def test_a_correction_is_searched_for_and_verified(audit, case):
     before, after, right = SEARCHED[case]
     status, said, cards = audit("--eval-only", "--try-patch", edits=[(before, after)])
@@ -123,7 +123,7 @@ TWICE = {
 
 
 @pytest.mark.slow  # make test-slow
-@pytest.mark.parametrize("case", TWICE)
+@pytest.mark.parametrize("case", ["eps and momentum", pytest.param("stride and padding", marks=pytest.mark.weekly)])
 def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, tmp_path):
     before, after, line = TWICE[case]
     status, said, cards = audit("--try-patch", edits=[(before, after)])

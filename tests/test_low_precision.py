@@ -147,7 +147,7 @@ def test_nothing_is_left_of_the_operators_outside_the_block():
 # --- a sound port ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "width"), [(100, 0.35), (102, 0.5)])
+@pytest.mark.parametrize(("seed", "width"), [(100, 0.35), pytest.param(102, 0.5, marks=pytest.mark.weekly)])
 def test_no_false_alarm_in_bfloat16(seed, width):
     sound = context_of(PROJECT, "mobilenet_v3_small", {"width_mult": width}, seed, "bfloat16")
     for result in runs(sound, (1, 4, 5)):
@@ -172,7 +172,13 @@ def test_no_false_alarm_in_float16():
 # --- a broken one ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["biased_variance", "batch_norm_eps", "dropout_rate", "weights_in_float16", "graph_detached"])
+WEEKLY = ("biased_variance", "graph_detached")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["batch_norm_eps", "dropout_rate", "weights_in_float16", *(pytest.param(name, marks=pytest.mark.weekly) for name in WEEKLY)],
+)
 def test_a_fault_is_found_in_bfloat16_alone(name, small_state):
     with injected(PROJECT, name) as broken:
         found = list(bench.results(Context(broken, given_state=small_state, options={"width_mult": 0.5}, precision="bfloat16")))

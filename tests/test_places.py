@@ -157,7 +157,9 @@ CLIPPING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CLIPPING)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.weekly] * case.startswith("the first")) for case in CLIPPING]
+)
 def test_clipping_is_named_in_its_own_place(case, context):
     change, kind = CLIPPING[case]
     made = context(clipping(change))

@@ -130,7 +130,13 @@ def test_what_the_engine_refuses_passes_through_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["alignment.comparisons.model.forward.judge_case", "alignment.compare.judge_measured"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "alignment.comparisons.model.forward.judge_case",
+        pytest.param("alignment.compare.judge_measured", marks=pytest.mark.weekly),
+    ],
+)
 def test_a_run_in_which_the_engine_raises_says_so(tmp_path, broken):
     module, _, name = broken.rpartition(".")
     script = f"""

@@ -293,7 +293,7 @@ def test_a_block_may_be_left_uncalled_where_a_function_gives_its_values(small_st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", SOUND)
+@pytest.mark.parametrize("case", ["other nesting", pytest.param("other names", marks=pytest.mark.weekly)])
 def test_all_steps_know_a_renamed_port(case, small_state, tmp_path):
     sound = Context(project_of(edited(*SOUND[case][0]), tmp_path), given_state=small_state, options={"width_mult": 0.5})
     run = runs.Run("rmsprop.train", runs.RMSPROP, training=True, iterations=2, float32_iterations=1)

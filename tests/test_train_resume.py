@@ -36,7 +36,7 @@ def same_to_the_last_bit(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["paddle", "ref"])
+@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=pytest.mark.weekly)])
 def test_killed_at_ten_random_moments_and_resumed_a_run_ends_bit_identical(framework, tmp_path):
     flags = (*STATEFUL, "--framework", framework, "--epochs", "6")
     assert train(tmp_path / "whole", *flags).returncode == 0
@@ -66,7 +66,8 @@ def test_killed_at_ten_random_moments_and_resumed_a_run_ends_bit_identical(frame
 
 
 @pytest.mark.parametrize(
-    ("framework", "number"), [("paddle", signal.SIGTERM), pytest.param("ref", signal.SIGINT, marks=pytest.mark.slow)]
+    ("framework", "number"),
+    [("paddle", signal.SIGTERM), pytest.param("ref", signal.SIGINT, marks=[pytest.mark.slow, pytest.mark.weekly])],
 )
 def test_a_signal_saves_and_exits(framework, number, tmp_path):
     flags = (*STATEFUL, "--framework", framework, "--save-every", "0", "--epochs", "6")
@@ -109,7 +110,7 @@ def test_another_runs_folder_is_set_aside(tmp_path):
     assert kept == [f"earlier_{n}/{LATEST}" for n in (1, 2, 3)] + [LATEST]
 
 
-@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("framework", ["paddle", pytest.param("ref", marks=[pytest.mark.slow, pytest.mark.weekly])])
 def test_a_second_run_in_a_folder_writes_nothing_over(framework, tmp_path):
     flags = ("--framework", framework, *SMALL_PICTURES, "--save-every", "1")
     assert train(tmp_path, *flags).returncode == 0
