@@ -6,7 +6,7 @@ Nothing is told from a name that somebody gave. A role is a pattern of calls tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -94,9 +94,6 @@ class Roles:
             if user.name == "scaled_dot_product_attention" and user.inputs[3:4] == [value]:
                 found.append(value)
         return found
-
-
-Role = Callable[[Roles, Operation], str]
 
 
 def _constant(one: Operation) -> float | None:
