@@ -31,6 +31,7 @@ PERMUTED = 100
 SURE, NOT = 5.0, 3.0  # distances: a relation that is certain; below the second there is none
 ON_AVERAGE = 2.0  # of all kinds of features: two classes of few pictures are exchanged, if each split tells them apart
 MOSTLY = 0.1  # share of the other split's distance, from as many pictures: most labels belong to none; half of them leave a quarter
+WEAK, WEAKEST = 0.2, 5.0  # of what labels that follow from the pictures reach, and at most: below, most belong to other pictures
 FEW, NOT_OF_FEW = 200, 2.0  # of fewer pictures than this, hard but sound ones may come close to chance
 
 
@@ -52,6 +53,7 @@ class Relation:
         reason: why nothing was measured; empty where it was.
         numbers: of the pictures that were looked at, by split.
         few: of fewer than ``MANY`` pictures, all of them told from each other, and validation's from training's.
+        telling: what labels that do follow from the features would reach ``together``; asked where the given ones reach little.
     """
 
     pictures: Mapping[str, int] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Relation:
     reason: str = ""
     numbers: Mapping[str, list[int]] = field(default_factory=dict)
     few: tuple[Chance, ...] = ()
+    telling: float = 0.0
 
 
 def relate(indices: Mapping[str, DatasetIndex], seed: int = 0) -> Relation:
@@ -176,6 +179,7 @@ def _measured(
         words = f"stay at chance (p = {few[doubtful].p:.2g}), and so few of them would not be told if they were right"
         return Relation(reason=f"the labels of {which} {words}")
     turned = _turned(np.asarray(pairs), kernels, one_hot, parts, rng) if pairs else []
+    asked = distance < WEAKEST and not few
     return replace(
         made,
         together=distance,
@@ -187,13 +191,19 @@ def _measured(
         chance=chance,
         taken_for=taken,
         few=few,
+        telling=_all(kernels, told).telling if asked else 0.0,
     )
+
+
+def _all(kernels: list[np.ndarray], told: np.ndarray) -> Chance:
+    """All pictures, each told from all others."""
+    every = np.arange(len(told))
+    return chance_of([_others(kernel) for kernel in kernels], kernels, told, every, every)
 
 
 def _few(kernels: list[np.ndarray], told: np.ndarray, splits: np.ndarray) -> tuple[Chance, ...]:
     """All pictures, each told from all others; and where there is a validation, its pictures told from training's."""
-    every, made = np.arange(len(told)), []
-    made.append(chance_of([_others(kernel) for kernel in kernels], kernels, told, every, every))
+    made = [_all(kernels, told)]
     train, val = np.flatnonzero(splits == "train"), np.flatnonzero(splits == "val")
     if len(train) and len(val):
         by = [np.linalg.solve(_with_ridge(one[np.ix_(train, train)]), one[np.ix_(train, val)]).T for one in kernels]
@@ -361,7 +371,7 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
         if made.across >= limit:
             if made.exchanged:
                 return "some classes of validation are others of training", _exchanged(made)
-            return _mostly_wrong(made)
+            return _mostly_wrong(made) or _weak(made)
         if train >= SURE and val >= SURE:
             return "validation's pictures are told from each other, and not from training's", _exchanged(made)
         if val >= SURE and train < limit:
@@ -371,7 +381,7 @@ def unrelated(made: Relation) -> tuple[str, list[str]] | None:
         if (mostly := _mostly_wrong(made)) is not None:
             return mostly
     if made.together >= limit:
-        return None
+        return _weak(made)
     said = f"held-out pictures stay at chance: {measured_words(made)}"
     return said, [f"the labels of {' and '.join(made.pictures)}: none belongs to its picture"]
 
@@ -387,6 +397,17 @@ def _unrelated_few(made: Relation) -> tuple[str, list[str]] | None:
         said = f"labels of validation do not follow from those of training (p = {across.p:.2g}; {hedge})"
         return said, _exchanged(made) if min(made.within.values()) >= SURE else ["the labels of training or of validation"]
     return None
+
+
+def _weak(made: Relation) -> tuple[str, list[str]] | None:
+    """Labels that are hardly told from their pictures, where labels that follow from these pictures would be told clearly."""
+    if made.together >= min(WEAKEST, WEAK * made.telling):
+        return None
+    said = (
+        f"labels hardly follow the pictures: {measured_words(made)}, {made.together:.1f} deviations from chance; labels that "
+        f"follow from them reach {made.telling:.0f} (classes that differ by more than simple features show look alike)"
+    )
+    return said, [f"the labels of {' and '.join(made.pictures)}: most belong to other pictures"]
 
 
 def _mostly_wrong(made: Relation) -> tuple[str, list[str]] | None:

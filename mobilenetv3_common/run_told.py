@@ -91,7 +91,7 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
     if record is None:
         return
     train_entries, evaluations = read_json_lines(folder), read_json_lines(folder, "eval")
-    doubted = doubts(train_entries, evaluations, record)
+    doubted = doubts(train_entries, evaluations, record, config.first_weights_left(run.update))
     facts = [
         ("model", f"{config.model} ({config.framework})"),
         ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
@@ -113,13 +113,16 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
         log.line(line)
 
 
-def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]], record: Record) -> list[str]:
+def doubts(
+    train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]], record: Record, first_weights: float = 0.0
+) -> list[str]:
     """What speaks against a run, a line each; none where nothing does.
 
     Args:
         train: entries of the log with ``epoch`` and ``loss``.
         evaluations: entries with ``epoch`` and ``top1``.
         record: of the best weights.
+        first_weights: their share in the moving average that is evaluated, 0..1.
     """
     said = []
     samples, classes = int(record.figures["samples"]), len(record.classes)
@@ -127,12 +130,7 @@ def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
     share = record.largest_share
     if share < 1 and _by_guessing(round(final * samples), samples, share) > CHANCE:
         learnt = float(train[-1].get("top1", 0.0)) if train else 0.0
-        hint = (
-            f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
-            "labels of validation differ"
-            if learnt > (1 + share) / 2
-            else "Look at the labels, the learning rate and the number of updates (python tools/doctor.py)"
-        )
+        hint = _why_at_chance(learnt > (1 + share) / 2, learnt, first_weights)
         said.append(
             f"top-1 {final:.4f} of the last epoch is at chance: always answering the most frequent class gives {share:.4f} of "
             f"{samples} pictures. {hint}"
@@ -161,6 +159,17 @@ def doubts(train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]
             "learning rate or train for fewer epochs"
         )
     return said
+
+
+def _why_at_chance(by_heart: bool, learnt: float, first_weights: float) -> str:
+    if first_weights > STALE_AVERAGE:
+        return f"What is evaluated is a moving average, of which {first_weights:.0%} are still the first weights: add --ema-warmup"
+    if by_heart:
+        return (
+            f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
+            "labels of validation differ"
+        )
+    return "Look at the labels, the learning rate and the number of updates (python tools/doctor.py)"
 
 
 def _by_guessing(right: int, samples: int, share: float) -> float:

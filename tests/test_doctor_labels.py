@@ -250,6 +250,16 @@ def test_half_of_the_labels_are_enough(digits, tmp_path):
     assert examined(relabelled(digits, tmp_path, lambda labels: shuffled(labels, 0.5))).verdict is Verdict.NONE
 
 
+def test_labels_of_both_splits_of_which_four_in_five_are_shuffled_are_found(digits, tmp_path, monkeypatch):
+    """Labels that follow from these pictures would be told clearly; these are a little above chance."""
+    root = relabelled(digits, tmp_path, lambda labels: shuffled(labels, 0.8))
+    outcome = examined(root)
+    assert outcome.verdict is Verdict.FOUND and "hardly follow the pictures" in outcome.measured
+    assert outcome.where == ("the labels of train and val: most belong to other pictures",)
+    monkeypatch.setattr(relation, "WEAK", 0.0)
+    assert examined(root).verdict is Verdict.NONE
+
+
 def drawn(root, draw, classes, train, val):
     rng = np.random.default_rng(0)
     for split, count in (("train", train), ("val", val)):

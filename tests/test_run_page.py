@@ -146,6 +146,16 @@ def test_a_run_that_learnt_nothing_is_said_and_a_sound_one_is_not(name):
     assert len(said) == len(expected) and all(text in line for text, line in zip(expected, said, strict=True)), said
 
 
+def test_a_moving_average_of_the_first_weights_is_the_cause_that_is_named():
+    """Silent where the average has forgotten them, and where the result is above chance."""
+    tops = entries((0.5, 0.5, 0.5), "top1")
+    (stale,) = doubts(entries(FALLING), tops, record(GUESSED), 0.92)
+    assert "of which 92% are still the first weights: add --ema-warmup" in stale and "Look at the labels" not in stale
+    (other,) = doubts(entries(FALLING), tops, record(GUESSED), 0.05)
+    assert "moving average" not in other
+    assert doubts(entries(FALLING), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), 0.92) == []
+
+
 def test_the_last_three_lines_are_result_curve_and_a_command():
     index = index_dataset(LITE_DATA, "val")
     config = TrainConfig(output_dir="output/my run", epochs=3)

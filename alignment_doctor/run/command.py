@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from alignment_doctor.check.command import config_of_run
 from alignment_doctor.data import checks as data_checks
 from alignment_doctor.data.command import measured
 from alignment_doctor.data.subject import Expected
@@ -25,10 +24,8 @@ from alignment_doctor.weights import checks as weights_checks
 from alignment_doctor.weights.subject import load_pair
 from mobilenetv3_common.called import as_called
 from mobilenetv3_common.checkpoint import PAGE, SPLIT_LISTS
-from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.dataset_index import index_dataset
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import EVENTS
 
 HELP = "examine a run that has ended or still goes on by all that its folder holds"
@@ -90,7 +87,7 @@ def _data(subject: RunFolder, wanted: bool | None, processes: int) -> list[Findi
         raise UserError("--no-data")
     if not subject.log.settings:
         raise UserError("the log does not say which pictures the run has")
-    config = make_config(TrainConfig, config_of_run(str(subject.folder), None), {})
+    config = subject.config
     lists = subject.folder / SPLIT_LISTS
     path = lists if config.val_share is not None and lists.is_dir() else Path(config.data_path or "")
     if not config.data_path or not path.is_dir():

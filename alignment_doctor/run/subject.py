@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from alignment_doctor.check.command import config_of_run
 from alignment_doctor.compare.logs import RunLog, read_run
 from mobilenetv3_common.checkpoint import BEST, LATEST, checkpoint_meta
+from mobilenetv3_common.config_file import make_config
 from mobilenetv3_common.dataset_index import SPLITS, has_split
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.evaluation_record import Record, read_record
 from mobilenetv3_common.run_lock import at_work
+from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.train_log import TEXT_LOG
 
 SHOWN_OF_A_LINE = 200
@@ -44,6 +48,22 @@ class RunFolder:
     def stands(self) -> dict[str, Any]:
         """What its latest checkpoint says; empty where it has none that can be read."""
         return checkpoint_meta(self.folder / LATEST)
+
+    @functools.cached_property
+    def config(self) -> TrainConfig:
+        """Its effective settings.
+
+        Raises:
+            UserError: it has none that can be read.
+        """
+        return make_config(TrainConfig, config_of_run(str(self.folder), None), {})
+
+    @property
+    def first_weights(self) -> float:
+        """Their share in the moving average that was evaluated, 0..1; 0 where the settings cannot be read."""
+        with contextlib.suppress(UserError):
+            return self.config.first_weights_left(int(self.stands.get("update", 0)))
+        return 0.0
 
     @functools.cached_property
     def checkpoints(self) -> list[tuple[int, Path]]:
