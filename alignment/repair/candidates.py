@@ -18,7 +18,7 @@ from alignment.repair.source import PortFile
 
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
 LETTERS = 3  # of a word that says nothing: the, not
-EXPECTED = re.compile(r"expected (-?[\w.]*\w)")
+EXPECTED = re.compile(r"expected \(?(-?[\w.]*\w)")
 # Functions that are taken for each other.
 FAMILIES = tuple(
     family.split()
@@ -123,8 +123,8 @@ class Candidate:
     Attributes:
         kind: name of what made it.
         fix: the edits.
-        told: 0 where it reads as the reference, or holds a word or a number of the finding's that was not there; 1 where its maker
-            undoes what the finding is called; 2 else.
+        told: 0 where it reads as the reference, puts what the finding expects, or a number of the finding's for another one of its;
+            1 where it holds another word of the finding's, or its maker undoes what the finding is called; 2 else.
     """
 
     kind: str
@@ -147,10 +147,12 @@ def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Ca
 
 
 def _told(region: Region, name: str, edit: SourceEdit) -> int:
-    before = region.source.content[edit.start : edit.end].decode()
-    if name == FIRST_OF_ALL[0] or (_words(edit.text) - _words(before)) & _words(region.words):
+    before, said = _words(region.source.content[edit.start : edit.end].decode()), _words(region.words)
+    more = (_words(edit.text) - before) & said
+    expected = {word for one in EXPECTED.findall(region.words) for word in _words(one)}
+    if name == FIRST_OF_ALL[0] or more & expected or (name == "number" and more and before & said):
         return 0
-    return 1 if any(word in region.words.replace(" ", "_") for word in UNDOES.get(name, "").split()) else 2
+    return 1 if more or any(word in region.words.replace(" ", "_") for word in UNDOES.get(name, "").split()) else 2
 
 
 def _words(text: str) -> set[str]:
@@ -195,8 +197,8 @@ def as_the_reference(region: Region) -> Iterator[SourceEdit]:
 @maker
 def number(region: Region) -> Iterator[SourceEdit]:
     """A number becomes another that the finding or the reference has; a value, or a word, what the finding expects."""
-    expected = EXPECTED.findall(region.words)
-    for node in region.nodes():
+    expected, said = EXPECTED.findall(region.words), [float(one) for one in NUMBER.findall(region.words)]
+    for node in sorted(region.nodes(), key=lambda one: getattr(one, "value", None) not in said):
         if isinstance(node, ast.Constant) and _plain(node.value):
             for value in region.numbers:
                 if value != node.value:

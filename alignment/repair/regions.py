@@ -53,7 +53,8 @@ def regions_of(context: Context, finding: Finding, sources: Callable[[Path], boo
     search = _Regions(context, finding, sources)
     found: list[Region] = []
     of_model = finding.stage in OF_MODEL
-    made = itertools.chain(search.of_loading(), search.of_modules() if of_model else (), search.by_name())
+    model = itertools.chain(search.of_modules(), search.of_building()) if of_model else ()
+    made = itertools.chain(search.of_loading(), model, search.by_name())
     further = itertools.chain(search.called_by(found), () if of_model else search.of_part())
     for region in itertools.chain(made, further):
         if not _says_nothing(region.function) and all(region.function is not one.function for one in found):
@@ -88,9 +89,12 @@ class _Regions:
         Where none has the name, the function that says most alike in the file of the same name.
         """
         if self._right is None:
-            self._right = _definitions(_files_of(_packages_of_reference(self.context)))
+            own = _class_node(type(self.context.networks.fresh("reference"))) if self.finding.stage in OF_MODEL else None
+            self._right = _definitions([*_files_of(_packages_of_reference(self.context)), *([own[0]] if own else [])])
         place = source.file.stem, _class_of(source, node)
-        held = [(sum(a == b for a, b in zip(place, one[:2], strict=True)), one[2]) for one in self._right.get(node.name, [])]
+        held = [
+            (sum(a == b for a, b in zip(place, one[:2], strict=True)), one[2]) for one in self._right.get(_plain(node.name), [])
+        ]
         if not held:
             beside = [one[2] for some in self._right.values() for one in some if one[0] == source.file.stem]
             closest = max(beside, key=lambda one: _alike(node, one), default=None)
@@ -125,6 +129,15 @@ class _Regions:
                 return
             own, place = own.rpartition(".")[0], place.rpartition(".")[0]
 
+    def of_building(self) -> Iterator[Region]:
+        """The function that builds the port."""
+        made = inspect.unwrap(getattr(self.context.spec.port, "func", self.context.spec.port))
+        found = _class_node(made) if inspect.isfunction(made) else None
+        source = self.source(found[0]) if found else None
+        for node in source.tree.body if source else ():
+            if isinstance(node, Definition) and node.name == made.__name__ and source:
+                yield self.region(source, node)
+
     def _line(self, framework: Framework, port: Module, own: str) -> tuple[Path, int] | None:
         name, _, number = self.finding.source.partition(":")
         said = [file for file in self.files if name and str(file).endswith(name)]
@@ -158,7 +171,7 @@ class _Regions:
         for node in source.tree.body:
             if isinstance(node, Definition) and node.name in names:
                 yield self.region(source, node)
-            elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id in names for t in node.targets):
+            elif isinstance(node, ast.Assign) and names & _bound(node):
                 yield self.region(source, node.value)
 
     def _at_line(self, location: str) -> Iterator[Region]:
@@ -205,13 +218,13 @@ class _Regions:
                 yield from self._parts(source, node)
 
     def called_by(self, found: Sequence[Region]) -> Iterator[Region]:
-        """Functions of the port's own files that those functions call, which are known by then, and what these call."""
+        """Functions and values of the port's own files that those functions name, which are known by then, and what these name."""
         for region in itertools.islice(found, FURTHER):  # grows meanwhile
             for name in _called(region.function) if region.named else ():
                 for source in filter(None, map(self.source, self.files)):
                     if source is region.source or name in _imported(region.source):
-                        made = [n for n in source.tree.body if isinstance(n, Definition) and n.name == name]
-                        yield from (self.region(source, node) for node in made)
+                        made = [n for n in source.tree.body if name in _bound(n)]
+                        yield from (self.region(source, getattr(n, "value", n)) for n in made)
 
     def of_part(self) -> Iterator[Region]:
         """Functions of the port's part that is wrong: those that mention what the finding names, from the first such line."""
@@ -295,13 +308,13 @@ def _class_of(source: PortFile, node: ast.AST) -> str:
 
 
 def _definitions(files: Sequence[Path]) -> dict[str, list[tuple[str, str, Definition]]]:
-    """Name of a function -> the stem of its file, its class, and itself."""
+    """Name of a function, as ``_plain`` has it -> the stem of its file, its class, and itself."""
     found: dict[str, list[tuple[str, str, Definition]]] = {}
     for file in files:
         source = PortFile.of(file)
         for node in ast.walk(source.tree):
             if isinstance(node, Definition):
-                found.setdefault(node.name, []).append((file.stem, _class_of(source, node), node))
+                found.setdefault(_plain(node.name), []).append((file.stem, _class_of(source, node), node))
     return found
 
 
@@ -332,7 +345,13 @@ def own_files(context: Context) -> list[Path]:
     return sorted({path for name, path in _loaded() if name not in others})
 
 
-def _class_node(kind: type) -> tuple[Path, int] | None:
+def _bound(node: ast.stmt) -> set[str]:
+    """What a statement of a file defines: a function, or the names of a value."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return {node.name} if isinstance(node, Definition) else {one.id for one in targets if isinstance(one, ast.Name)}
+
+
+def _class_node(kind: Callable) -> tuple[Path, int] | None:
     try:
         file, (_, line) = inspect.getsourcefile(kind), inspect.getsourcelines(kind)
     except (OSError, TypeError):

@@ -20,7 +20,7 @@ from mobilenetv3_common.counted import counted
 
 MOST = 150  # candidates of one mistake
 POOL = 3  # times as many candidates are looked at as are tried
-NUMBERS = 6  # of a function's, that the reference or the finding has, before other candidates
+NUMBERS = 12  # of a function's, that the reference or the finding has, before other candidates
 QUICK, SEARCHED = "outputs", "search"  # how a candidate is tried
 Where = tuple[str, str]  # location and kind of a mistake
 
