@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -119,6 +119,11 @@ class Recorder:
         self._kept: list[Any] = []  # so that no tensor takes the place of another one in memory
         self._inside: list[tuple[int, list[int], Called]] = []
 
+    @property
+    def outside(self) -> bool:
+        """Whether nothing runs that is noted as one call."""
+        return not self._depth
+
     @contextlib.contextmanager
     def hooked(self) -> Iterator[None]:
         """Calls of the watched modules are noted inside the block."""
@@ -140,6 +145,20 @@ class Recorder:
     def finish(self, output: Any) -> None:
         """What it gave."""
         self.trace.results = self._quietly_noted(output)
+
+    def first_uses(self, paths: Container[str], tensors: Mapping[int, str]) -> list[str]:
+        """In the order of the pass: watched modules as they were called, and what tensors belong to as a function was given one.
+
+        Args:
+            paths: of the watched modules.
+            tensors: ``id`` of a tensor -> what it belongs to.
+        """
+        held = {number: tensors[one] for (one, _), number in self._known.items() if one in tensors}
+        found: list[str] = []
+        for operation in self.trace.operations:
+            path = operation.name.removeprefix("call ")
+            found += [path] if path in paths else [held[value] for value in operation.inputs if value in held]
+        return list(dict.fromkeys(found))
 
     def run(self, function: Callable, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call a function of the framework for the model, and note it."""

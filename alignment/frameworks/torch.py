@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from alignment.frameworks import _attention, _closures
+from alignment.frameworks import _attention, _closures, _torch_attention
 from alignment.frameworks._attention import ATTENTION, Attention, AttentionForm
 from alignment.frameworks._calls import CallChange, Recorder, by_name
 from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
@@ -378,6 +378,9 @@ class _Recording(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name == "__get__":  # a property
             name = getattr(function.__self__, "__name__", "")
+        if name == _torch_attention.NAME and self.recorder.outside and (given := _torch_attention.steps(torch, args, kwargs or {})):
+            with self:
+                return _torch_attention.spelled_out(torch, given)
         return self.recorder.run(function, name, args, kwargs or {})
 
 
