@@ -212,7 +212,8 @@ class Pair:
                     self.mended = mended
                     return None
             try:
-                return self._blame(key, phase, None if whole else self.limits())
+                blame = self._blame(key, phase, None if whole else self.limits())
+                return None if blame.ours.unfit else blame
             finally:
                 self.mended = mended
 
@@ -226,12 +227,15 @@ class Pair:
         self._refused.discard(path)
 
     def limits(self) -> dict[str, int]:
-        """By module: how many numbers one call of the port's may give, a multiple of the reference's."""
+        """By module: how many numbers one call of the port's may give, a multiple of what the reference's gives in all its calls.
+
+        A port may call a layer once, on all at once, where the reference calls it for each of several arrays.
+        """
         if not self._limits:
             for key, call in self.calls.items():
                 size = sum(array.size for array in leaves(call.output, np.ndarray))
                 path = key.partition("#")[0]
-                self._limits[path] = max(self._limits.get(path, 0), int(OVERSIZED * size))
+                self._limits[path] = self._limits.get(path, 0) + int(OVERSIZED * size)
         return self._limits
 
     def _blame(self, key: str, phase: str, limits: dict[str, int] | None) -> Blame:
@@ -247,6 +251,8 @@ class Pair:
         ours = self.port.answer(path, call, cotangents, limits)
         if ours.oversized:
             return Blame(True, "output", float("inf"), "output: a module inside gives far too many numbers", ours, oversized=True)
+        if ours.unfit:
+            return Blame(False, ours=ours)
         theirs = self.reference.answer(path, call, cotangents)
         if not (ours.held and theirs.held):
             return Blame(False)

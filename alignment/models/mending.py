@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves
+from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves, mapped
 from alignment.models.derived import pulled
 from alignment.models.forms import CallAdapter, told_back
-from alignment.models.tracing import Network, apart, give_back
+from alignment.models.tracing import Network, Unfit, apart, give_back
+from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry
 
 Held = dict[str, tuple[Entry, Tensor]]
@@ -80,6 +81,7 @@ def _supplied(
     trained = [name for parts in packed for name in parts]
     kinds: list[str] = []  # of the arrays that the port's module returns
     given: list[str] = []  # likewise of the reference's
+    marks: list[bool] = []  # whether the reference's takes marks as truth values, which the port gives as numbers
 
     def adapter(args: tuple, kwargs: dict[str, Any]) -> CallAdapter:
         for mine, its in shared.values():
@@ -89,7 +91,7 @@ def _supplied(
 
     def forward(args: tuple, kwargs: dict[str, Any]) -> Any:
         back = adapter(args, kwargs)
-        output = theirs.call(right, *back.given(args, kwargs), {"": right}).calls[""].output
+        output = _answered(reference, back.given(args, kwargs), marks)
         for mine, its in shared.values():
             if mine[0].role == "buffer":
                 _copy(theirs, its, ours, mine)
@@ -101,13 +103,43 @@ def _supplied(
         back, wanted = adapter(args, kwargs), Wanted(parameters={name: shared[name][1][1] for name in trained})
         floating = iter(cotangents)
         back_again = back.cotangents([next(floating, None) if kind == "f" else None for kind in kinds])
-        arrays, names = back.given(args, kwargs)
+        own = back.given(args, kwargs)
+        arrays, names = _marked(own, marks == [True])
         starts = [*back_again, *[None] * (len(given) - len(back_again))]
         made, _ = pulled(theirs, right, arrays, starts, wanted, names, lambda: adapter(args, kwargs))
+        inputs = _with_gaps(made.inputs, own, (arrays, names))
         across = {name: _across(shared[name][1][0], made.parameters[name], shared[name][0][0]) for name in trained}
-        return [*back.inputs(made.inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed)]
+        return [*back.inputs(inputs, (args, kwargs)), *(_sum(across[part] for part in parts) for parts in packed)]
 
     return Supplied(forward, backward, tuple(shared[parts[0]][0][1] for parts in packed))
+
+
+def _answered(reference: tuple[Framework, Module], given: tuple[tuple, dict[str, Any]], marks: list[bool]) -> Any:
+    """What the reference's module gives, with zeros and ones as truth values where it takes nothing else; ``marks`` keeps that.
+
+    Raises:
+        Unfit: it does not take what it is given.
+    """
+    theirs, right = reference
+    for as_truth in marks or (False, True):
+        with strangers("reference") as raised:
+            output = theirs.call(right, *_marked(given, as_truth), {"": right}).calls[""].output
+            marks[:] = [as_truth]
+            return output
+    raise Unfit(raised.words) from raised.error
+
+
+def _marked(given: tuple[tuple, dict[str, Any]], as_truth: bool) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of which arrays of zeros and ones, as of a mask, are truth values where ``as_truth``."""
+    marks = lambda array: array.astype(bool) if np.isin(array, (0, 1)).all() else array  # noqa: E731
+    return mapped(given, np.ndarray, marks) if as_truth else given
+
+
+def _with_gaps(gradients: Sequence[np.ndarray | None], own: Any, marked: Any) -> list[np.ndarray | None]:
+    """Gradients of the floating arrays of some arguments, with None for those that became truth values."""
+    pairs = zip(leaves(own, np.ndarray), leaves(marked, np.ndarray), strict=True)
+    found = iter(gradients)
+    return [next(found, None) if after.dtype.kind == "f" else None for before, after in pairs if before.dtype.kind == "f"]
 
 
 def mend_all(port: Network, reference: Network, paths: Sequence[str]) -> None:

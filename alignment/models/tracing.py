@@ -44,6 +44,10 @@ class Oversized(Exception):
     """A module gave far more numbers than the reference's: what follows would take as many times longer."""
 
 
+class Unfit(Exception):
+    """The reference's module, in the place of the port's, cannot take what the port gives it."""
+
+
 @dataclass
 class Answer:
     """What one module gives for given input.
@@ -56,6 +60,7 @@ class Answer:
         error: the exception, where the call raised one.
         place: where it was raised: file, line and function.
         oversized: whether the call was ended where a module inside gave more than its limit.
+        unfit: whether a module of the reference's, in the place of one of the port's, could not take what it was given.
         refused: whether the framework has no derivative for some input, so that none of it is known.
         floors: of a reference's dump, by name as they are compared: how far (L2) one-ulp changes of the input move the values.
     """
@@ -67,6 +72,7 @@ class Answer:
     error: str = ""
     place: str = ""
     oversized: bool = False
+    unfit: bool = False
     refused: bool = False
     floors: dict[str, float] | None = None
 
@@ -445,6 +451,8 @@ class Network:
         self.put_back(path)
         if isinstance(raised.error, Oversized):
             return Answer(oversized=True)
+        if isinstance(raised.error, Unfit):
+            return Answer(unfit=True)
         return answer if raised.error is None else Answer(error=raised.words, place=raised.place)
 
     def traced(self, path: str, call: Call, among: Container[str], changes: Mapping[int, CallChange] | None = None) -> Trace | None:
