@@ -118,6 +118,19 @@ class Description(abc.ABC):
         None stands for a call of which the place in the order alone is known. Nothing where the model raises.
         """
 
+    def first_uses(self, model: Module, inputs: tuple, called: Mapping[str, Module], tensors: Mapping[int, str]) -> list[str]:
+        """In the order of a pass in evaluation mode: modules as they are called, and owners of tensors that a function is given.
+
+        Args:
+            model, inputs: as for ``calls_of``.
+            called: modules by path, in which nothing is looked at.
+            tensors: ``id`` of a tensor -> its owner.
+
+        Returns:
+            Each once; nothing where the engine cannot see which functions a model calls.
+        """
+        return []
+
     @abc.abstractmethod
     def _stock(self, module: Module) -> Layer | None:
         """What a module of a class of the framework computes, or of a class derived from one; None where unknown."""

@@ -185,6 +185,26 @@ class Taped(Framework):
         watched: Mapping[str, Module] | None = None,
         changes: Mapping[int, CallChange] | None = None,
     ) -> Trace | None:
+        recorder = self._recorded(module, args, kwargs, watched, changes)
+        return None if recorder is None else recorder.trace
+
+    def first_uses(self, model: Module, inputs: tuple, called: Mapping[str, Module], tensors: Mapping[int, str]) -> list[str]:
+        before = self.training(model)
+        self.set_training(model, False)
+        recorder = None
+        with strangers("port"):  # its arrays are too many to be kept
+            recorder = self._recorded(model, inputs, None, called, None)
+        self.set_training(model, before)
+        return [] if recorder is None else recorder.first_uses(called, tensors)
+
+    def _recorded(
+        self,
+        module: Module,
+        args: tuple,
+        kwargs: Mapping[str, Any] | None,
+        watched: Mapping[str, Module] | None,
+        changes: Mapping[int, CallChange] | None,
+    ) -> Recorder | None:
         recording = self._recording(module, watched or {}, changes or {})
         if recording is None:
             return None
@@ -197,7 +217,7 @@ class Taped(Framework):
                     recorder.finish(self._run(module, *given))
                 if raised.error is not None:
                     recorder.trace.error = raised.words
-        return recorder.trace
+        return recorder
 
     @contextlib.contextmanager
     def _stopping(self, module: Module, wanted: Wanted, given: tuple) -> Iterator[None]:

@@ -13,6 +13,8 @@ from alignment.models.links import by_module
 from alignment.models.pairing import Part, part_of
 from mobilenetv3_common.weights import Entry
 
+PROJECTIONS = {"q": 0, "query": 0, "wq": 0, "k": 1, "key": 1, "wk": 1, "kv": 1, "v": 2, "value": 2, "wv": 2}  # in a layer's name
+
 
 @dataclass
 class Use:
@@ -36,7 +38,56 @@ def use_of(framework: Description, model: Module, inputs: tuple) -> Use:
         arrays = leaves((call.args, call.kwargs), np.ndarray) if call is not None else []
         if arrays:
             found.inputs[path] = arrays[0]
+    found.order = with_read(framework, model, inputs, found.order)
+    found.order = queries_first(found)
     return found
+
+
+def with_read(framework: Description, model: Module, inputs: tuple, order: Sequence[str]) -> list[str]:
+    """The order of use with the layers that nothing calls, each where a function is first given one of their tensors.
+
+    Those of a module that is not called either stay together: the weights of several experts may be stacked before they are used.
+    """
+    single = {path: module for path, module in framework.modules(model).items() if not framework.children(module)}
+    tensors = {path: framework.own_tensors(module) for path, module in single.items() if path not in order}
+    owners = {id(tensor): path for path, held in tensors.items() for tensor in held.values()}
+    if not owners or not order:
+        return list(order)
+    uses = framework.first_uses(model, inputs, {path: single[path] for path in order if path in single}, owners)
+    found, behind = list(order), 0
+    for path in uses:
+        if path not in tensors:
+            behind = found.index(path) + 1
+        elif path not in found:
+            holder = path.rpartition(".")[0]
+            together = [path] if holder in order else [one for one in uses if one in tensors and one.rpartition(".")[0] == holder]
+            found[behind:behind] = together
+            behind += len(together)
+    return found
+
+
+def queries_first(use: Use) -> list[str]:
+    """The order of use, but for the projections of an attention that are given one array: queries, keys, values.
+
+    Which of them a forward calls first says nothing, and one side may hold keys and values in one layer.
+    """
+    groups: dict[str, list[str]] = {}
+    for path in (one for one in use.order if one in use.inputs):
+        parent, _, name = path.rpartition(".")
+        if words_of_name(name) & {*PROJECTIONS}:
+            groups.setdefault(parent, []).append(path)
+    order = list(use.order)
+    for group in groups.values():
+        alike = [path for path in group if np.array_equal(use.inputs[path], use.inputs[group[0]])]
+        if len(alike) == len(group) > 1:
+            places = sorted(order.index(path) for path in group)
+            for place, path in zip(places, sorted(group, key=_role), strict=True):
+                order[place] = path
+    return order
+
+
+def _role(path: str) -> int:
+    return min(PROJECTIONS[word] for word in words_of_name(path.rpartition(".")[2]) if word in PROJECTIONS)
 
 
 @dataclass(frozen=True)
