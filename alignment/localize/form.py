@@ -45,6 +45,11 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     others = [one for one in reversed(guilty) if one not in paths]
     if not paths:
         return frozenset()
+    whole = pair.blame(key, phase, whole=True)
+    if whole.guilty and whole.own < tolerance.FLOAT32_CONSTANT:  # a number that one side rounds hides no mistake of this size
+        for one in (found := frozenset(one for one in paths if guilty[one].own > tolerance.PAIRED_APART)):
+            pair.matching.adapters.mark(one, made_up_for=True)
+        return found
     more = any(len(guilty[one].ours.outputs) > len(guilty[one].theirs.outputs) for one in paths)
     trial = _FormTrial(pair, key, phase, paths, others, whole=more)
     mistakes = trial.mistakes()

@@ -259,6 +259,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
         if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
             words += f" ({AS_FLOAT32})"
+            kind = Kind.FLOAT32_CONSTANT if kind is Kind.OTHER_FUNCTION else kind  # it makes the same but for rounding
         return Finding(stage, where, kind, words, f"{blame.measured}, given the reference's own input", wrong[0].source)
     if kind is Kind.UNKNOWN and pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
         words = f"no known mistake: {AS_FLOAT32}"

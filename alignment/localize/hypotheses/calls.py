@@ -8,6 +8,7 @@ counts where the port's forward, run again with this one call mended, gives what
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -92,8 +93,11 @@ class _Search:
         return [self._told(one) for one in made]
 
     def _segment(self) -> list[Proposal]:
-        """Calls for which the reference has some others, where these alone mend the module."""
-        ours = self._traced({})
+        """Calls for which the reference has some others, where these alone mend the module.
+
+        Nothing where the difference is as small as float32 rounds: what holds a rounded number is no other formula.
+        """
+        ours = None if self.s.blame.own < tolerance.FLOAT32_CONSTANT else self._traced({})
         for proposal in segments(aligned(ours, self.theirs, self.orders)) if ours is not None else ():
             if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
                 break
@@ -167,13 +171,14 @@ class _Search:
         return [one for one in made[:1] if one.certain]
 
     def _needed(self, made: list[Proposal]) -> list[Proposal]:
-        """Those without which the module is wrong, as far as that is seen: what the reference gave hides all before it."""
-        for one in made[:-1]:
-            others = [other for other in made if other is not one]
-            if any(isinstance(change, list) for other in others for change in other.changes.values()):
-                continue
-            trace = self._traced({number: change for other in others for number, change in other.changes.items()})
-            made = others if trace is not None and self._right(trace) else made
+        """The fewest that mend the module, as far as that is seen: what the reference gave hides all before it."""
+        for count in range(1, len(made)):
+            for some in itertools.combinations(made, count):
+                changes = {number: change for one in some for number, change in one.changes.items()}
+                if any(isinstance(change, list) for change in changes.values()):
+                    continue
+                if (trace := self._traced(changes)) is not None and self._right(trace):
+                    return list(some)
         return made
 
     def _goes_on(self, trace: Trace, proposal: Proposal) -> bool:

@@ -333,7 +333,7 @@ def _unlike(pair: PairedCalls, one: Operation, other: Operation) -> list[tuple[i
 
 def _but_for_turned(pair: PairedCalls, one: Operation, wrong: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Without the matrices that the product turns itself (``transpose_y=True``), and that the reference has turned before."""
-    if one.name != "matmul" or len(one.inputs) != 2:
+    if one.name != "matmul" or len(one.inputs) != 2 or not one.outputs:  # it raised
         return wrong
     given = [pair.ours.values[value] for value in one.inputs]
     made = pair.ours.values[one.outputs[0]]
