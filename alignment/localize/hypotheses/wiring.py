@@ -51,7 +51,7 @@ def _complete(s: Subject) -> bool:
 
 def _is_rounding(s: Subject) -> bool:
     """Whether the difference is as small as float32 rounds: no other order of calls gives such a one."""
-    return s.pair.truth is None and s.blame.own < tolerance.FLOAT32_CONSTANT
+    return s.pair.truth is None and 0 < s.blame.own < tolerance.FLOAT32_CONSTANT
 
 
 def _at_once(s: Subject, child: str) -> bool:
@@ -64,7 +64,7 @@ def _at_once(s: Subject, child: str) -> bool:
 
 def _used_by_function(s: Subject, child: str) -> bool:
     """Whether the port's forward computes with a child's tensors though it does not call it: a function may do what it does."""
-    if not s.pair.port.held(child) or s.output is None:
+    if s.pair.stored or s.output is None or not s.pair.port.state_of(child):
         return False
     with s.pair.port.holding(child, other_weights):
         made = s.pair.port.answer(s.path, s.call).outputs
