@@ -20,8 +20,6 @@
 # make notebooks   the notebooks of docs/notebooks, executed again: a minute
 # make docs    the documentation as a site, in site/
 # MODEL=mobilenet_v3_large make align   the same for the large model
-# Each command that a test starts would compile the whole project again, and each process of pytest all tests.
-unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV ?= .venv
 MODEL ?= mobilenet_v3_small

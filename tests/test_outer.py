@@ -9,8 +9,8 @@ FOLDER = ROOT / "tests/forms"
 # What is changed in the port's source -> network, place, words of the only mistake and of what was measured.
 MISTAKES = {
     "no softplus": (
-        "Recurrent", "F.softplus(self.step(x))", "self.step(x)", "Recurrent.forward", "",
-        "inside, mixers.0.out_proj is given other numbers, and mixers.0.step the same on both sides",
+        "Recurrent", "F.softplus(self.step(x))", "self.step(x)", "Recurrent.forward",
+        "softplus is missing between mixers.0.step and", "",
     ),
     "no residual": ("Recurrent", "given + self.out(", "self.out(", "Recurrent.forward", "is missing before norms.1", ""),
     "the head": ("Recurrent", "return self.head(self.layers(", "return self.head(2 * self.layers(", "Recurrent.forward", "", ""),
