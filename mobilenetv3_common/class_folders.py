@@ -23,6 +23,8 @@ from mobilenetv3_common.picture_format import TRAINING, NotAPicture, format_of
 LEFT_BEHIND = (".", "__MACOSX", "@eaDir", "#recycle", "#snapshot", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 # Of a picture that was not fetched to its end, is a copy of an editor, or got its name from an address.
 RENAMED = re.compile(r"\.(jpe?g|png|webp|bmp|tiff?)(~|[_?:].*|\.(part|partial|bak|old|orig|tmp|temp|crdownload|download|\d+))$")
+# What lies beside pictures on purpose, often one for each: not opened to see whether it is a picture under another name.
+BESIDE = (".txt", ".json", ".jsonl", ".xml", ".csv", ".tsv", ".md", ".yaml", ".yml", ".html", ".xmp", ".cls", ".db", ".ini", ".log")
 Identity = tuple[int, int]  # device and inode
 KEPT = 50  # paths of each kind that are remembered; a data set may have a hidden file beside every picture
 
@@ -33,7 +35,7 @@ class PassedOver:
 
     Attributes:
         hidden: files and folders that programs leave behind: names that begin with a dot, ``LEFT_BEHIND``.
-        unread: files whose ending is that of a picture of a kind that is not read, and pictures whose name has no ending.
+        unread: files whose ending is that of a picture of a kind that is not read, and pictures whose ending is none of a picture.
         loose: pictures beside the class folders.
         counts: of all, by the name of the list; a list keeps the first ``KEPT`` paths, relative to the data path.
     """
@@ -151,13 +153,14 @@ def _class_names(root: Path, folder: Path, extensions: tuple[str, ...], passed: 
 def _kind_of(entry: os.DirEntry[str], extensions: tuple[str, ...]) -> str:
     """What a file is by its name: ``"picture"``, ``"hidden"``, ``"unread"``, or empty for what is no picture.
 
-    A name without an ending says nothing: such a file is ``"unread"`` where it begins as pictures do.
+    A name without an ending, or with an unknown one, says nothing: such a file is ``"unread"`` where it begins as pictures do.
     """
     name, ending = entry.name, entry.name.lower()
     if ending.endswith(extensions):
         return "hidden" if name.startswith(".") else "picture"
     if not ending.endswith(OTHER_PICTURES) and not RENAMED.search(ending):
-        return "unread" if "." not in name and _begins_as_picture(entry) else ""
+        told = name.startswith(".") or ending.endswith(BESIDE)
+        return "unread" if not told and _begins_as_picture(entry) else ""
     return "hidden" if name.startswith(".") else "unread"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -26,6 +27,7 @@ from mobilenetv3_common.index_cache import Listed, Stamps, cached, stamp
 from mobilenetv3_common.shards import Places, PlacesBuilder, find_shards, list_shard, picture_twice
 
 SPLITS = ("train", "val")
+OTHER_NAMES = {"train": ("train", "training", "train_set"), "val": ("val", "valid", "validation", "test", "testing", "dev", "eval")}
 CLASSES_FILE = "classes.txt"
 
 
@@ -278,7 +280,7 @@ def training_classes(data_path: str | os.PathLike) -> tuple[str, ...] | None:
     """Names of the training classes, without a look at the pictures; None where there is no training split, or no names."""
     root = Path(data_path)
     if _numbered(root, "train"):
-        return _listed_classes(root / CLASSES_FILE, 1) if regular_file(root / CLASSES_FILE) else None
+        return _listed_classes(root, 1) if regular_file(root / CLASSES_FILE) else None
     if not (root / "train").is_dir():
         return index_dataset(root, "train").classes if find_batches(root) else None
     return tuple(sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir() and not left_behind(entry.name)))
@@ -300,8 +302,8 @@ def has_split(root: Path, split: str) -> bool:
 def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetIndex:
     folder = (published_test(root) if split == "val" else None) or root / split
     if not folder.is_dir():
-        hint = ""
-        if not has_split(root, "val") and any(e.is_dir() and not left_behind(e.name) for e in os.scandir(root)):
+        hint = elsewhere(root, split)
+        if not hint and not has_split(root, "val") and any(e.is_dir() and not left_behind(e.name) for e in os.scandir(root)):
             hint = "; --val-share 0.2 trains without validation pictures, and holds a fifth of the others out"
         raise UserError(
             f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar{hint}"
@@ -309,8 +311,29 @@ def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetInd
     return index_folder(root, folder, num_classes)
 
 
+def elsewhere(root: Path, split: str = "train") -> str:
+    """Where the class folders of a split are, if they are in a folder of another name or one folder further in; else empty."""
+    found = [entry.name for entry in sorted(os.scandir(root), key=lambda entry: entry.name) if _holds_folders(entry)]
+    if name := next((name for name in found if name.lower() in OTHER_NAMES[split] and name != split), ""):
+        return f"; it has {shown(name)}/: call that folder {split}/"
+    further = [root / name for name in found if any((root / name / one).is_dir() for one in SPLITS)]
+    return f"; {shown(further[0])} has: give that as the data path" if len(further) == 1 else ""
+
+
+def _holds_folders(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return entry.is_dir() and not left_behind(entry.name) and any(inner.is_dir() for inner in os.scandir(entry))
+    return False
+
+
 def index_folder(root: Path, folder: Path, num_classes: int | None = None) -> DatasetIndex:
-    """List the class folders of ``folder``, which is ``root`` or lies in it; as ``index_dataset`` does those of a split."""
+    """List the class folders of ``folder``, which is ``root`` or lies in it; as ``index_dataset`` does those of a split.
+
+    Raises:
+        UserError: as there; or the folders in ``root`` are splits under other names, and no classes.
+    """
+    if folder == root and root.is_dir() and (hint := elsewhere(root)):
+        raise UserError(f"data path {root} has no class folders, and no folder train/{hint}")
     listed = cached(root, folder, "folders", functools.partial(_list_folders, root, folder))
     classes = tuple(listed.meta["classes"])
     if num_classes is not None and len(classes) > num_classes:
@@ -364,7 +387,7 @@ def _from_list(root: Path, list_file: Path, num_classes: int | None) -> DatasetI
     listed = cached(root, list_file, content, read)
     if listed.meta["labels"] > limit:
         listed = read()  # says which line has a label beyond them
-    classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
+    classes = _listed_classes(root, listed.meta["labels"])
     return _of_listed(root, listed, classes, list_file, regular_file(root / CLASSES_FILE))
 
 
@@ -441,7 +464,7 @@ def _from_shards(root: Path, split: str, shards: list[Path], num_classes: int | 
     listed = cached(root, root, "\n".join(path.name for path in shards), read, f"{split} shards")
     if listed.meta["labels"] > limit:
         listed = read()  # says which member has a label beyond them
-    classes = _listed_classes(root / CLASSES_FILE, listed.meta["labels"])
+    classes = _listed_classes(root, listed.meta["labels"])
     index = _of_listed(root, listed, classes, root / f"{split}-*.tar", regular_file(root / CLASSES_FILE))
     states = tuple((size, changed) for _, _, size, changed in listed.folders.values())
     arrays = listed.arrays
@@ -470,13 +493,27 @@ def _name_and_label(line: str, where: str, limit: int, whose: str) -> tuple[str,
     return name, int(label)
 
 
-def _listed_classes(path: Path, needed: int) -> tuple[str, ...]:
+def _listed_classes(root: Path, needed: int) -> tuple[str, ...]:
+    path = root / CLASSES_FILE
     if not regular_file(path):
         return tuple(str(number) for number in range(needed))
-    classes = read_class_list(path)
+    classes = read_class_list(path, _folders_of_labels(root))
     if len(classes) < needed:
         raise UserError(f"{path} names {len(classes)} classes, but a list has label {needed - 1}: name all, or remove the file")
     twice = sorted({name for name in classes if classes.count(name) > 1}) if len(set(classes)) < len(classes) else []
     if twice:
         raise UserError(f"{path} names {twice[0]!r} twice: give each class a name of its own")
     return classes
+
+
+def _folders_of_labels(root: Path) -> tuple[str, ...]:
+    """The folder of each label's first picture in the lists of both splits, where every label has one of its own; else empty."""
+    folders: dict[str, str] = {}
+    for split in SPLITS:
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(root / f"{split}_list.txt", encoding="utf-8-sig") as file:
+            for line in file:
+                *name, label = line.rsplit(None, 1) or [""]
+                if name and label not in folders:
+                    folders[label] = os.path.basename(os.path.dirname(name[0].strip()))
+    found = tuple(folders.get(str(label), "") for label in range(len(folders)))
+    return found if all(found) and len(set(found)) == len(found) else ()

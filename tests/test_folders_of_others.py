@@ -16,7 +16,7 @@ from alignment_doctor.data.command import measured
 from alignment_doctor.data.subject import Expected, find_splits
 from mobilenetv3_common.class_list import in_order, read_class_list, text_of
 from mobilenetv3_common.class_names import class_names
-from mobilenetv3_common.dataset_index import index_dataset, index_splits, usable
+from mobilenetv3_common.dataset_index import index_dataset, index_splits, training_classes, usable
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.held_out import index_held_out
 from mobilenetv3_common.image import OTHER_PICTURES, decode_image
@@ -379,3 +379,126 @@ def test_an_id_in_any_brackets_is_an_id(line):
 def test_a_name_that_begins_with_a_number_is_no_id():
     lines = ["1.5 l bottle", "0.5 l bottle", "barrel"]
     assert in_order(lines, "x") == tuple(lines)
+
+
+# --- lists that contradict what is known of the classes ---
+
+TEN = tuple(map(str, range(12)))
+BY_TEXT = tuple(sorted(TEN))  # 0, 1, 10, 11, 2: how folders are sorted
+
+
+@pytest.mark.parametrize(
+    "lines", ["0 horse\n1 cat\n2 dog\n", "Horse\nCat\nDog\n", "dog,1\nhorse,2\ncat,0\n", '["horse","dog","cat"]']
+)
+def test_the_names_of_the_weights_win_over_the_numbering_of_another_list(tmp_path, lines):
+    (tmp_path / "names.txt").write_text(lines)
+    assert tuple(name.lower() for name in class_names(3, tmp_path / "names.txt", NAMES)) == NAMES
+
+
+@pytest.mark.parametrize("lines", ["dog\ncat\nPferd\n", "cat\ndog\ndog\n", "0 dog\n1 Katze\n2 horse\n"])
+def test_a_list_that_gives_a_class_the_name_of_another_is_refused(tmp_path, lines):
+    (tmp_path / "names.txt").write_text(lines)
+    with pytest.raises(UserError, match=r"calls class \d '\w+', but that is class \d by its folder.*\(cat, dog, horse\)"):
+        class_names(3, tmp_path / "names.txt", NAMES)
+    assert in_order(["Katze", "Hund", "Pferd"], "x", NAMES) == ("Katze", "Hund", "Pferd")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ids_are_the_numbers_of_folders_that_are_called_so(tmp_path, first):
+    """Folders 0, 1, 10, 11, 2 stand in the order of texts: the third class is folder 10, and its name that of ID 10 (or of 11)."""
+    path = tmp_path / "names.txt"
+    path.write_text("".join(f"{number + first} name{number}\n" for number in range(12)))
+    assert class_names(12, path, BY_TEXT) == tuple(f"name{number}" for number in BY_TEXT)
+    assert class_names(12, path, TEN) == class_names(12, path) == tuple(f"name{number}" for number in TEN)
+    path.write_text("".join(f"name{number}\n" for number in range(12)))
+    with pytest.raises(UserError, match=r"its lines have no IDs, and the classes are numbers in the order 0, 1, 10, 11, \.\.\."):
+        class_names(12, path, BY_TEXT)
+    assert class_names(12, path, TEN)[2] == "name2", "numbers in their own order: the lines are in it, too"
+
+
+@pytest.mark.parametrize(
+    "lines", [["2 horse", "0 cat", "0 dog"], ["0 cat", "3 horse", "2 dog"], ["90 brush", "1 person", "13 sign"]]
+)
+def test_ids_out_of_order_that_are_not_the_classes_are_refused(lines):
+    with pytest.raises(UserError, match=r"IDs .* that are not those of 3 classes: count them from 0"):
+        in_order(lines, "names.txt")
+    assert in_order(["Porsche 911", "Peugeot 205"], "x") == ("Porsche 911", "Peugeot 205")
+    with pytest.raises(UserError, match="ID n00000002 is there twice"):
+        in_order(["n00000002 dog", "n00000002 horse", "n00000001 cat"], "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nc: 3\nnames:\n  1: dog\n  0: cat\n  2: horse\n",
+        "names: [cat, dog, horse]\nnc: 3\n",
+        "- cat\n- dog\n- horse\n",
+        '{"id2label": {"1": "dog", "0": "cat", "2": "horse"}, "label2id": {"dog": 1}}',
+        "# of the second series\n1 dog\n0 cat\n2 horse\n",
+        '0,"cat"\r\n2,"horse"\r\n1,"dog"\r\n',
+        "1\uff1adog\n0\uff1acat\n2\uff1ahorse\n",
+        "| 1 | dog |\n| 0 | cat |\n| 2 | horse |\n",
+    ],
+)
+def test_lists_of_other_programs_are_read(tmp_path, text):
+    (tmp_path / "names.txt").write_text(text, encoding="utf-8")
+    assert class_names(3, tmp_path / "names.txt") == NAMES
+
+
+def test_names_beside_a_list_file_are_held_to_the_folders_of_its_pictures(lite_copy):
+    names = (lite_copy / "classes.txt").read_text().split()
+    lines = [(lite_copy / f"{split}_list.txt").read_text() for split in ("train", "val")]
+    (lite_copy / "classes.txt").write_text("".join(f"{name}\n" for name in reversed(names)))
+    for split in ("train", "val"):
+        index = index_dataset(lite_copy, split)
+        assert list(index.classes) == names and all(
+            f"/{index.classes[label]}/" in n for n, label in zip(index.names, index.labels, strict=True)
+        )
+    assert list(training_classes(lite_copy)) == names, "evaluation takes the names that training takes"
+    (lite_copy / "val_list.txt").write_text("".join(lines[1].splitlines(keepends=True)[:2]))
+    assert list(index_dataset(lite_copy, "val").classes) == names, "a split that lacks classes, too"
+    (lite_copy / "classes.txt").write_text("".join(f"{name}\n" for name in [names[1], names[0], *(n * 2 for n in names[2:])]))
+    with pytest.raises(UserError, match="calls class 0 'cat', but that is class 1 by its folder"):
+        index_dataset(lite_copy, "train")
+    for name in os.listdir(lite_copy / "train" / "cat"):  # pictures in one folder say nothing of their classes
+        (lite_copy / "train" / name).write_bytes((lite_copy / "train" / "cat" / name).read_bytes())
+    (lite_copy / "train_list.txt").write_text("train/cat_0.JPEG 0\ntrain/cat_1.JPEG 1\n")
+    (lite_copy / "val_list.txt").unlink()
+    assert index_dataset(lite_copy, "train").classes[:2] == ("cat", names[0])
+
+
+# --- pictures of a wrong ending; splits of another name ---
+
+
+@pytest.mark.parametrize("name", ["a.dat", "photo.v2", "2023.10.11", "a.jpg.", "b.JPG ", "a.image", "a.ppm.x"])
+def test_a_picture_of_a_wrong_ending_is_said(lite_folders, name, capsys):
+    from mobilenetv3_paddle.deploy.predictor import find_pictures
+
+    shutil.copy(lite_folders / "train/cat/cat_0.JPEG", lite_folders / "train/cat" / name)
+    assert f"first: train/cat/{name}" in index_splits(lite_folders)[0].notes()[0]
+    assert f"train/cat/{name}" in find_splits(str(lite_folders))["train"].passed.unread
+    assert len(find_pictures([lite_folders / "train"])) == 16 and f"first: cat/{name}" in capsys.readouterr().err
+    (lite_folders / "train/cat" / name).write_bytes(b"notes on the cat")
+    assert index_splits(lite_folders)[0].notes() == ()
+
+
+@pytest.mark.parametrize(("train", "val"), [("Train", "Val"), ("training", "validation"), ("TRAIN", "test")])
+def test_splits_of_another_name_are_named_and_never_taken_for_classes(lite_folders, train, val):
+    (lite_folders / "val").rename(lite_folders / val)
+    with pytest.raises(UserError, match=rf"neither a folder val/.*; it has {val}/: call that folder val/$"):
+        index_splits(lite_folders)
+    (lite_folders / "train").rename(lite_folders / train)
+    for read in (index_splits, lambda path: index_held_out(path, 0.2, 0), lambda path: find_splits(str(path))):
+        with pytest.raises(UserError, match=rf"it has {train}/: call that folder train/"):
+            read(lite_folders)
+
+
+def test_a_data_path_one_folder_further_in_is_named(lite_folders, tmp_path):
+    for read in (index_splits, lambda path: index_held_out(path, 0.2, 0), lambda path: find_splits(str(path))):
+        (tmp_path / "notes").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match=r"; \S+/lite has: give that as the data path"):
+            read(tmp_path)
+    flat = tmp_path / "flat"
+    shutil.copytree(lite_folders / "train", flat)
+    shutil.copytree(flat / "cat", flat / "test")  # a class that is called so
+    assert len(index_held_out(flat, 0.5, 0)[0].classes) == 9

@@ -15,7 +15,7 @@ from alignment_doctor.data import near
 from alignment_doctor.data.measure import GOOD
 from alignment_doctor.data.near import Recognisable
 from alignment_doctor.relation import Relation, relate
-from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, has_split, index_dataset, index_folder
+from mobilenetv3_common.dataset_index import SPLITS, DatasetIndex, elsewhere, has_split, index_dataset, index_folder
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.presets import IMAGENET_MEAN, IMAGENET_STD
 from mobilenetv3_common.terminal import printable
@@ -166,7 +166,8 @@ def find_splits(data_path: str) -> dict[str, DatasetIndex]:
             if len(set(index.labels)) > 1:
                 return {"train": index}
         raise UserError(
-            f"data path {root} has neither train/ nor val/, no list files, and no two class folders: give one in ImageNet layout"
+            f"data path {root} has neither train/ nor val/, no list files, and no two class folders{elsewhere(root)}: give one in "
+            "ImageNet layout"
         )
     found = {split: index_dataset(root, split) for split in present}
     for index in found.values():
