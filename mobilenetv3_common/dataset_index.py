@@ -507,13 +507,16 @@ def _listed_classes(root: Path, needed: int) -> tuple[str, ...]:
 
 
 def _folders_of_labels(root: Path) -> tuple[str, ...]:
-    """The folder of each label's first picture in the lists of both splits, where every label has one of its own; else empty."""
+    """The folder of each label's first picture in a list, where every label has one of its own and both lists agree; else empty."""
     folders: dict[str, str] = {}
     for split in SPLITS:
+        here: dict[str, str] = {}
         with contextlib.suppress(OSError, UnicodeDecodeError), open(root / f"{split}_list.txt", encoding="utf-8-sig") as file:
             for line in file:
                 *name, label = line.rsplit(None, 1) or [""]
-                if name and label not in folders:
-                    folders[label] = os.path.basename(os.path.dirname(name[0].strip()))
+                if name and label not in here:
+                    here[label] = os.path.basename(os.path.dirname(name[0].strip()))
+        if any(folders.setdefault(label, folder) != folder for label, folder in here.items()):
+            return ()  # labels mean one thing in the one list and another in the other: names do not mend that
     found = tuple(folders.get(str(label), "") for label in range(len(folders)))
     return found if all(found) and len(set(found)) == len(found) else ()

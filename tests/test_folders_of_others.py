@@ -460,6 +460,8 @@ def test_names_beside_a_list_file_are_held_to_the_folders_of_its_pictures(lite_c
     (lite_copy / "classes.txt").write_text("".join(f"{name}\n" for name in [names[1], names[0], *(n * 2 for n in names[2:])]))
     with pytest.raises(UserError, match="calls class 0 'cat', but that is class 1 by its folder"):
         index_dataset(lite_copy, "train")
+    (lite_copy / "val_list.txt").write_text("val/cat/cat_0.JPEG 0\n")
+    assert index_dataset(lite_copy, "train").classes[:2] == (names[1], names[0]), "lists that contradict each other: by line"
     for name in os.listdir(lite_copy / "train" / "cat"):  # pictures in one folder say nothing of their classes
         (lite_copy / "train" / name).write_bytes((lite_copy / "train" / "cat" / name).read_bytes())
     (lite_copy / "train_list.txt").write_text("train/cat_0.JPEG 0\ntrain/cat_1.JPEG 1\n")
