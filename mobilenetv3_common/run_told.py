@@ -24,6 +24,7 @@ STALE_AVERAGE = 0.1  # share of the first weights in a moving average at a run's
 CHANCE = 0.1  # probability of as many right answers by guessing the largest class, from which a result is no better than that
 FALLEN = 0.98  # of the first loss: a later one above it has not fallen
 LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
+FEW_UPDATES = 100  # of a run: with fewer its length is the first thing to change
 ABOVE_GUESSING = 2.0  # times the loss of equal probabilities: smoothing and mixing keep it below that
 
 
@@ -91,7 +92,7 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
     if record is None:
         return
     train_entries, evaluations = read_json_lines(folder), read_json_lines(folder, "eval")
-    doubted = doubts(train_entries, evaluations, record, config.first_weights_left(run.update))
+    doubted = doubts(train_entries, evaluations, record, config.first_weights_left(run.update), config.bn_momentum)
     facts = [
         ("model", f"{config.model} ({config.framework})"),
         ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
@@ -114,7 +115,11 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
 
 
 def doubts(
-    train: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]], record: Record, first_weights: float = 0.0
+    train: Sequence[dict[str, Any]],
+    evaluations: Sequence[dict[str, Any]],
+    record: Record,
+    first_weights: float = 0.0,
+    bn_momentum: float | None = None,
 ) -> list[str]:
     """What speaks against a run, a line each; none where nothing does.
 
@@ -123,29 +128,25 @@ def doubts(
         evaluations: entries with ``epoch`` and ``top1``.
         record: of the best weights.
         first_weights: their share in the moving average that is evaluated, 0..1.
+        bn_momentum: of the run; None for the network's own.
     """
     said = []
     samples, classes = int(record.figures["samples"]), len(record.classes)
     final = float(evaluations[-1]["top1"]) if evaluations else record.figures["top1"]
     share = record.largest_share
-    if share < 1 and _by_guessing(round(final * samples), samples, share) > CHANCE:
+    right = round(final * samples)
+    if share < 1 and (chance := _by_guessing(right, samples, share)) > CHANCE:
         learnt = float(train[-1].get("top1", 0.0)) if train else 0.0
-        hint = _why_at_chance(learnt > (1 + share) / 2, learnt, first_weights)
+        hint = _why_at_chance(learnt > (1 + share) / 2, learnt, first_weights, bn_momentum)
+        by_luck = f", and luck gives as much in {chance:.0%} of all cases" if right > share * samples else ""
         said.append(
-            f"top-1 {final:.4f} of the last epoch is at chance: always answering the most frequent class gives {share:.4f} of "
-            f"{samples} pictures. {hint}"
+            f"top-1 {final:.4f} of the last epoch {'may be' if by_luck else 'is at'} chance: always answering the most frequent "
+            f"class gives {share:.4f} of {samples} pictures{by_luck}. {hint}"
         )
-    losses = _by_epoch(train)
+    losses, guessing = _by_epoch(train), math.log(max(classes, 2))
     learnt_little = final <= (1 + share) / 2  # mixing, smoothing and distillation keep the loss of a good network large
-    flat = len(losses) > 1 and min(losses[1:]) > FALLEN * losses[0]
-    rises = len(losses) > 1 and min(losses[1:]) > losses[0]
-    unsure = bool(losses) and min(losses) > 0.9 * math.log(max(classes, 2))  # as if every class were as likely
-    if flat and (learnt_little or rises or unsure) and min(losses) > LARGE * math.log(max(classes, 2)):
-        said.append(
-            f"the training loss did not fall: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. Change the "
-            "learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
-        )
-    guessing = math.log(max(classes, 2))
+    if fell_not := _flat(losses, guessing, learnt_little, int(train[-1].get("update", 0)) if train else 0):
+        said.append(fell_not)
     if losses and losses[-1] > ABOVE_GUESSING * guessing and learnt_little:
         said.append(
             f"the training loss ends at {losses[-1]:.4f}, and answers by chance have {guessing:.4f}: the learning rate is too high "
@@ -161,9 +162,33 @@ def doubts(
     return said
 
 
-def _why_at_chance(by_heart: bool, learnt: float, first_weights: float) -> str:
+def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates: int) -> str:
+    """That the training loss did not fall, in words; empty where it did, or need not.
+
+    Args:
+        losses: of the epochs.
+        guessing: loss of equal probabilities.
+        learnt_little: whether top-1 is nearer to chance than to 1.
+        updates: of the run; 0 where that is not known.
+    """
+    if len(losses) < 2 or min(losses[1:]) <= FALLEN * losses[0] or min(losses) <= LARGE * guessing:
+        return ""
+    rises, unsure = min(losses[1:]) > losses[0], min(losses) > 0.9 * guessing  # as if every class were as likely
+    if not (learnt_little or rises or unsure):
+        return ""
+    word = "hardly fell" if losses[-1] < losses[0] else "did not fall"
+    short = f"{updates} updates are a short run: train for more epochs first. " if 0 < updates < FEW_UPDATES else ""
+    return (
+        f"the training loss {word}: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. {short}Change the learning "
+        "rate (python tools/lr_find.py), and look at the labels and at frozen layers"
+    )
+
+
+def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momentum: float | None) -> str:
     if first_weights > STALE_AVERAGE:
         return f"What is evaluated is a moving average, of which {first_weights:.0%} are still the first weights: add --ema-warmup"
+    if by_heart and (bn_momentum or 0.0) >= 0.1:
+        return f"Training pictures reach {learnt:.4f}: train for more epochs, and look at the labels of validation"
     if by_heart:
         return (
             f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "

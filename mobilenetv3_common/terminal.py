@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
@@ -136,12 +137,13 @@ def for_terminal(text: str) -> str:
     A command is broken before its flags, so that it can still be copied whole.
     """
     wide = max(20, min(WIDEST, shutil.get_terminal_size().columns))
-    if len(text) <= wide:
+    spread = "".join(c + "\0" * (unicodedata.east_asian_width(c) in "WF") for c in text)  # two columns each
+    if len(spread) <= wide:
         return text
     before, python, command = text.partition("python ")
     if before == "next: " and " --" in command:
         return f"{before}{python}{command}".replace(" --", " \\\n  --")
-    return textwrap.fill(text, wide, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(spread, wide, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\0", "")
 
 
 class Progress:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -156,6 +157,34 @@ def test_a_moving_average_of_the_first_weights_is_the_cause_that_is_named():
     assert doubts(entries(FALLING), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), 0.92) == []
 
 
+def test_what_may_be_luck_is_not_called_chance_and_a_short_run_is_said():
+    """Two of three pictures right: guessing one of three classes gives as much in a quarter of all cases."""
+    three = [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
+    (said,) = doubts(entries((1.0, 0.9)), entries((1 / 3, 2 / 3), "top1"), record(three))
+    assert "top-1 0.6667 of the last epoch may be chance: " in said and "luck gives as much in 26% of all cases" in said
+    assert "is at chance: always" in doubts(entries((1.0, 0.9)), entries((1 / 3, 1 / 3), "top1"), record(three))[0]
+    assert doubts(entries((1.0, 0.9)), entries((1 / 3, 1.0), "top1"), record(three)) == [], "three of three by luck: 4 %"
+    slow = entries((0.693, 0.69, 0.688))
+    said = doubts(slow, entries((0.5, 0.5, 0.5), "top1"), record(BALANCED))[1]
+    assert (
+        said.startswith("the training loss hardly fell: 0.6930")
+        and "3 updates are a short run: train for more epochs first" in said
+    )
+    slow[-1]["update"] = 400
+    assert "short run" not in doubts(slow, entries((0.5, 0.5, 0.5), "top1"), record(BALANCED))[1]
+
+
+@pytest.mark.parametrize("momentum", [None, 0.01, 0.1, 0.3])
+def test_a_setting_that_a_run_has_already_is_not_advised(momentum):
+    (said,) = doubts(
+        entries(FALLING, "loss")[:2] + [{**entries(FALLING)[2], "top1": 0.9}],
+        entries((0.5, 0.5), "top1"),
+        record(BALANCED),
+        bn_momentum=momentum,
+    )
+    assert "Training pictures reach 0.9000" in said and ("--bn-momentum 0.1" in said) == (momentum in (None, 0.01))
+
+
 def test_the_last_three_lines_are_result_curve_and_a_command():
     index = index_dataset(LITE_DATA, "val")
     config = TrainConfig(output_dir="output/my run", epochs=3)
@@ -182,6 +211,14 @@ def test_lines_fit_the_terminal_and_commands_can_be_copied(text):
     shown = for_terminal(text)
     assert all(len(line) <= WIDEST for line in shown.splitlines())
     assert shown.replace(" \\\n  ", " ").replace("\n  ", " ") == text.strip() or " ".join(shown.split()) == text.strip()
+
+
+def test_wide_characters_take_two_columns():
+    text = "note: classes with a single picture have none held out: " + ", ".join(f"\u732b\u7684\u7c7b\u522b{n}" for n in range(30))
+    shown = for_terminal(text)
+    wide = [len(line) + sum(unicodedata.east_asian_width(c) in "WF" for c in line) for line in shown.splitlines()]
+    assert max(wide) <= WIDEST < len(text) and " ".join(shown.split()) == text
+    assert for_terminal("\u732b" * 50) == "\u732b" * 50 and "\n" in for_terminal("\u732b " * 34)
 
 
 def in_a_terminal(*command):

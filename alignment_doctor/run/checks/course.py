@@ -85,8 +85,12 @@ def files(run: RunFolder) -> Outcome:
 def learning(run: RunFolder) -> Outcome:
     if run.record is None:
         return not_judged("whether it learnt", "there is no evaluation.json, which tools/train.py writes after an evaluation")
-    rows = [{"epoch": e.epoch, "loss": e.loss, "top1": e.top1 or 0.0} for e in run.log.entries if e.loss is not None]
-    said = doubts(rows, [{"epoch": e.epoch, "top1": e.top1} for e in run.log.evaluations], run.record, run.first_weights)
+    rows = [
+        {"epoch": e.epoch, "update": e.update, "loss": e.loss, "top1": e.top1 or 0.0} for e in run.log.entries if e.loss is not None
+    ]
+    evaluated = [{"epoch": e.epoch, "top1": e.top1} for e in run.log.evaluations]
+    momentum = run.stands.get("config", {}).get("bn_momentum")
+    said = doubts(rows, evaluated, run.record, run.first_weights, momentum)
     figures = run.record.figures
     told = f"top-1 {figures['top1']:.4f} of {figures['samples']:g} pictures, best after epoch {run.record.epoch}"
     return judged(said, told, told)
