@@ -26,6 +26,7 @@ from mobilenetv3_common.json_output import Outputs, add_output_flags, outputs_of
 from mobilenetv3_common.packages import training_package
 from mobilenetv3_common.published import with_published
 from mobilenetv3_common.run_page import Page, write_page
+from mobilenetv3_common.terminal import show
 from mobilenetv3_common.train_config import TrainConfig
 
 FLAGS = (
@@ -69,7 +70,7 @@ def evaluate(
         raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
     config, said = as_trained(with_published(config, flags), flags)
     if said:
-        print(f"note: {said}", file=sys.stderr)
+        show(f"note: {said}", sys.stderr)
     writable(picture, "--confusion")
     if report:
         if any((Path(report) / name).exists() for name in (LATEST, BEST)):
@@ -85,7 +86,7 @@ def evaluate(
     figures = {"model": config.model, "framework": config.framework, "pretrained": config.pretrained, **result.figures()}
     told = shown_figures(figures, len(classes))
     with outputs.for_people():
-        print(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
+        show(", ".join(f"{name}: {value:.5f}" if isinstance(value, float) else f"{name}: {value}" for name, value in told.items()))
         if report:
             print(f"page: {write_report(report, config, result, classes)}")
     each = Record(result.figures(), classes, result.confusion, ()).of_classes()

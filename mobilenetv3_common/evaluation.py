@@ -29,6 +29,7 @@ from mobilenetv3_common.rank_statistics import merge_statistics
 from mobilenetv3_common.run import Run
 from mobilenetv3_common.run_control import StopRequest
 from mobilenetv3_common.sampling import BatchPlan
+from mobilenetv3_common.terminal import show
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
@@ -180,7 +181,7 @@ def evaluate_config(
     """
     index = index_for_weights(config)
     for line in index.notes() if ranks.first else ():
-        print(f"note: {line}", file=sys.stderr, flush=True)
+        show(f"note: {line}", sys.stderr)
     precision = backend.Precision(config.amp_level, config.amp_dtype, ranks.device)
     model = backend.place_model(backend.build_model(config, index.num_classes, builder), ranks)
     loader = _validation(backend, config, index, ranks)

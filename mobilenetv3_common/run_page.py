@@ -31,6 +31,7 @@ _STYLE = """
 .matrix table{width:auto}.matrix th,.matrix td{padding:.25rem .45rem;min-width:0;text-align:right;white-space:nowrap}
 .matrix thead th{writing-mode:vertical-rl;transform:rotate(180deg);max-height:10rem;text-align:left;padding:.45rem .25rem}
 .matrix thead th:first-child{writing-mode:horizontal-tb;transform:none}.matrix tbody th{text-align:right;font-weight:400}
+.matrix th{overflow:hidden;text-overflow:ellipsis}.matrix tbody th{max-width:min(16rem,30vw)}.matrix thead th{max-width:none}
 td.n{min-width:0}td.low{color:var(--bad);font-weight:600}
 """
 
@@ -74,7 +75,8 @@ def write_page(folder: Path, page: Page) -> Path:
 
 def page_text(page: Page) -> str:
     """The page as HTML; it loads nothing from elsewhere and runs no script."""
-    record, good = page.record, not page.doubts
+    record = page.record
+    verdict = " bad" if page.doubts else " good" if page.evaluations else ""  # an evaluation alone is neither
     told = "; ".join(
         [f"top-1 {record.figures['top1']:.2%} of {record.figures['samples']:g} pictures", *(["with doubts"] if page.doubts else [])]
     )
@@ -83,7 +85,7 @@ def page_text(page: Page) -> str:
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">',
         f'<title>{escape(page.title)}</title><link rel="icon" href="data:,"><style>{STYLE}{_STYLE}</style></head><body>',
         f'<a class="skip" href="#classes">Skip to the classes</a><main><h1>{escape(page.title)}</h1>',
-        f'<p class="verdict {"good" if good else "bad"}" role="status">{escape(told)}</p>',
+        f'<p class="verdict{verdict}" role="status">{escape(told)}</p>',
         *(f'<p class="place">{escape(line)}</p>' for line in page.doubts),
         f"<h2>Next</h2><pre>{escape(page.next_command)}</pre>" if page.next_command else "",
         _curves(page),
@@ -151,11 +153,12 @@ def _confusion(record: Record) -> str:
         ]
         return table(("true class", "taken for", "pictures"), rows, "Most frequent mistakes") if rows else "<p>No mistake.</p>"
     shares = record.confusion / np.maximum(record.confusion.sum(1, keepdims=True), 1)
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in record.classes)
+    names = [escape(name) for name in record.classes]  # long ones are cut by the style; their title has them whole
+    heads = "".join(f'<th scope="col" title="{name}">{name}</th>' for name in names)
     lines = []
-    for row, name in enumerate(record.classes):
+    for row, name in enumerate(names):
         cells = "".join(_cell(row, column, record, float(shares[row, column])) for column in range(len(record.classes)))
-        lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+        lines.append(f'<tr><th scope="row" title="{name}">{name}</th>{cells}</tr>')
     return (
         '<p class="note">Rows are the true classes, columns the answers; green is right, red is wrong.</p>'
         '<div class="scroll matrix" tabindex="0" role="region" aria-label="Confusion matrix">'

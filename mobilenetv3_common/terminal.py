@@ -146,6 +146,12 @@ def for_terminal(text: str) -> str:
     return textwrap.fill(spread, wide, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\0", "")
 
 
+def show(line: str, stream: TextIO | None = None) -> None:
+    """Print a line, on a terminal as ``for_terminal`` breaks it."""
+    target = stream or sys.stdout
+    print(for_terminal(line) if target.isatty() else line, file=target, flush=True)
+
+
 class Progress:
     """How far a long task is, and about how long it still takes; shown on a terminal alone.
 

@@ -258,6 +258,8 @@ def test_a_run_ends_with_a_page_and_its_lines_fit_a_terminal(tmp_path, framework
     weights = ("--framework", framework, "--pretrained", out / "best.safetensors", "--report", tmp_path / "page")
     done = run_command("tools/eval.py", *QUICK[:2], *weights)
     assert done.returncode == 0 and f"page: {tmp_path}/page/report.html" in done.stdout, done.stderr
+    shown = in_a_terminal("tools/eval.py", *QUICK[:2], *weights)
+    assert max(len(line) for line in shown.splitlines() if str(tmp_path) not in line) <= WIDEST < len(done.stdout.splitlines()[-2])
     assert read_record(tmp_path / "page").confusion.tolist() == held.confusion.tolist()
     earlier = CheckpointFolder(out).set_aside(None)
     assert {"report.html", "evaluation.json"} <= set(os.listdir(earlier)), "a new run writes nothing over"
@@ -311,3 +313,36 @@ def test_a_picture_that_is_gone_costs_no_page(tmp_path):
     page = Page("x", record(RIGHT, mistakes=(Mistake(0, 0, 1, 0.9), Mistake(1, 0, 1, 0.8), Mistake(10**6, 0, 1, 0.7))), index, [])
     text = page_text(page)
     assert text.count("It cannot be read any more") == 1 and text.count("<img") == 1
+
+
+LONG = {
+    "words": "a very long class name that goes on and on " * 4,
+    "Chinese": "\u7ea2\u8272\u7684\u5c0f\u732b" * 12,
+    "markup": '<script>alert("x")</script>' * 3,
+}
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("kind", LONG)
+def test_the_counts_of_the_confusion_stand_beside_names_of_any_length(tmp_path, kind, viewport):
+    """A long name pushed every count out of the screen."""
+    classes = tuple(f"{LONG[kind]}{n}" for n in range(3))
+    held = dataclasses.replace(record([[3, 1, 0], [0, 2, 0], [1, 0, 4]]), classes=classes)
+    (tmp_path / "p.html").write_text(page_text(Page("long names", held, index_dataset(LITE_DATA, "val"), [])), encoding="utf-8")
+    with browser() as chromium, opened(chromium, (tmp_path / "p.html").as_uri(), viewport=viewport) as page:
+        cells = page.locator(".matrix tbody td")
+        assert [cells.nth(n).inner_text() for n in range(9)] == ["3", "1", "", "", "2", "", "1", "", "4"]
+        boxes = [cells.nth(n).bounding_box() for n in range(9)]
+        assert all(box["x"] + box["width"] <= viewport["width"] and box["height"] < 60 for box in boxes), boxes
+        assert page.locator(".matrix tbody th").nth(1).get_attribute("title") == classes[1]
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        assert page.evaluate("document.scripts.length") == 0
+
+
+def test_an_evaluation_alone_has_no_verdict_and_a_run_has(tmp_path):
+    """Top-1 of 0 % stood in green."""
+    held, index = record(GUESSED), index_dataset(LITE_DATA, "val")
+    assert '<p class="verdict" role' in page_text(Page("t", held, index, []))
+    ended = entries((0.5, 0.6), "top1")
+    assert '<p class="verdict good" role' in page_text(Page("t", held, index, [], evaluations=ended))
+    assert '<p class="verdict bad" role' in page_text(Page("t", held, index, [], evaluations=ended, doubts=["a doubt"]))
