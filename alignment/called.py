@@ -54,8 +54,9 @@ def _noting(seen: Seen, name: str, function: FunctionType, code: CodeType) -> Co
         return function(*args, **kwargs)
 
     template = _first_call.__code__
-    consts = tuple(noted if isinstance(const, str) else const for const in template.co_consts)
-    return template.replace(co_consts=consts, co_name=code.co_name, co_freevars=code.co_freevars)
+    own = tuple(noted if isinstance(const, str) else const for const in template.co_consts)
+    consts, names = (*own, *code.co_consts), code.co_names  # who reads what a function names reads the same
+    return template.replace(co_consts=consts, co_names=names, co_name=code.co_name, co_freevars=code.co_freevars)
 
 
 def port_packages(project: Project, builder: Builder) -> set[str]:

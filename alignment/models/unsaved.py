@@ -93,13 +93,13 @@ def share(framework: Framework, port: Module, constants: Constants) -> list[str]
 
 
 def _share_numbers(framework: Framework, port: Module, numbers: frozenset[float]) -> None:
-    rounded = {float(np.float32(one)): one for one in sorted(numbers)}
-
     def right(value: Any) -> Any:
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(right(one) for one in value)
-        apart = _is_float(value) and float(value) not in numbers
-        return rounded.get(float(np.float32(value)), value) if apart else value
+        if not _is_float(value) or float(value) in numbers:
+            return value
+        near = [one for one in sorted(numbers) if abs(one - value) <= tolerance.BASE_FLOOR_32 * abs(value)]
+        return min(near, key=lambda one: abs(one - value), default=value)
 
     for module in framework.modules(port).values():
         for name, value in _attributes(module).items():

@@ -123,11 +123,11 @@ class Block(nn.Layer):
 
 
 class Rand(nn.Layer):
-    path, rates = DropPath, [0.1, 0.2, 0.3]
+    path, rates, block = DropPath, [0.1, 0.2, 0.3], Block
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.LayerList([Block(8, rate, self.path) for rate in self.rates])
+        self.blocks = nn.LayerList([self.block(8, rate, self.path) for rate in self.rates])
         self.head = nn.Linear(8, 4)
 
     def forward(self, x):
@@ -181,6 +181,30 @@ class Linspace(Rand):
 
     path = DropPathBernoulli
     rates = tuple(np.linspace(0, 0.1, 3).tolist())
+
+
+class InlineBlock(Block):
+    """It drops its branch by itself."""
+
+    def __init__(self, width, rate, path=DropPath):
+        super().__init__(width, rate, path)
+        self.rate = rate
+        del self.drop_path
+
+    def forward(self, x):
+        y = self.fc2(self.act(self.fc1(self.norm(x))))
+        if self.training and self.rate:
+            keep = 1 - self.rate
+            y = y * (paddle.rand([y.shape[0]] + [1] * (y.ndim - 1), dtype=y.dtype) < keep).astype(y.dtype) / keep
+        return x + y
+
+
+class LinspaceInline(Linspace):
+    block, rates = InlineBlock, tuple(np.linspace(0, 0.2, 4).tolist())
+
+
+class LinspaceInlineWrong(LinspaceInline):
+    rates = tuple(np.linspace(0, 0.21, 4).tolist())
 
 
 class LinspaceWrong(Linspace):

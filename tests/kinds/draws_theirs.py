@@ -119,6 +119,12 @@ class Linspace(Rand):
     rates = tuple(torch.linspace(0, 0.1, 3).tolist())
 
 
+class LinspaceOfFour(Linspace):
+    """One of its rates is the second nearest number that float32 has."""
+
+    rates = tuple(torch.linspace(0, 0.2, 4).tolist())
+
+
 class Noise(nn.Module):
     """Noise that is added in training mode."""
 

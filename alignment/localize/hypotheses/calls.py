@@ -87,8 +87,8 @@ class _Search:
         if self.theirs.error:
             return []
         made = self._followed(False)
-        if len(made) > 1:
-            made = self._replayed() or made  # one change that explains all is likelier than several
+        if len(made) > 1:  # one change that explains all is likelier; several are none where float32 rounds as much
+            made = self._replayed() or ([] if self.s.blame.own < tolerance.FLOAT32_CONSTANT else made)
         made = made or (self._followed(True) if self.layouts else []) or self._segment() or self._replayed()
         return [self._told(one) for one in made]
 
