@@ -123,7 +123,8 @@ def main(argv: list[str] | None = None) -> int:
     with gone_on_failure(args.int8_report) if args.int8_report else contextlib.nullcontext() as report:
         bundle, differences = export(trained, args.output_dir, formats, also)
     for engine, difference in differences.items():
-        print(f"{engine}: probabilities differ from the network's by {difference:.1e} at most")
+        apart = f"{difference.probability:.1e} at most, logits by {difference.logits:.1e} (relative L2)"
+        print(f"{engine}: probabilities differ from the network's by {apart}")
     print("\n".join(told), end="\n" if told else "")
     for name in bundle.files:
         print(f"{Path(args.output_dir) / name}: {(bundle.folder / name).stat().st_size:,} bytes")
