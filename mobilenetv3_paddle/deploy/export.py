@@ -44,7 +44,7 @@ def export(
     folder: str | Path,
     formats: tuple[str, ...] = FORMATS,
     also: Callable[[Bundle], None] = lambda bundle: None,
-) -> tuple[Bundle, dict[str, float]]:
+) -> tuple[Bundle, dict[str, Difference]]:
     """Write a network for the engines into a folder, with deploy.json beside it.
 
     Everything is made and checked in a folder of its own, and moved only then: an export that fails leaves what was there.
