@@ -44,7 +44,7 @@ def export(
     folder: str | Path,
     formats: tuple[str, ...] = FORMATS,
     also: Callable[[Bundle], None] = lambda bundle: None,
-) -> tuple[Bundle, dict[str, Difference]]:
+) -> tuple[Bundle, dict[str, EngineDifference]]:
     """Write a network for the engines into a folder, with deploy.json beside it.
 
     Everything is made and checked in a folder of its own, and moved only then: an export that fails leaves what was there.
@@ -178,7 +178,7 @@ def unsaturated(truth: Callable[[np.ndarray], np.ndarray], drawn: list[np.ndarra
     return inputs, expected
 
 
-class Difference(NamedTuple):
+class EngineDifference(NamedTuple):
     """The largest difference of an engine from the network: of a probability, and of the logits of a batch in relative L2."""
 
     probability: float = 0.0
@@ -191,7 +191,7 @@ def _relative(got: np.ndarray, right: np.ndarray) -> float:
     return apart / size if size else (0.0 if apart == 0 else np.inf)
 
 
-def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, Difference]:
+def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, EngineDifference]:
     """Hold every engine that has its file against the network, on random pictures in batches of 1, 3 and 8.
 
     Returns:
@@ -204,7 +204,7 @@ def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, Difference]:
     truth = DygraphEngine(layer)
     size = bundle.preset.crop_size
     generator = np.random.default_rng(0)
-    found: dict[str, Difference] = {}
+    found: dict[str, EngineDifference] = {}
     drawn = [generator.standard_normal((n, 3, size, size)).astype(np.float32) for n in CHECKED_BATCHES]
     inputs, expected = unsaturated(truth, drawn)
     engines = {name: create_engine(bundle, name) for name in names}
@@ -213,8 +213,8 @@ def check(bundle: Bundle, layer: paddle.nn.Layer) -> dict[str, Difference]:
     for name, engine in engines.items():
         for images, right in zip(inputs, expected, strict=True):
             got = engine(images)
-            apart, before = float(np.abs(softmax(got) - softmax(right)).max()), found.get(name, Difference())
-            worst = found[name] = Difference(max(before.probability, apart), max(before.logits, _relative(got, right)))
+            apart, before = float(np.abs(softmax(got) - softmax(right)).max()), found.get(name, EngineDifference())
+            worst = found[name] = EngineDifference(max(before.probability, apart), max(before.logits, _relative(got, right)))
             if not (worst.probability <= MAX_PROBABILITY_DIFF and worst.logits <= MAX_LOGIT_DIFF):
                 words = f"{worst.probability:.1e} in a probability, {worst.logits:.1e} in the logits"
                 raise UserError(f"the export is not the network: {name} differs by {words}")
