@@ -485,10 +485,12 @@ def test_a_picture_of_a_wrong_ending_is_said(lite_folders, name, capsys):
 
 
 @pytest.mark.parametrize(("train", "val"), [("Train", "Val"), ("training", "validation"), ("TRAIN", "test")])
-def test_splits_of_another_name_are_named_and_never_taken_for_classes(lite_folders, train, val):
+def test_splits_of_another_name_are_named_and_never_taken_for_classes(lite_folders, train, val, capsys):
     (lite_folders / "val").rename(lite_folders / val)
     with pytest.raises(UserError, match=rf"neither a folder val/.*; it has {val}/: call that folder val/$"):
         index_splits(lite_folders)
+    assert doctor(["data", str(lite_folders)]) in (0, 1)
+    assert f"has no val/, so training pictures alone were examined; it has {val}/: call that folder val/" in capsys.readouterr().out
     (lite_folders / "train").rename(lite_folders / train)
     for read in (index_splits, lambda path: index_held_out(path, 0.2, 0), lambda path: find_splits(str(path))):
         with pytest.raises(UserError, match=rf"it has {train}/: call that folder train/"):

@@ -23,6 +23,7 @@ from alignment_doctor.data.subset import write_subset
 from alignment_doctor.findings import examine
 from alignment_doctor.report import Examination, Section
 from mobilenetv3_common.config_file import make_config
+from mobilenetv3_common.dataset_index import elsewhere
 from mobilenetv3_common.drawing import bars, escape, table
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.train_config import TrainConfig
@@ -67,6 +68,8 @@ def run(flags: argparse.Namespace) -> Examination:
         raise UserError(f"--processes must be at least 1, found {flags.processes}")
     subject = measured(flags.data_path, expected, flags.processes, Path(flags.scan) if flags.scan else None, flags.dask)
     notes = [line for index in subject.indices.values() for line in index.notes()]
+    if "val" not in subject.indices and (other := elsewhere(subject.root, "val")):
+        notes.append(f"{subject.root} has no val/, so training pictures alone were examined{other}")
     if flags.write_manifest:
         manifest.write(flags.write_manifest, subject)
         notes.append(f"manifest: {flags.write_manifest}")

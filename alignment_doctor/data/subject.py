@@ -166,8 +166,8 @@ def find_splits(data_path: str) -> dict[str, DatasetIndex]:
             if len(set(index.labels)) > 1:
                 return {"train": index}
         raise UserError(
-            f"data path {root} has neither train/ nor val/, no list files, and no two class folders{elsewhere(root)}: give one in "
-            "ImageNet layout"
+            f"data path {root} has neither train/ nor val/, no list files, and no two class folders"
+            f"{elsewhere(root) or ': give one in ImageNet layout'}"
         )
     found = {split: index_dataset(root, split) for split in present}
     for index in found.values():
