@@ -202,7 +202,7 @@ def test_bad_arguments_are_refused_in_one_line(case, tmp_path, capsys):
 
 
 def test_a_fault_is_injected_and_found(tmp_path, capfd):
-    assert main(["--inject", "ties_count_as_right", "--result-dir", str(tmp_path)]) == 1
+    assert main(["--inject", "ties_count_as_right", "--steps", "3,4", "--result-dir", str(tmp_path)]) == 1
     out = capfd.readouterr().out
     assert "injected on purpose: ties_count_as_right" in out
     assert "first divergence: metric: top_k_correct: " in out
