@@ -12,10 +12,11 @@ import pytest
 
 import alignment.repair.search  # noqa: F401 (registers all makers)
 from alignment.project import import_file
-from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Region, candidates
+from alignment.repair.candidates import Candidate, distinct, proposed
 from alignment.repair.copies import copied
 from alignment.repair.edits import applied, diff
 from alignment.repair.mirror import Definition, Mirror, key
+from alignment.repair.region import Region
 from alignment.repair.source import PortFile
 from tests.conftest import ROOT
 
@@ -76,8 +77,13 @@ def texts(folder: Path, port: str, reference: str | None) -> list[str]:
     source = PortFile.of(folder / "port.py")
     theirs = (forward(ast.parse(reference)),) if reference else ()
     region = Region(source, forward(source.tree), theirs=theirs, languages=("paddle", "torch"))
-    makers = [*MAKERS] if reference is None else FIRST_OF_ALL
-    return [applied([one.fix])[source.file].decode() for near in (True, False) for one in candidates(region, makers, near)]
+    told = [one for one in ranked(region) if reference is None or one.kind in ("as_the_reference", "number")]
+    return [applied([one.fix])[source.file].decode() for one in told]
+
+
+def ranked(region: Region) -> list[Candidate]:
+    """All candidates of a function, the likeliest first."""
+    return list(distinct((one, region) for one in sorted(proposed(region), key=lambda one: -one.weight)))
 
 
 def test_a_right_port_reads_as_the_reference_does(tmp_path):
@@ -230,6 +236,47 @@ FORGOTTEN = {
         "def forward(self, x):\n    return paddle.sum(x, axis=1, keepdim=True)\n",
         "def forward(self, x):\n    return torch.sum(x, dim=1, keepdim=True)\n",
     ),
+    "a residual that a flag asks for": (
+        "class N:\n    def __init__(self, s):\n        self.use = s == 1\n\n    def forward(self, x):\n        return self.f(x)\n",
+        "class N:\n    def __init__(self, s):\n        self.use = s == 1\n\n"
+        "    def forward(self, x):\n        return self.f(x) + x if self.use else self.f(x)\n",
+        None,
+    ),
+    "settings that stand as numbers": (
+        "def forward(self, x, config):\n    return made(x, config.lr, beta1=0.9, beta2=0.999)\n",
+        "def forward(self, x, config):\n    return made(x, config.lr, beta1=config.beta1, beta2=config.beta2)\n",
+        None,
+    ),
+    "a setting that is called a little otherwise": (
+        "def forward(self, x, config):\n    return made(x, config.lr, use_nesterov=True)\n",
+        "def forward(self, x, config):\n    return made(x, config.lr, use_nesterov=config.nesterov)\n",
+        None,
+    ),
+    "a number for what the function holds": (
+        "def forward(self, x):\n    width = 2 * x\n    return made(width, groups=1)\n",
+        "def forward(self, x):\n    width = 2 * x\n    return made(width, groups=width)\n",
+        None,
+    ),
+    "a layer that is put in front": (
+        "def forward(self, layers, act):\n    layers.insert(1, act())\n    return layers\n",
+        "def forward(self, layers, act):\n    layers.append(act())\n    return layers\n",
+        None,
+    ),
+    "the mode of a module": (
+        "def forward(self, x):\n    if True:\n        x = x * 2\n    return x\n",
+        "def forward(self, x):\n    if not self.training:\n        x = x * 2\n    return x\n",
+        None,
+    ),
+    "a change that is not added": (
+        "def forward(self, image, change):\n    return image.enhance(1.0)\n",
+        "def forward(self, image, change):\n    return image.enhance(1.0 + change)\n",
+        None,
+    ),
+    "a divisor outside of a root behind a factor": (
+        "def forward(self, x, b):\n    return self.lr * sqrt(x) / b\n",
+        "def forward(self, x, b):\n    return self.lr * sqrt(x / b)\n",
+        None,
+    ),
     "two lines that belong together": (
         "def forward(self, x, y):\n    kept = paddle.ones_like(x)\n    index = x.clip(0)\n    return kept * index + y\n",
         "def forward(self, x, y):\n    kept = x != self.no\n    index = paddle.where(kept, x, y)\n    return kept * index + y\n",
@@ -251,7 +298,7 @@ def _all(folder, port, reference):
     (folder / "port.py").write_text(port)
     source = PortFile.of(folder / "port.py")
     region = Region(source, forward(source.tree), theirs=(forward(ast.parse(reference)),), languages=("paddle", "torch"))
-    return [applied([one.fix])[source.file].decode() for near in (True, False) for one in candidates(region, MAKERS, near)]
+    return [applied([one.fix])[source.file].decode() for one in ranked(region)]
 
 
 CALLED = """
@@ -292,9 +339,34 @@ def test_what_is_called_says_what_it_takes(right, tmp_path, monkeypatch):
 def test_what_the_finding_expects_comes_first(port, words, right, tmp_path):
     (tmp_path / "port.py").write_text(port)
     source = PortFile.of(tmp_path / "port.py")
-    made = [one for near in (True, False) for one in candidates(Region(source, source.tree.body[0], words=words), MAKERS, near)]
-    first = [applied([one.fix])[source.file].decode() for one in made if one.told == 0]
-    assert any(right in text for text in first) and len(first) < len(made) / 2, first
+    made = [applied([one.fix])[source.file].decode() for one in ranked(Region(source, source.tree.body[0], words=words))]
+    assert any(right in text for text in made[: len(made) // 4]), made
+
+
+def test_the_maximum_is_subtracted_where_an_exponential_overflows(tmp_path):
+    (tmp_path / "port.py").write_text("def forward(self, x):\n    return paddle.exp(x)\n")
+    source = PortFile.of(tmp_path / "port.py")
+
+    def of(words):
+        return [one.fix[0].text for one in ranked(Region(source, source.tree.body[0], words=words))]
+
+    assert "x - x.amax(-1, keepdim=True)" in of("an exponential overflows")
+    assert "x - x.amax(-1, keepdim=True)" not in of("another value")
+
+
+def test_no_candidate_reads_what_the_function_cannot_know_or_puts_a_fraction_for_a_size(tmp_path):
+    """Names of another function, and the finding's fractions in the place of a kernel's size, once took a third of all trials."""
+    port = (
+        "import paddle\n\ndef other(layers):\n    return layers\n\n"
+        "def forward(self, x):\n    y = x + 1\n    return made(y, kernel_size=3, momentum=0.9)\n"
+    )
+    (tmp_path / "port.py").write_text(port)
+    source = PortFile.of(tmp_path / "port.py")
+    region = Region(source, source.tree.body[-1], words="momentum 0.9, expected 0.42")
+    assert {"self", "x", "y", "paddle", "other", "len"} <= region.known and "layers" not in region.known
+    made = [applied([one.fix])[source.file].decode() for one in ranked(region)]
+    assert any("momentum=0.42" in text for text in made) and not any("kernel_size=0.42" in text for text in made)
+    assert not any("layers" in text.partition("def forward")[2] for text in made)
 
 
 def test_a_name_that_the_ports_file_has_not_makes_no_candidate(tmp_path):

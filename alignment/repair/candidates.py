@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from alignment.repair.edits import Fix, SourceEdit
-from alignment.repair.mirror import Definition, Mirror, key
+from alignment.repair.evidence import EXPECTED, weight
+from alignment.repair.mirror import Definition, Mirror, key, names_read
+from alignment.repair.region import NUMBER, Region, covers
 from alignment.repair.source import PortFile
 
-NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
-LETTERS = 3  # of a word that says nothing: the, not
-EXPECTED = re.compile(r"expected \(?(-?[\w.]*\w)")
 # Functions that are taken for each other.
 FAMILIES = tuple(
     family.split()
@@ -40,74 +38,8 @@ OPERATORS: dict[type, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Region:
-    """A function in which the mistake may be.
-
-    Attributes:
-        source: the port's file.
-        function: in it; or another node, e.g. an entry of a table.
-        line: that is to blame; 0 where it is not known.
-        words: of the finding.
-        theirs: what the reference has in its place, which may be of several functions.
-        languages: names of the frameworks, the port's first.
-        named: whether the finding names the function; else it is one of those that could be meant.
-    """
-
-    source: PortFile
-    function: ast.AST
-    line: int = 0
-    words: str = ""
-    theirs: tuple[Definition, ...] = ()
-    languages: tuple[str, str] = ("", "")
-    named: bool = True
-    numbers: tuple[float, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        said = [float(one) for one in NUMBER.findall(self.words)]
-        constants = [n.value for f in self.theirs for n in ast.walk(f) if isinstance(n, ast.Constant)]
-        held = [float(value) for value in constants if isinstance(value, int | float) and not isinstance(value, bool)]
-        object.__setattr__(self, "numbers", tuple(dict.fromkeys([*said, *held])))
-
-    @property
-    def lines(self) -> frozenset[int]:
-        """Those of the smallest statement that covers the blamed one; none where it is not known."""
-        covering = [n for n in ast.walk(self.function) if isinstance(n, ast.stmt) and _covers(n, self.line)]
-        small = [n for n in covering if not isinstance(n, Definition)]
-        return frozenset(range(small[-1].lineno, (small[-1].end_lineno or 0) + 1) if small else ())
-
-    def arguments(self) -> list[str]:
-        """What the function is given, but for ``self``."""
-        given = self.function.args if isinstance(self.function, Definition | ast.Lambda) else None
-        return [one.arg for one in given.args if one.arg != "self"] if given else []
-
-    def nodes(self) -> Iterator[ast.AST]:
-        """Of the function's body, those of the blamed line first."""
-        body: list[ast.AST] = [self.function]
-        if isinstance(self.function, Definition):
-            given = self.function.args
-            body = [*self.function.body, *given.defaults, *(one for one in given.kw_defaults if one is not None)]
-        found = [node for statement in body for node in ast.walk(statement)]
-        near = [node for node in found if self.line and _covers(node, self.line)]
-        yield from near
-        yield from (node for node in found if not (self.line and _covers(node, self.line)))
-
-
 Makes = Callable[[Region], Iterator[SourceEdit]]
 MAKERS: dict[str, Makes] = {}
-# What a finding is called or says -> what undoes that.
-UNDOES = {
-    "sign": "sign other_way invert", "arguments_exchanged": "swapped exchanged transposed reversed order axes",
-    "statements_exchanged": "order early before", "slice_left_out": "reversed dropped", "name_alone": "reversed missing swapped",
-    "operand_left_out": "scaled doubled twice extra off_by_one percent recipe", "call_left_out": "twice extra scaled detached",
-    "other_function": "interpolation activation operation pooling other sum_for_mean", "neighbour": "interpolation channels",
-    "constant": "off_by_one axis ignored", "one_more_or_less": "off_by_one", "override_left_out": "label order seed reversed",
-    "statement_left_out": "extra twice cleared early frozen", "argument_forgotten": "missing recipe seed ignored by_default",
-    "layer_not_called": "missing not_called", "line_of_the_other": "missing frozen", "unread_operand": "missing mean not_divided",
-    "unused_name": "missing activation initialisation", "uncalled_function": "missing initialisation activation",
-    "namesake": "recipe", "names_exchanged": "swapped exchanged",
-}  # fmt: skip
-FIRST_OF_ALL = ("as_the_reference", "number")  # in all functions, before the rest
 
 
 def maker(function: Makes) -> Makes:
@@ -123,57 +55,46 @@ class Candidate:
     Attributes:
         kind: name of what made it.
         fix: the edits.
-        told: 0 where it reads as the reference, puts what the finding expects, or a number of the finding's for another one of its;
-            1 where it holds another word of the finding's, or its maker undoes what the finding is called; 2 else.
+        weight: how likely it is the right one, beside others.
     """
 
     kind: str
     fix: Fix
-    told: int = 2
+    weight: float = 0.0
 
 
-def candidates(region: Region, makers: Iterable[str], near: bool) -> Iterator[Candidate]:
-    """What some makers make of a function, one of each in turn and each once: of the blamed line, or of the other lines."""
-    lines, seen = region.lines, set[tuple[int, int, str]]()
+def proposed(region: Region, place: int = 0) -> list[Candidate]:
+    """What the makers make of a function.
 
-    def made(name: str) -> Iterator[tuple[str, SourceEdit]]:
-        return ((name, edit) for edit in MAKERS[name](region) if (edit.line in lines) == near)
-
-    for name, edit in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*map(made, makers)))):
-        mark = edit.start, edit.end, edit.text
-        if mark not in seen and _means_something(region.source, edit):
-            seen.add(mark)
-            yield Candidate(name, (edit,), _told(region, name, edit))
+    Args:
+        region: the function.
+        place: how many functions are likelier to hold the mistake.
+    """
+    made = {name: list(make(region)) for name, make in MAKERS.items()}
+    return [Candidate(name, (edit,), weight(region, place, name, edit, len(some))) for name, some in made.items() for edit in some]
 
 
-def _told(region: Region, name: str, edit: SourceEdit) -> int:
-    before, said = _words(region.source.content[edit.start : edit.end].decode()), _words(region.words)
-    more = (_words(edit.text) - before) & said
-    expected = {word for one in EXPECTED.findall(region.words) for word in _words(one)}
-    if name == FIRST_OF_ALL[0] or more & expected or (name == "number" and more and before & said):
-        return 0
-    return 1 if more or any(word in region.words.replace(" ", "_") for word in UNDOES.get(name, "").split()) else 2
+def distinct(proposals: Iterable[tuple[Candidate, Region]]) -> Iterator[Candidate]:
+    """Those that are another program, each once."""
+    seen = set[Fix]()
+    for one, region in proposals:
+        (edit,) = one.fix
+        if one.fix not in seen and _means_something(region, edit):
+            seen.add(one.fix)
+            yield one
 
 
-def _words(text: str) -> set[str]:
-    """The longer words of a text, and its numbers."""
-    numbers = {str(float(one)).lstrip("-") for one in NUMBER.findall(text)}
-    return numbers | {word for word in re.findall(r"[a-z]+", text.lower()) if len(word) > LETTERS}
-
-
-def _means_something(source: PortFile, edit: SourceEdit) -> bool:
-    """Whether the file is Python afterwards, and another one."""
-    if source.content[edit.start : edit.end] == edit.text.encode():
+def _means_something(region: Region, edit: SourceEdit) -> bool:
+    """Whether the file is Python afterwards, and another one, whose function reads no name that it cannot know."""
+    content = region.source.content
+    if content[edit.start : edit.end] == edit.text.encode():
         return False
     try:
-        ast.parse(source.content[: edit.start] + edit.text.encode() + source.content[edit.end :])
+        ast.parse(content[: edit.start] + edit.text.encode() + content[edit.end :])
     except SyntaxError:
         return False
-    return True
-
-
-def _covers(node: ast.AST, line: int) -> bool:
-    return bool(line) and getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
+    part_of_name = content[: edit.start].endswith(b".")
+    return part_of_name or names_read(edit.text) <= region.known
 
 
 def _plain(value: object) -> bool:
@@ -199,9 +120,9 @@ def number(region: Region) -> Iterator[SourceEdit]:
     """A number becomes another that the finding or the reference has; a value, or a word, what the finding expects."""
     expected, said = EXPECTED.findall(region.words), [float(one) for one in NUMBER.findall(region.words)]
     for node in sorted(region.nodes(), key=lambda one: getattr(one, "value", None) not in said):
-        if isinstance(node, ast.Constant) and _plain(node.value):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             for value in region.numbers:
-                if value != node.value:
+                if value != node.value and (_counts(value) or not _counts(node.value)):
                     yield region.source.replaced(node, _written(value))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
             yield from (region.source.replaced(node, repr(word)) for word in expected if word.isidentifier())
@@ -209,8 +130,13 @@ def number(region: Region) -> Iterator[SourceEdit]:
             yield from (region.source.replaced(node.value, word) for word in expected if NUMBER.fullmatch(word))
 
 
+def _counts(value: float) -> bool:
+    """Whether a number may be a size, an axis or a count, as the whole ones of a source are."""
+    return value == int(value) and abs(value) < 1e6
+
+
 def _written(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e6 else repr(value)
+    return str(int(value)) if _counts(value) else repr(value)
 
 
 # --- operators ------------------------------------------------------------------------------------------------------------
@@ -315,24 +241,66 @@ def namesake(region: Region) -> Iterator[SourceEdit]:
     read = [n.value.id for n in ast.walk(region.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
     bases = [name for name in dict.fromkeys(read) if name in (*region.arguments(), "self")]
     for node in region.nodes():
-        for one in node.keywords if isinstance(node, ast.Call) else ():
-            if one.arg and isinstance(one.value, ast.Constant):
-                own = [one.arg] if one.arg in region.arguments() else []
-                yield from (region.source.replaced(one.value, text) for text in [*own, *(f"{base}.{one.arg}" for base in bases)])
+        keywords = node.keywords if isinstance(node, ast.Call) else []
+        given = [one for one in keywords if one.arg and isinstance(one.value, ast.Constant)]
+        for one in given:
+            own = [one.arg] if one.arg in region.arguments() else []
+            short = (one.arg or "").partition("_")[2]
+            for text in [*own, *(f"{base}.{name}" for base in bases for name in (one.arg, short) if name)]:
+                yield region.source.replaced(one.value, text)
+        for base in bases if len(given) > 1 else ():
+            assert isinstance(node, ast.Call)
+            all_of_it = [ast.keyword(one.arg, ast.Name(f"{base}.{one.arg}") if one in given else one.value) for one in keywords]
+            yield region.source.replaced(node, ast.unparse(ast.Call(node.func, node.args, all_of_it)))
 
 
 @maker
 def unused_setting(region: Region) -> Iterator[SourceEdit]:
     """What the class keeps, or the function is given, and nothing reads, in the place of a number, a name or a truth value."""
-    around = region.source.parents.get(region.function)
-    kept = [n for n in ast.walk(around) if isinstance(n, ast.Attribute) and _of_self(n)] if isinstance(around, ast.ClassDef) else []
-    read = {n.attr for n in kept if isinstance(n.ctx, ast.Load)}
     used = {n.id for n in ast.walk(region.function) if isinstance(n, ast.Name)}
-    unused = [f"self.{n.attr}" for n in kept if isinstance(n.ctx, ast.Store) and n.attr not in read]
-    unused += [one for one in region.arguments() if one not in used]
+    unused = unread_attributes(region) + [one for one in region.arguments() if one not in used]
     for node in region.nodes() if unused else ():
         if isinstance(node, ast.Constant) and not isinstance(node.value, str):
             yield from (region.source.replaced(node, text) for text in dict.fromkeys(unused))
+
+
+def unread_attributes(region: Region) -> list[str]:
+    """What the function's class keeps and nothing in it reads: ``self.use_residual``."""
+    around = region.source.parents.get(region.function)
+    kept = [n for n in ast.walk(around) if isinstance(n, ast.Attribute) and _of_self(n)] if isinstance(around, ast.ClassDef) else []
+    read = {n.attr for n in kept if isinstance(n.ctx, ast.Load)}
+    return list(dict.fromkeys(f"self.{n.attr}" for n in kept if isinstance(n.ctx, ast.Store) and n.attr not in read))
+
+
+@maker
+def value_of_the_function(region: Region) -> Iterator[SourceEdit]:
+    """``groups=1`` becomes ``groups=width``: what the function holds, for a number or a truth value that a call is given."""
+    held = [n.id for n in ast.walk(region.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    for node in region.nodes():
+        for one in node.keywords if isinstance(node, ast.Call) else ():
+            if isinstance(one.value, ast.Constant) and not isinstance(one.value.value, str):
+                yield from (region.source.replaced(one.value, name) for name in dict.fromkeys([*region.arguments(), *held]))
+
+
+@maker
+def end_of_a_list(region: Region) -> Iterator[SourceEdit]:
+    """``layers.insert(1, x)`` becomes ``layers.append(x)``, and the other way round at the front."""
+    for node in region.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            turned = {("insert", 2): ("append", node.args[1:]), ("append", 1): ("insert", [ast.Constant(0), *node.args])}
+            if (other := turned.get((node.func.attr, len(node.args)))) is not None:
+                call = ast.Call(ast.Attribute(node.func.value, other[0]), other[1], [])
+                yield region.source.replaced(node, ast.unparse(call))
+
+
+@maker
+def less_its_maximum(region: Region) -> Iterator[SourceEdit]:
+    """``exp(x)`` becomes ``exp(x - x.amax(-1, keepdim=True))`` where the finding says that it overflows."""
+    for node in region.nodes() if "overflow" in region.words else ():
+        above = region.source.parents.get(node)
+        alone = isinstance(above, ast.Assign) or (isinstance(above, ast.Call) and ast.unparse(above.func).endswith("exp"))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and alone:
+            yield region.source.replaced(node, f"{node.id} - {node.id}.amax(-1, keepdim=True)")
 
 
 @maker
@@ -363,7 +331,7 @@ def name(region: Region) -> Iterator[SourceEdit]:
             isinstance(node, ast.Name)
             and isinstance(node.ctx, ast.Load)
             and node.id in held
-            and _covers(node, region.line or node.lineno)
+            and covers(node, region.line or node.lineno)
         ):
             for other in dict.fromkeys(held):
                 if other != node.id:
@@ -396,7 +364,10 @@ def residual(region: Region) -> Iterator[SourceEdit]:
     given = region.arguments()[:1]
     for node in region.nodes():
         if isinstance(node, ast.Return) and node.value is not None:
-            yield from (region.source.replaced(node.value, f"{region.source.text(node.value)} + {one}") for one in given)
+            text = region.source.text(node.value)
+            yield from (region.source.replaced(node.value, f"{text} + {one}") for one in given)
+            for flag in unread_attributes(region):
+                yield from (region.source.replaced(node.value, f"{text} + {one} if {flag} else {text}") for one in given)
 
 
 @maker

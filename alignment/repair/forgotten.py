@@ -10,9 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from alignment.repair.candidates import Region, maker
+from alignment.repair.candidates import maker
 from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition
+from alignment.repair.region import Region
 
 OPERATIONS = ("-", "+", "*", "/")
 
@@ -33,7 +34,9 @@ def unread_operand(region: Region) -> Iterator[SourceEdit]:
     """``levels / std`` where ``mean`` is not read: ``(levels - mean) / std``."""
     unread = _unread(region)
     for node in region.nodes() if unread else ():
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Constant) or (
+            isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
+        ):
             parent = region.source.parents.get(node)
             if isinstance(parent, ast.BinOp | ast.Return | ast.Assign) or (isinstance(parent, ast.Call) and node in parent.args):
                 text = region.source.text(node)
@@ -70,9 +73,10 @@ def uncalled_function(region: Region) -> Iterator[SourceEdit]:
 
 @maker
 def condition(region: Region) -> Iterator[SourceEdit]:
-    """A condition that is always true or false becomes one that the reference's function has."""
+    """A condition that is always true or false becomes one that the reference's function has, or the one of a module's mode."""
     tests = [n.test for one in region.theirs for n in ast.walk(one) if isinstance(n, ast.If | ast.IfExp | ast.While)]
-    texts = dict.fromkeys(ast.unparse(one) for one in tests if not isinstance(one, ast.Constant))
+    of_mode = ["self.training", "not self.training"] if "self" in region.known else []
+    texts = dict.fromkeys([*(ast.unparse(one) for one in tests if not isinstance(one, ast.Constant)), *of_mode])
     for node in region.nodes():
         if isinstance(node, ast.If | ast.IfExp) and isinstance(node.test, ast.Constant):
             yield from (region.source.replaced(node.test, text) for text in texts)

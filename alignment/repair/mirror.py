@@ -8,7 +8,6 @@ the same are kept as they are written. What a difference means is not judged her
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 import difflib
 import textwrap
@@ -82,16 +81,12 @@ class Mirror:
         self.source, self.ours = source, ours
         self.theirs = translated(_inlined(ours, _renamed(ours, theirs)), *languages)
         self._known = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
-        self._names = self._known | _defined(source.tree) | _defined(self.theirs) | {*dir(builtins)}
         self._layers = _name_of_layers(source.tree, languages[0])
         self._own = {key(node): node for node in ast.walk(ours) if isinstance(node, ast.expr)}
 
     def changes(self) -> Iterator[SourceEdit]:
-        """Each difference as an edit, the smallest ones of a statement first; none with a name that the port's file has not."""
-        for edit in self._block(self.ours.body, self.theirs.body):
-            attribute = self.source.content[: edit.start].endswith(b".")
-            if attribute or _names_read(edit.text) <= self._names:
-                yield edit
+        """Each difference as an edit, the smallest ones of a statement first."""
+        return self._block(self.ours.body, self.theirs.body)
 
     def _block(self, ours: Sequence[ast.stmt], theirs: Sequence[ast.stmt]) -> Iterator[SourceEdit]:
         ours = [one for one in ours if not is_constant(one)]
@@ -261,7 +256,7 @@ def _inlined(ours: Definition, theirs: Definition) -> Definition:
     return theirs
 
 
-def _defined(tree: ast.AST) -> set[str]:
+def bound_by(tree: ast.AST) -> set[str]:
     """Names that a tree binds."""
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     found |= {node.name for node in ast.walk(tree) if isinstance(node, Definition | ast.ClassDef)}
@@ -270,12 +265,13 @@ def _defined(tree: ast.AST) -> set[str]:
     return found | {(one.asname or one.name).partition(".")[0] for node in imports for one in node.names}
 
 
-def _names_read(text: str) -> set[str]:
+def names_read(text: str) -> set[str]:
+    """Names that a part of a file reads and does not bind itself; none where it is no whole expression or statement."""
     try:
         tree = ast.parse(textwrap.dedent(text.strip("\n")).strip())
     except SyntaxError:
         return set()
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - bound_by(tree)
 
 
 def _arguments(function: Definition) -> list[ast.arg]:

@@ -26,8 +26,8 @@ from alignment.finding import Finding
 from alignment.frameworks.base import Framework, Module
 from alignment.localize.source import source_place
 from alignment.project import PARTS
-from alignment.repair.candidates import Region
 from alignment.repair.mirror import Definition, is_constant
+from alignment.repair.region import Region
 from alignment.repair.source import PortFile
 from alignment.strangers import strangers
 
@@ -66,7 +66,7 @@ class _Regions:
     def __init__(self, context: Context, finding: Finding, sources: Callable[[Path], bool]) -> None:
         self.context, self.finding = context, finding
         self.languages = context.port.framework.name, context.reference.framework.name
-        self.words = f"{finding.kind}: {finding.hint} {finding.measured}"
+        self.words = f"{finding.kind}: {finding.hint}"  # what was measured is of the outputs
         self._sources: dict[Path, PortFile | None] = {}
         self.files = [file for file in own_files(context) if sources(file)]
         self._right: dict[str, list[tuple[str, str, Definition]]] | None = None

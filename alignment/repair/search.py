@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +13,12 @@ import alignment.repair.forgotten
 import alignment.repair.siblings  # noqa: F401 (both register their makers)
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
-from alignment.repair.candidates import FIRST_OF_ALL, MAKERS, Candidate, Region, candidates
+from alignment.repair.candidates import Candidate, distinct, proposed
 from alignment.repair.edits import Fix
 from alignment.repair.regions import regions_of
 from mobilenetv3_common.counted import counted
 
 MOST = 150  # candidates of one mistake
-POOL = 3  # times as many candidates are looked at as are tried
-NUMBERS = 12  # of a function's, that the reference or the finding has, before other candidates
 QUICK, SEARCHED = "outputs", "search"  # how a candidate is tried
 Where = tuple[str, str]  # location and kind of a mistake
 
@@ -116,33 +114,12 @@ def _why(candidates: int, count: int, trials: int, budget: float) -> str:
 def likely(
     context: Context, finding: Finding, most: int = MOST, sources: Callable[[Path], bool] = lambda file: True
 ) -> list[Candidate]:
-    """The candidates of a finding, those of the functions that it names first.
+    """The candidates of a finding, the likeliest first.
 
     Args:
         context, finding: the two sides, and what was found.
         most: candidates.
         sources: which files may be changed, of the port's own.
     """
-    regions = regions_of(context, finding, sources)
-    named, others = ([one for one in regions if one.named == so] for so in (True, False))
-    behind = _best(_of(named, True), most - most // 3 if others else most)
-    return [*behind, *_best(_of(others, False), most - len(behind))]
-
-
-def _best(made: Iterator[Candidate], most: int) -> list[Candidate]:
-    """Some candidates, first those for which the finding speaks."""
-    return sorted(itertools.islice(made, POOL * most), key=lambda one: one.told)[:most]
-
-
-def _of(regions: Sequence[Region], named: bool) -> Iterator[Candidate]:
-    """Candidates of the blamed lines, those that read as the reference, then of the functions in turn.
-
-    Where the finding does not name the functions, what reads otherwise than the reference says more than the line does.
-    """
-    blamed = (one for region in regions for one in candidates(region, MAKERS, near=True))
-    alike = (one for near in (True, False) for region in regions for one in candidates(region, FIRST_OF_ALL[:1], near))
-    numbers = (one for region in regions for one in itertools.islice(candidates(region, FIRST_OF_ALL[1:], near=False), NUMBERS))
-    rest = [candidates(region, [name for name in MAKERS if name not in FIRST_OF_ALL[:1]], near=False) for region in regions]
-    in_turn = (one for row in itertools.zip_longest(*rest) for one in row if one is not None)
-    made, seen = itertools.chain(*((blamed, alike) if named else (alike, blamed)), numbers, in_turn), set[Fix]()
-    return (one for one in made if not (one.fix in seen or seen.add(one.fix)))  # type: ignore[func-returns-value]
+    made = [(one, region) for place, region in enumerate(regions_of(context, finding, sources)) for one in proposed(region, place)]
+    return list(itertools.islice(distinct(sorted(made, key=lambda one: -one[0].weight)), most))

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from alignment.repair.candidates import Region, maker
+from alignment.repair.candidates import maker
 from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition
+from alignment.repair.region import Region
 
 Spot = tuple[str, str]  # what is called, and a keyword, a position or a column
 ENOUGH = 12  # names of a module, or values of a place, that take one's part
@@ -183,6 +184,10 @@ def regrouped(region: Region) -> Iterator[SourceEdit]:
     """``f(a) / b`` becomes ``f(a / b)``, ``(a + b).f()`` becomes ``a.f() + b``, and the other way round."""
     for node in region.nodes():
         if isinstance(node, ast.BinOp):
+            inside = node.left.right if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mult) else None
+            if inside is not None and (own := _only(inside)) is not None:  # a * f(b) / c
+                grouped = _with(inside, ast.BinOp(own, node.op, node.right))
+                yield region.source.replaced(node, ast.unparse(ast.BinOp(node.left.left, ast.Mult(), grouped)))  # type: ignore[attr-defined]
             if (own := _only(node.left)) is not None:
                 yield region.source.replaced(node, ast.unparse(_with(node.left, ast.BinOp(own, node.op, node.right))))
             if (own := _only(node.right)) is not None:

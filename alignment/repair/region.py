@@ -1,0 +1,83 @@
+"""A function of the port in which the mistake may be, with what is known of it."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from alignment.repair.mirror import Definition, bound_by
+from alignment.repair.source import PortFile
+
+NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)", re.I)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function in which the mistake may be.
+
+    Attributes:
+        source: the port's file.
+        function: in it; or another node, e.g. an entry of a table.
+        line: that is to blame; 0 where it is not known.
+        words: of the finding.
+        theirs: what the reference has in its place, which may be of several functions.
+        languages: names of the frameworks, the port's first.
+        named: whether the finding names the function; else it is one of those that could be meant.
+    """
+
+    source: PortFile
+    function: ast.AST
+    line: int = 0
+    words: str = ""
+    theirs: tuple[Definition, ...] = ()
+    languages: tuple[str, str] = ("", "")
+    named: bool = True
+    numbers: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        said = [float(one) for one in NUMBER.findall(self.words)]
+        constants = [n.value for f in self.theirs for n in ast.walk(f) if isinstance(n, ast.Constant)]
+        held = [float(value) for value in constants if isinstance(value, int | float) and not isinstance(value, bool)]
+        object.__setattr__(self, "numbers", tuple(dict.fromkeys([*said, *held])))
+
+    @functools.cached_property
+    def known(self) -> frozenset[str]:
+        """Names that the function can read: those that it reads, its own, those of what is around it, the file's, Python's."""
+        read = {node.id for node in ast.walk(self.function) if isinstance(node, ast.Name)}
+        found, around = read | bound_by(self.function) | {*dir(builtins), "__file__"}, self.source.parents.get(self.function)
+        while around is not None:
+            for one in around.body if isinstance(around, ast.ClassDef | ast.Module) else [around]:
+                found |= {one.name} if isinstance(one, ast.ClassDef | Definition) and one is not around else bound_by(one)
+            around = self.source.parents.get(around)
+        return frozenset(found)
+
+    @functools.cached_property
+    def lines(self) -> frozenset[int]:
+        """Those of the smallest statement that covers the blamed one; none where it is not known."""
+        covering = [n for n in ast.walk(self.function) if isinstance(n, ast.stmt) and covers(n, self.line)]
+        small = [n for n in covering if not isinstance(n, Definition)]
+        return frozenset(range(small[-1].lineno, (small[-1].end_lineno or 0) + 1) if small else ())
+
+    def arguments(self) -> list[str]:
+        """What the function is given, but for ``self``."""
+        given = self.function.args if isinstance(self.function, Definition | ast.Lambda) else None
+        return [one.arg for one in given.args if one.arg != "self"] if given else []
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """Of the function's body, those of the blamed line first."""
+        body: list[ast.AST] = [self.function]
+        if isinstance(self.function, Definition):
+            given = self.function.args
+            body = [*self.function.body, *given.defaults, *(one for one in given.kw_defaults if one is not None)]
+        found = [node for statement in body for node in ast.walk(statement)]
+        near = [node for node in found if self.line and covers(node, self.line)]
+        yield from near
+        yield from (node for node in found if not (self.line and covers(node, self.line)))
+
+
+def covers(node: ast.AST, line: int) -> bool:
+    return bool(line) and getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
