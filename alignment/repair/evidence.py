@@ -1,9 +1,9 @@
 """How likely a change of a function is the correction: what speaks for it, and how much.
 
 A weight is a logarithm of odds: of the function (those that the finding names come first), of what made the change, divided by how
-many such changes the function allows, and of each thing that speaks for this one. The numbers were fitted (softmax over all changes of a
-mistake, with an L2 penalty) to 64 mistakes that projects/mobilenetv3 lists as edits of its source; in five-fold cross-validation
-the right change is among the first 150 of some 3,000 in 48 of the 64.
+many such changes the function allows, and of each thing that speaks for this one. The numbers were fitted (softmax over all changes
+of a mistake, with an L2 penalty) to 64 mistakes that projects/mobilenetv3 lists as edits of its source; in five-fold
+cross-validation the right change is among the first 150 of some 3,000 in 48 of the 64.
 """
 
 from __future__ import annotations
