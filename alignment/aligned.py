@@ -282,6 +282,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} still fails: {what}")
     elif open_ and "" not in corrected.mended:
         found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
+        context.paired.matched.matching.confirm()
     if not open_ and failed:
         found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
     return again if not open_ else done, found

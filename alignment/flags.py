@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def weights_parser() -> Parser:
 def audit_parser() -> Parser:
     """The flags of ``audit``."""
     p = Parser(
-        prog="python -m alignment audit",
+        prog=sys.argv[0] if sys.argv[0] == "mnv3 audit" else "python -m alignment audit",
         description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
         "with the same weights on both sides, in evaluation and training mode. Exit status: 0 no mistake found, "
         f"1 a mistake found, 2 the input cannot be used, {BROKEN}.",

@@ -90,7 +90,7 @@ def audited(folder: str, seed: int, training: bool, search: bool) -> dict[str, A
         found["known"] = known
         if search and not all(known):
             found["candidates"] = [likely(context, one) for one in mistakes]
-            found["job"] = job_of(args, context)
+            found["job"] = job_of(args, context, mistakes)
         return known
 
     aligned = run(args, flags, ModelMaker("--port", sides[0], {}), ModelMaker("--reference", sides[1], {}), note)

@@ -22,6 +22,7 @@ COMMANDS = {
     "convert": ("mnv3.convert", "convert weights between torch and Paddle"),
     "lr-find": ("mnv3.lr_find", "find a learning rate"),
     "doctor": ("alignment_doctor.cli", "examine a training run and its data"),
+    "audit": ("mnv3.audit", "find the mistakes of any port, beside its reference"),
     "align": ("mnv3.align", "compare this MobileNetV3 with the PyTorch reference, step by step"),
 }
 

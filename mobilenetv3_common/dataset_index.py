@@ -304,7 +304,7 @@ def _from_folders(root: Path, split: str, num_classes: int | None) -> DatasetInd
     if not folder.is_dir():
         hint = elsewhere(root, split)
         if not hint and not has_split(root, "val") and any(e.is_dir() and not left_behind(e.name) for e in os.scandir(root)):
-            hint = "; --val-share 0.2 trains without validation pictures, and holds a fifth of the others out"
+            hint = "; with --val-share 0.2 a fifth of the pictures of each class is held out for validation"
         raise UserError(
             f"data path {root} has neither a folder {split}/ nor a file {split}_list.txt, nor shards {split}-*.tar{hint}"
         )

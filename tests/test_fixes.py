@@ -8,16 +8,19 @@ import os
 import re
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from alignment.audit.fixes import cards
-from alignment.audit.trial import answered
+from alignment.audit.trial import Job, answered, right
 from alignment.cli import main
 from alignment.raised import shown
 from alignment.repair.candidates import Candidate
 from alignment.repair.edits import SourceEdit
+from alignment.repair.search import SEARCHED as SEARCHED_FOR
 from alignment.repair.search import corrections
 from tests.test_audit_sections import PADDLE, TORCH
 
@@ -86,6 +89,30 @@ def test_a_correction_is_searched_for_and_verified(audit, case):
 
 @pytest.mark.slow
 @pytest.mark.weekly  # a whole search without an answer
+def test_a_trial_passes_a_port_whose_only_difference_is_the_frameworks_own_variance(tmp_path):
+    (tmp_path / "theirs.py").write_text(TORCH)
+    (tmp_path / "ours.py").write_text(PADDLE)
+    inputs = (np.random.default_rng(0).standard_normal((2, 3, 10, 8)).astype(np.float32),)
+    sides = (f"{tmp_path}/ours.py:Net", {}), (f"{tmp_path}/theirs.py:Net", {})
+    job = Job(*sides, inputs, training=True, how=SEARCHED_FOR, ignored=frozenset({"biased_variance"}))
+    assert right(job) and not right(replace(job, ignored=frozenset()))
+    (tmp_path / "ours.py").write_text(PADDLE.replace(LINE, LINE.replace("(x)))", "(x))).detach()")))
+    assert not right(job)
+
+
+def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
+    used = LINE.replace("self.head(", "self.head(self.drop(").replace(".mean([2, 3])", ".mean([2, 3]))")
+    given = "torch.relu(self.norm(self.conv(x))).mean((2, 3))"
+    assert given in TORCH
+    theirs = TORCH.replace("self.head = ", "self.drop = nn.Dropout(0.25)\n        self.head = ", 1)
+    theirs = theirs.replace(given, f"self.drop({given})", 1)
+    (tmp_path / "theirs.py").write_text(theirs)
+    made = ("self.head = ", 'self.drop = nn.Dropout(0.25, mode="downscale_in_infer")\n        self.head = ')
+    status, said, cards = audit(edits=[made, (LINE, used)])
+    assert status == 1 and "corrections of 1 of 1 mistake" in said, said
+    assert any("+        self.drop = nn.Dropout(0.25, mode='upscale_in_train')" in line for line in cards[0]), cards
+
+
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
     status, said, cards = audit("--eval-only", "--try-patch", edits=[UNKNOWN[case]])
@@ -159,11 +186,11 @@ class Tried:
         return any(edit.text in self.right for fix in fixes for edit in fix)
 
 
-def searched(tried, passes, budget=60.0):
+def searched(tried, passes, budget=60.0, kind="unknown"):
     """Lines that are said of mistakes whose candidates are given by their texts."""
     lines = []
     made = [[Candidate("number", (SourceEdit(Path("port.py"), 0, 1, text, 7),)) for text in texts] for texts in tried]
-    corrections([()] * len(made), [(f"place{n}", "unknown") for n in range(len(made))], made, passes, budget, lines.append)
+    corrections([()] * len(made), [(f"place{n}", kind) for n in range(len(made))], made, passes, budget, lines.append)
     return [one.line() for one in lines]
 
 
@@ -176,9 +203,17 @@ def test_why_no_correction_was_found_is_said():
     assert re.match(
         r"place0: no correction found: [1-4] of 12 trials made when the 0.2 seconds of --patch-budget were over", late[0]
     )
-    assert late[1] == "place1: no correction found: not searched: the 0.2 seconds of --patch-budget were over"
+    (never,) = searched([["a"]], Tried(), budget=0.0)
+    assert never == "place0: no correction found: not searched: the 0 seconds of --patch-budget were over"
     both = searched([["b"], ["a"]], Tried(right=("b",)))
     assert both[1] == "place1: no correction found: it follows from a mistake that is corrected, and goes with it"
+    fresh = searched([["b"], ["a"]], Tried(right=("b",)), kind="initialisation")
+    assert fresh[1].startswith("place1: no correction found: a trial gives both sides the same weights")
+
+
+def test_a_mistake_that_takes_long_leaves_time_for_the_next():
+    lines = searched([["a"] * 100, ["b"]], Tried(right=("b",), seconds=0.05), budget=2.0)
+    assert "made when the 2 seconds" in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
 
 
 def test_what_a_framework_says_when_it_is_imported_is_not_shown(capfd, monkeypatch):

@@ -24,7 +24,7 @@ FORBIDDEN = {
     "projects": {"bench", "alignment_doctor", "mnv3", "tools", "tests"},
 }
 # The commands that are about the proof, or examine a run, and their folder; every other tool is part of the product.
-PROVING_TOOLS = {"align.py", "benchmark.py", "benchmarks", "convert.py", "doctor.py", "resnet50.py"}
+PROVING_TOOLS = {"align.py", "audit.py", "benchmark.py", "benchmarks", "convert.py", "doctor.py", "resnet50.py"}
 
 
 def source_files(*folders):

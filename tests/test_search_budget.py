@@ -65,8 +65,8 @@ def test_with_enough_time_it_says_what_it_always_said(files, capsys):
 class ToTheFirst(Watch):
     """Time that is over once something was found."""
 
-    def found(self, line):
-        super().found(line)
+    def found(self, line, alike="", place=""):
+        super().found(line, alike, place)
         self.ended = True
 
 
@@ -85,9 +85,37 @@ def test_a_long_search_prints_what_it_finds_and_where_it_is():
     assert watch.goes_on("features.3")
     watch.found("forward: features.3: padding 2")
     assert [line.split(": ", 1)[1] for line in said] == ["looking at features.3", "forward: features.3: padding 2"]
+    assert said[0][0] == "\n" and said[1][0] != "\n", "no empty lines"
     quiet = Watch(say=said.append)
     quiet.found("forward: head: nothing")
     assert quiet.goes_on("head") and len(said) == 2, "a short search says nothing before its end"
+
+
+def test_findings_that_are_alike_have_one_line_and_their_further_places_another():
+    said: list[str] = []
+    watch = Watch(quiet=0.0, between=0.0, say=said.append)
+    for place in ("n1", "n2", "n3"):
+        watch.found(f"forward: {place}: momentum inverted", "momentum", place)
+    watch.found("forward: fc: eps", "eps", "fc")
+    lines = [line.strip().split(": ", 1)[-1] for text in said for line in text.strip("\n").split("\n")]
+    assert lines == ["forward: n1: momentum inverted", "and also at n2, n3", "forward: fc: eps"]
+
+
+def test_a_long_search_does_not_tell_what_the_frameworks_do_by_themselves(tmp_path):
+    reference = (
+        "from torch import nn\nNet = lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=1e-3), nn.BatchNorm2d(4))"
+    )
+    (tmp_path / "theirs.py").write_text(reference)
+    ported = reference.replace("torch", "paddle").replace("2d", "2D").replace(", eps=1e-3", "")
+    (tmp_path / "ours.py").write_text(ported)
+    makers = [
+        ModelMaker(f"--{side}", f"{tmp_path}/{name}.py:Net", {}) for side, name in (("port", "ours"), ("reference", "theirs"))
+    ]
+    said: list[str] = []
+    search = EveryMistake(Context(pair_of(*makers, "4x3x8x6", initialisation=True).project), Watch(quiet=0.0, say=said.append))
+    search.run()
+    assert "biased_variance" in [str(one.kind) for one in search.found]
+    assert "eps" in "".join(said) and "biased" not in "".join(said), said
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon"])

@@ -61,7 +61,8 @@ def _searched(args: argparse.Namespace, context: Context, mistakes: Sequence[Fin
     said = lambda outcome: print(f"patch: {outcome.line()}", flush=True)  # noqa: E731
     places = [(one.location, str(one.kind)) for one in mistakes]
     likely = [search.likely(context, one) for one in mistakes]
-    return search.corrections(known, places, likely, Trials(tried.job_of(args, context)), args.patch_budget, said)
+    trials = Trials(tried.job_of(args, context, mistakes))
+    return search.corrections(known, places, likely, trials, args.patch_budget, said)
 
 
 def audited(
@@ -110,7 +111,7 @@ def audited(
         aligned = align(context, _request(args, flags, functools.partial(_cards, made, args, correct)))
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
-        print(f"{written}: to paste into a pull request")
+        print(written)
     print_json(args, args.report)
     return aligned
 
@@ -142,8 +143,12 @@ def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
         if not args.try_patch:
             without = [f"  no correction is known of {why}" for fix, why in made if not fix]
             print("\n".join([*without, "  --try-patch searches for corrections"] if without else []), end="\n" if without else "")
+    elif not args.try_patch and len(known) < len(made):
+        print(f"corrections shown: {count}; --try-patch searches for more, --write-patch FILE.diff writes them")
     if args.try_patch:
         print(tried.words(args, known) if known else "patch: no correction was found that makes the port right")
+        if known and len(known) < len(made):
+            print(f"patch: it corrects {count}; the copy still has the others")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:
@@ -214,7 +219,7 @@ def _names(context: Context) -> NameMap:
 
 
 def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, flags: Sequence[str]) -> str:
-    """The Markdown block, and the map of names where the port's own are others; returns what was written."""
+    """The Markdown block, and the map of names where the port's own are others; returns what to say of them."""
     about = {
         **machine(),
         "commit": commit(),
@@ -233,7 +238,7 @@ def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, fl
     names = _names(context)
     if not (names.modules or names.links):
         (folder / "map.yaml").unlink(missing_ok=True)  # of an earlier audit
-        return shown(folder / "report.md")
+        return f"{shown(folder / 'report.md')}: to paste into a pull request"
     with atomic_open(folder / "map.yaml", "w") as file:
         file.write(names.text())
-    return f"{shown(folder / 'report.md')}, names in {shown(folder / 'map.yaml')}"
+    return f"{shown(folder / 'report.md')}: to paste into a pull request; {shown(folder / 'map.yaml')}: which layers were paired"

@@ -17,7 +17,7 @@ from typing import Any
 from alignment.comparisons.context import Context
 from alignment.comparisons.every import fresh_port, own_path
 from alignment.finding import Finding
-from alignment.frameworks._settings import CLASSES, argument_of
+from alignment.frameworks._settings import CLASSES, UPSCALED, argument_of
 from alignment.frameworks.base import Layer, Module
 from alignment.localize.source import source_place
 from alignment.raised import shown
@@ -107,6 +107,8 @@ def _corrected(framework: str, module: Module, ours: Layer, theirs: Layer, call:
     changes = {
         name: value for name, value in theirs.settings.items() if name in ours.settings and not _same(ours.settings[name], value)
     }
+    if ours.kind == "dropout":
+        changes |= {name: value for name, value in UPSCALED.get(framework, {}).items() if getattr(module, name, value) != value}
     return _with_arguments(framework, type(module), changes, call) if changes else None
 
 

@@ -28,7 +28,7 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
     lines += ["| step | compared | float32 / floor | exact mode | verdict |", "|---|---|---|---|---|"]
     for result in aligned.results:
         ratio, exact = table.float32_ratio(result.quantities), table.exact_difference(result)
-        numbers = "-" if ratio is None else f"{ratio:.1f} x", "-" if exact is None else f"{exact:.1e}"
+        numbers = "-" if ratio is None else table.times(ratio), "-" if exact is None else f"{exact:.1e}"
         lines.append(
             f"| {result.step} {result.name} | {len(result.quantities) or '-'} | {' | '.join(numbers)} | {result.verdict} |"
         )

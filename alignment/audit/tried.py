@@ -14,6 +14,8 @@ from pathlib import Path
 from alignment.audit.pair import arguments
 from alignment.audit.trial import Job
 from alignment.comparisons.context import Context
+from alignment.comparisons.model.known import VARIANCES
+from alignment.finding import Finding
 from alignment.repair.copies import copied
 from alignment.repair.edits import Fix, applied
 from alignment.scratch import scratch
@@ -38,8 +40,11 @@ def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
         return _audited(args, port, made)
 
 
-def job_of(args: argparse.Namespace, context: Context) -> Job:
-    """How candidates of corrections are tried: on the audit's own input, in its smaller shape."""
+def job_of(args: argparse.Namespace, context: Context, mistakes: Sequence[Finding]) -> Job:
+    """How candidates of corrections are tried: on the audit's own input, in its smaller shape.
+
+    The variance of the frameworks' own statistics, which differs in every right port, fails none where it is no mistake.
+    """
     reference = args.reference
     name, _, maker = reference.rpartition(":")
     if name.endswith(".py"):
@@ -47,7 +52,8 @@ def job_of(args: argparse.Namespace, context: Context) -> Job:
     given = arguments("--port-args", args.port_args), arguments("--reference-args", args.reference_args)
     training = args.training is not False and not context.unshared_randomness
     sides = (args.port, dict(given[0])), (reference, dict(given[1]))
-    return Job(*sides, tuple(context.fake_inputs(2, small=True)), training)
+    ignored = frozenset(map(str, VARIANCES)) - {str(one.kind) for one in mistakes}
+    return Job(*sides, tuple(context.fake_inputs(2, small=True)), training, ignored=ignored)
 
 
 def _audited(args: argparse.Namespace, port: str, folder: Path) -> str:

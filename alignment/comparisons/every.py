@@ -7,6 +7,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -169,7 +170,16 @@ class EveryMistake:
             return  # said before it was loaded
         finding.confirmed = finding.kind not in NOT_EXPLAINED
         self.found.append(finding)
-        self.watch.found(finding.line())
+        if not (finding.kind in known.VARIANCES and self._of_the_frameworks(finding)):  # no mistake, and at many places
+            self.watch.found(finding.line(), " ".join(map(str, _alike(finding))), finding.location)
+
+    def _of_the_frameworks(self, finding: Finding) -> bool:
+        model = self._fresh_port
+        return model is not None and known.of_statistics(self.context, model, finding, own_path(self.context, finding.location))
+
+    @functools.cached_property
+    def _fresh_port(self) -> Module | None:
+        return fresh_port(self.context)
 
     def _by_layers(self) -> None:
         """What layers show by themselves, beside what is computed with them."""
@@ -227,15 +237,20 @@ def grouped(found: list[Finding]) -> list[Finding]:
     """
     together: dict[tuple, Finding] = {}
     for finding in found:
-        of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
-        words = finding.hint[max(of_line, 0) :].translate(NUMBERS)
-        sure = finding.confirmed or finding.stage == "initialisation"
-        key = finding.stage, finding.kind, finding.known, words if sure else finding.source or finding.location
+        key = _alike(finding)
         if key in together:
             together[key].also += finding.places
         else:
             together[key] = finding
     return list(together.values())
+
+
+def _alike(finding: Finding) -> tuple:
+    """What findings of the same mistake have in common."""
+    of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
+    words = finding.hint[max(of_line, 0) :].translate(NUMBERS)
+    sure = finding.confirmed or finding.stage == "initialisation"
+    return finding.stage, finding.kind, finding.known, words if sure else finding.source or finding.location
 
 
 def _hidden(found: list[Finding]) -> list[str]:

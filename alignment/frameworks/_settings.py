@@ -115,6 +115,7 @@ CLASSES: dict[str, dict[str, str]] = {  # of activations and poolings, by kind; 
                "silu": "Silu", "tanh": "Tanh", "leaky_relu": "LeakyReLU", "elu": "ELU", "gelu": "GELU", "identity": "Identity",
                "max_pool": "MaxPool#D", "avg_pool": "AvgPool#D"},
 }  # fmt: skip
+UPSCALED = {"paddle": {"mode": "upscale_in_train"}}  # of a dropout that keeps its input in evaluation, as torch's does
 DEFAULTS = {"align_corners": False}  # what None stands for
 
 

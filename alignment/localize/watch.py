@@ -31,6 +31,7 @@ class Watch:
         self.ended, self.left = False, list[str]()
         self._start = self._spoken = time.monotonic()
         self._found: list[str] = []
+        self._again: dict[str, list[str]] = {}  # further places of what was found, by how it reads
 
     @property
     def seconds(self) -> float:
@@ -41,11 +42,21 @@ class Watch:
         """Whether there is time to look at a place; a search that has been quiet for long says that it is there."""
         self.ended = self.ended or self.seconds > self.budget
         if not self.ended and self.seconds > self.quiet and time.monotonic() - self._spoken > self.between:
-            self._tell(f"  {self.seconds:.0f} s: looking at {where}")
+            self._repeat()
+            self._tell(*self._found, f"  {self.seconds:.0f} s: looking at {where}")
+            self._found.clear()
         return not self.ended
 
-    def found(self, line: str) -> None:
-        """A finding: a long search prints each as it is found, so that nothing is lost where it is killed."""
+    def found(self, line: str, alike: str = "", place: str = "") -> None:
+        """A finding: a long search prints each as it is found, so that nothing is lost where it is killed.
+
+        Of findings that are alike the first has a line; the places of the others are said together, with what comes next.
+        """
+        if alike and alike in self._again:
+            self._again[alike].append(place)
+            return
+        self._repeat()
+        self._again[alike] = []
         self._found.append(f"  found after {self.seconds:.0f} s: {line}")
         if self.seconds > self.quiet:
             self._tell(*self._found)
@@ -57,7 +68,14 @@ class Watch:
             return ""
         return f"the search ended when the {self.budget:g} seconds of --budget were over; not searched: {', '.join(self.left)}"
 
+    def _repeat(self) -> None:
+        """Say where else the findings so far were seen."""
+        for places in self._again.values():
+            if places:
+                self._found.append(f"    and also at {', '.join(places)}")
+                places.clear()
+
     def _tell(self, *lines: str) -> None:
-        self._spoken = time.monotonic()
+        first, self._spoken = self._spoken == self._start, time.monotonic()  # the line before the first has no end
         if self.say is not None:
-            self.say("\n" + "\n".join(lines))
+            self.say("\n" * first + "\n".join(lines))

@@ -16,7 +16,16 @@ from typing import Any
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Description, Framework, Module, call_modules, call_tensors, leave_out
 from alignment.models import values
-from alignment.models.counterparts import Matching, Sides, Unmatched, UnmatchedKind, pair_by_tensors, pair_containers, pair_wrapped
+from alignment.models.counterparts import (
+    APART,
+    Matching,
+    Sides,
+    Unmatched,
+    UnmatchedKind,
+    pair_by_tensors,
+    pair_containers,
+    pair_wrapped,
+)
 from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
@@ -345,7 +354,7 @@ def _confirmed(
     for path in found.apart - (holding & layers.keys()):
         matching.paths.pop(path, None)
     if not found.agrees and matching.notes:
-        matching.notes[-1] += "; with these pairs and the same random weights the two models still differ"
+        matching.notes[-1] += APART
     return matching, found.links
 
 

@@ -196,7 +196,8 @@ def other_function(region: Region) -> Iterator[SourceEdit]:
 def call_left_out(region: Region) -> Iterator[SourceEdit]:
     for node in region.nodes():
         if isinstance(node, ast.Call):
-            own = [node.func.value] if isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name) else []
+            method = isinstance(node.func, ast.Attribute) and not (isinstance(node.func.value, ast.Name) and node.args)
+            own = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []  # F.relu(x) is no method of F
             for part in [*own, *node.args[:1]]:
                 yield region.source.replaced(node, region.source.text(part))
 

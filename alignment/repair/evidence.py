@@ -21,7 +21,7 @@ EXPECTED = re.compile(r"expected \(?(-?[\w.]*\w)")
 UNDOES = {
     "sign": "sign other_way invert", "arguments_exchanged": "swapped exchanged transposed reversed order axes",
     "statements_exchanged": "order early before", "slice_left_out": "reversed dropped", "name_alone": "reversed missing swapped",
-    "operand_left_out": "scaled doubled twice extra off_by_one percent recipe", "call_left_out": "twice extra scaled detached",
+    "operand_left_out": "scaled doubled twice extra off_by_one percent recipe", "call_left_out": "twice extra scaled detach",
     "other_function": "interpolation activation operation pooling other sum_for_mean", "neighbour": "interpolation channels",
     "constant": "off_by_one axis ignored", "one_more_or_less": "off_by_one", "override_left_out": "label order seed reversed",
     "statement_left_out": "extra twice cleared early frozen", "argument_forgotten": "missing recipe seed ignored by_default",

@@ -13,12 +13,15 @@ import alignment.repair.forgotten
 import alignment.repair.siblings  # noqa: F401 (both register their makers)
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
+from alignment.kinds import Kind
 from alignment.repair.candidates import Candidate, distinct, proposed
 from alignment.repair.edits import Fix
 from alignment.repair.regions import regions_of
 from mobilenetv3_common.counted import counted
 
 MOST = 150  # candidates of one mistake
+FOLLOWS = "it follows from a mistake that is corrected, and goes with it"
+UNSEEN = "a trial gives both sides the same weights, and does not tell how fresh ones are drawn"
 QUICK, SEARCHED = "outputs", "search"  # how a candidate is tried
 Where = tuple[str, str]  # location and kind of a mistake
 
@@ -71,17 +74,19 @@ def corrections(
     """
     fixes, end = list(known), time.monotonic() + budget
     missing = [number for number, fix in enumerate(fixes) if not fix]
-    for number in missing:
+    for place, number in enumerate(missing):
+        now = time.monotonic()
+        until = now + max(end - now, 0.0) / (len(missing) - place)  # what one leaves over is for those that follow
         others = [fix for fix in fixes if fix]
         how = SEARCHED if passes(others, QUICK) else QUICK  # the outputs may not tell
         if how == SEARCHED and others and passes(others, SEARCHED):
-            said(Outcome(places[number][0], None, "it follows from a mistake that is corrected, and goes with it"))
+            said(Outcome(places[number][0], None, UNSEEN if places[number][1] == Kind.INITIALISATION else FOLLOWS))
             continue
         left = frozenset(places[one] for one in missing if one > number)
-        found, count = _first(tried[number], others, lambda fixes, how=how: passes(fixes, how), end)  # type: ignore[misc]
+        found, count = _first(tried[number], others, lambda fixes, how=how: passes(fixes, how), until)  # type: ignore[misc]
         if found is None and left:
             more = lambda fixes, left=left: passes(fixes, SEARCHED, left)  # type: ignore[misc]  # noqa: E731
-            found, further = _first(tried[number], others, more, end)
+            found, further = _first(tried[number], others, more, until)
             count += further
         trials = len(tried[number]) * (2 if left else 1)
         said(Outcome(places[number][0], found, "" if found else _why(len(tried[number]), count, trials, budget)))

@@ -10,7 +10,7 @@ import numpy as np
 from alignment import tolerance
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
-from alignment.report.table import exact_of, float32_ratio
+from alignment.report.table import exact_of, float32_ratio, times
 
 OfRecord = Mapping[str, np.ndarray]
 
@@ -81,7 +81,7 @@ def _reason(rows: Sequence[Quantity]) -> str:
     if failed:
         return failed[0].reason
     ratio, exact = float32_ratio(rows), exact_of(rows)
-    said = [] if ratio is None else [f"float32 error {ratio:.1f} x its noise floor (bound {tolerance.FLOOR_FACTOR:g})"]
+    said = [] if ratio is None else [f"float32 error {times(ratio)} its noise floor (bound {tolerance.FLOOR_FACTOR:g})"]
     said += [] if exact is None else [f"exact mode differs by {exact:.1e}"]
     return ", ".join(said) or "all values agree"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alignment.flags import shown
+from alignment.report.table import times
 from mobilenetv3_common.files import atomic_open
 from mobilenetv3_common.terminal import paint
 from mobilenetv3_common.terminal import verdict as verdict_word
@@ -74,7 +75,7 @@ def _cells(one: Mapping[str, Any] | None) -> tuple[str, ...]:
     if one is None or one["passed"] is None:
         return ("-", "-", "-", "not run")
     found = one["float32_ratio"]
-    ratio = "-" if found is None else f"{found:.1f} x" if found < 1e4 else f"{found:.0e} x"
+    ratio = "-" if found is None else times(found)
     exact = "-" if one["exact"] is None else "0" if one["exact"] == 0 else f"{one['exact']:.1e}"
     return (ratio, exact, f"{one['seconds']:.1f}", "passed" if one["passed"] else "FAILED")
 

@@ -14,6 +14,11 @@ from mobilenetv3_common.terminal import verdict as verdict_word
 _HEADER = ("step", "compared", "mean abs diff", "guide", "float32 / floor", "exact mode", "seconds", "verdict")
 
 
+def times(ratio: float) -> str:
+    """How many times a floor, for a column."""
+    return f"{ratio:.1f} x" if ratio < 1e4 else f"{ratio:.0e} x"
+
+
 def worst(quantities: Sequence[Quantity], column: str) -> float | None:
     """The largest value of a column; None where no quantity has one."""
     return max((value for q in quantities if (value := getattr(q, column)) is not None), default=None)
@@ -57,7 +62,7 @@ def table(results: Sequence[StepResult], width: int = 80, reasons: bool = True) 
                 str(len(result.quantities)),
                 _number(headline),
                 "-" if headline is None or threshold is None else f"<= {threshold:g} {_guide_verdict(result, headline, threshold)}",
-                "-" if (ratio := float32_ratio(result.quantities)) is None else f"{ratio:.1f} x",
+                "-" if (ratio := float32_ratio(result.quantities)) is None else times(ratio),
                 _number(exact_difference(result)),
                 f"{result.seconds:.1f}",
                 result.verdict,
