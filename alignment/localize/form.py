@@ -46,12 +46,15 @@ def of_another_form(pair: Pair, key: str, phase: str, suspects: Sequence[str]) -
     if not paths:
         return frozenset()
     whole = pair.blame(key, phase, whole=True)
-    if whole.guilty and whole.own < tolerance.FLOAT32_CONSTANT:  # a number that one side rounds hides no mistake of this size
-        for one in (found := frozenset(one for one in paths if guilty[one].own > tolerance.PAIRED_APART)):
-            pair.matching.adapters.mark(one, made_up_for=True)
-        return found
     more = any(len(guilty[one].ours.outputs) > len(guilty[one].theirs.outputs) for one in paths)
     trial = _FormTrial(pair, key, phase, paths, others, whole=more)
+    if (
+        whole.guilty and whole.own < tolerance.FLOAT32_CONSTANT
+    ):  # a number that one side rounds: no mistake in the call is as small,
+        apart = [one for one in paths if guilty[one].own > tolerance.PAIRED_APART]  # unless the call makes it so by a tiny gain
+        for one in (found := frozenset(one for one in apart if not trial.error([one]) < whole.own)):
+            pair.matching.adapters.mark(one, made_up_for=True)
+        return found
     mistakes = trial.mistakes()
     found = frozenset(_unlike(trial, paths)) if mistakes is None else frozenset(paths) - mistakes
     for one in found:
