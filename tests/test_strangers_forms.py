@@ -14,6 +14,7 @@ from paddle.nn import functional as PF
 from torch import nn
 from torch.nn import functional as F
 
+from alignment import audit
 from alignment.kinds import Kind
 from alignment.localize import localize
 
@@ -275,3 +276,87 @@ def test_of_several_changes_the_fewest_that_mend_the_module_are_said():
     assert localize(Joined(-1), Interleaved(), X, weights=False).first is None
     found = localize(Joined(-2), Interleaved(), X, weights=False).first
     assert found is not None and "stack axis" in found.hint and "too much" not in found.hint, found
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x, out):
+        return self.fc(x).masked_fill(out[..., None], 0.0)
+
+
+class Masks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.masked, self.head = Masked(), nn.Linear(8, 3)
+
+    def forward(self, x, padding):
+        return self.head(self.masked(x, padding != 0))
+
+
+class OwnMasked(paddle.nn.Layer):
+    def __init__(self, gain, added):
+        super().__init__()
+        self.fc, self.gain, self.added = paddle.nn.Linear(8, 8), gain, added
+
+    def forward(self, x, out):
+        out = out / -1e4 if self.added else out
+        return self.gain * self.fc(x) * (1 - out.unsqueeze(-1))
+
+
+class OwnMasks(paddle.nn.Layer):
+    """Its masks are numbers: zeros and ones, or what is added to scores."""
+
+    def __init__(self, gain=1.0, shift=0.0, added=False):
+        super().__init__()
+        self.masked, self.head, self.shift, self.added = OwnMasked(gain, added), paddle.nn.Linear(8, 3), shift, added
+
+    def forward(self, x, padding):
+        out = (padding != 0).astype(x.dtype)
+        return self.head(self.masked(x, out * -1e4 if self.added else out)) + self.shift
+
+
+def masked_samples(count, rng):
+    return rng.standard_normal((count, 5, 8)).astype("float32"), rng.integers(0, 2, (count, 5))
+
+
+@pytest.mark.parametrize("wrong", [{}, {"gain": 2.0}, {"gain": 2.0, "shift": 1.0}])
+def test_a_mask_of_numbers_is_no_mistake_where_theirs_are_truth_values(wrong):
+    """The port's module cannot take the reference's mask, and is never given it: what that raises says nothing."""
+    found = audit(lambda: OwnMasks(**wrong), Masks, inputs="tests.test_strangers_forms:masked_samples")
+    words = [words for words, there in (("* 2 is too much", "gain" in wrong), ("+ 1 is too much", "shift" in wrong)) if there]
+    assert len(found.mistakes) == bool(wrong) and all(one in str(found) for one in words) and "raises" not in str(found), str(found)
+
+
+@pytest.mark.parametrize("gain", [1.0, 2.0])
+def test_a_stand_in_that_cannot_take_the_ports_mask_is_no_mistake(gain):
+    found = audit(lambda: OwnMasks(gain, added=True), Masks, inputs="tests.test_strangers_forms:masked_samples")
+    assert [one.place for one in found.mistakes] == (["masked"] if gain != 1 else []), str(found)
+
+
+class Product(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 6)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return torch.tanh(y) @ y.transpose(1, 2)
+
+
+class OwnProduct(paddle.nn.Layer):
+    def __init__(self, turned):
+        super().__init__()
+        self.fc, self.turned = paddle.nn.Linear(8, 6), turned
+
+    def forward(self, x):
+        y = self.fc(x)
+        return paddle.matmul(paddle.tanh(y), y, transpose_y=self.turned)
+
+
+def test_a_product_that_raises_is_the_ports_mistake():
+    assert localize(OwnProduct(True), Product(), X, weights=False).first is None
+    found = localize(OwnProduct(False), Product(), X, weights=False).first
+    assert found is not None and "transpose" in found.hint, found

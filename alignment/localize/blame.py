@@ -433,8 +433,9 @@ def other_weights(array: np.ndarray) -> np.ndarray:
     return 1.5 * array + 0.25 if array.dtype.kind == "f" else array
 
 
-def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    return [array.shape for array in leaves((args, kwargs), np.ndarray)]
+def _shapes(args: tuple, kwargs: Mapping[str, Any]) -> list[tuple[tuple[int, ...], bool]]:
+    """Of each array, and whether it is of floating numbers: one side's mask may hold numbers, the other's truth values."""
+    return [(array.shape, array.dtype.kind == "f") for array in leaves((args, kwargs), np.ndarray)]
 
 
 def largest_of(named: NamedArrays) -> float:
