@@ -511,7 +511,10 @@ def _folders_of_labels(root: Path) -> tuple[str, ...]:
     folders: dict[str, str] = {}
     for split in SPLITS:
         here: dict[str, str] = {}
-        with contextlib.suppress(OSError, UnicodeDecodeError), open(root / f"{split}_list.txt", encoding="utf-8-sig") as file:
+        listed = root / f"{split}_list.txt"
+        if not listed.is_file():  # a pipe would wait for whoever writes into it
+            continue
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(listed, encoding="utf-8-sig") as file:
             for line in file:
                 *name, label = line.rsplit(None, 1) or [""]
                 if name and label not in here:
