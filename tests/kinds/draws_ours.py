@@ -203,16 +203,6 @@ class LinspaceInline(Linspace):
     block, rates = InlineBlock, tuple(np.linspace(0, 0.2, 4).tolist())
 
 
-class ReluBlock(InlineBlock):
-    def __init__(self, width, rate, path=DropPath):
-        super().__init__(width, rate, path)
-        self.act = nn.ReLU()
-
-
-class LinspaceInlineRelu(LinspaceInline):
-    block = ReluBlock
-
-
 class LinspaceInlineWrong(LinspaceInline):
     rates = tuple(np.linspace(0, 0.21, 4).tolist())
 
