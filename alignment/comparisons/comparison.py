@@ -16,7 +16,7 @@ import numpy as np
 
 from alignment.compare import Quantity
 from alignment.comparisons.context import Context
-from alignment.comparisons.result import Explainable, StepResult
+from alignment.comparisons.result import Enough, Explainable, StepResult
 from alignment.finding import Finding
 from alignment.strangers import strangers
 
@@ -145,8 +145,15 @@ def wrong(part: Explainable) -> bool:
 
 
 def compare(context: Context, result: StepResult, comparison: Comparison) -> Compared:
-    """Measure both sides once, judge them, and keep the measurements with the step's result."""
-    return judged(result, comparison, *of_both(context, comparison))
+    """Measure both sides once, judge them, and keep the measurements with the step's result.
+
+    Raises:
+        Enough: in haste, and something has failed.
+    """
+    compared = judged(result, comparison, *of_both(context, comparison))
+    if context.in_haste and result.differs:
+        raise Enough(result)
+    return compared
 
 
 def judged(result: StepResult, comparison: Comparison, port: Measurement, reference: Measurement) -> Compared:

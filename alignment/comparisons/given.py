@@ -63,8 +63,8 @@ class Given:
             are known.
         known_fresh: parameters whose fresh values are known to be drawn otherwise.
         not_held: what two dumps do not hold, where these are the two sides.
-        in_haste: whether steps 5 and 6 compare what is quick first, and end where something has failed: for many attempts of which
-            nobody reads the rows.
+        in_haste: whether a step ends where something has failed, and steps 5 and 6 compare what is quick first: for many attempts
+            of which nobody reads the rows.
         kept: a folder in which step 6 keeps the reference's training runs for the next attempt; none where None. They depend on
             nothing of the port.
         progress: what is told how far a long step is.

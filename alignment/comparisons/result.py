@@ -134,6 +134,14 @@ class StepResult:
         self.quantities.extend(rows)
 
 
+class Enough(Exception):
+    """A step of a run in haste has failed: nothing further of it is compared."""
+
+    def __init__(self, result: StepResult) -> None:
+        super().__init__(result.name)
+        self.result = result
+
+
 def nothing_real(results: Sequence[StepResult]) -> str:
     """One line for a person, where weights that were given make comparisons say nothing; empty where they do not."""
     words = next((result.blind for result in results if result.blind), "")
@@ -149,7 +157,10 @@ def only_nothing_real(results: Sequence[StepResult]) -> bool:
 def guarded(number: int, step: Callable[[], StepResult]) -> StepResult:
     """A step in which the port raises has failed, whatever it raises; what is given is checked before the steps begin."""
     with strangers("port") as raised:
-        return step()
+        try:
+            return step()
+        except Enough as enough:
+            return enough.result
     place = raised.place
     problem = f"{type(raised.error).__name__}: {str(raised.error).strip() or 'no message'}{f' ({place})' if place else ''}"
     finding = Finding(NAMES[number], place, Kind.RAISES, "the port cannot run", raised.words) if place else None  # type: ignore[arg-type]

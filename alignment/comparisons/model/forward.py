@@ -88,6 +88,8 @@ def run(context: Context, chosen: list[PassCase] | None = None) -> StepResult:
         runs = {lane.name: forward(lane, case, blocks) for lane in lanes}
         moved = functools.partial(farthest, _changed(context, case, blocks), runs["reference64"])
         judge_case(context, result, case, runs, blocks, elsewhere, moved)
+        if context.in_haste and result.differs:
+            return result
     plain["port"] = context.networks.build("port")
     compare(context, result, Dropouts(plain))
     compare(context, result, Paddings(plain))

@@ -1,0 +1,32 @@
+"""A step in haste ends where something has failed; what passes is compared whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from alignment.comparisons import run_step
+from alignment.faults import injected
+from projects.mobilenetv3.faults import FAULTS
+from projects.mobilenetv3.project import PROJECT
+from tests.breaking import faults_of
+
+# A step's first fault -> more rows than are compared until it is seen; the whole steps have 246, 522 and 56.
+FIRST = {faults_of(step)[0]: most for step, most in ((1, 50), (2, 50), (4, 10))}
+
+
+def in_haste(context, project=PROJECT):
+    return context(project).but(in_haste=True)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_step_ends_where_something_has_failed(context, name):
+    with injected(PROJECT, name) as project:
+        result = run_step(FAULTS[name].step, in_haste(context, project))
+    assert result.failed and result.problems == [], result.problems
+    assert 1 <= len(result.quantities) < FIRST[name] and not all(row.passed for row in result.quantities)
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_what_passes_is_compared_whole(same_models, step):
+    sound, hasty = run_step(step, same_models()), run_step(step, in_haste(same_models))
+    assert hasty.passed and [row.name for row in hasty.quantities] == [row.name for row in sound.quantities]
