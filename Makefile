@@ -1,8 +1,7 @@
 # make align   prove the port: sets up .venv, checks lite_data, makes the reference weights, runs every step
 # make test    the test suite
-# make test-slow       the tests that take too long for it
+# make test-slow       the tests that take too long for it, and the commands of README and docs that no other test shows to work
 # make test-weekly     further tests of the same kind, for the weekly workflow
-# make test-pages      the commands of README and docs of which nothing else shows that they work
 # make test-commands   every command of README and docs as it stands: half an hour
 # make align-resnet50  prove paddle.vision's ResNet-50, with the fix that its training needs: a quarter of an hour, 13 GiB
 # make align-mindspore prove a port in MindSpore: an environment of its own in .venv-mindspore (4 GB), layers, a port, its faults
@@ -25,7 +24,7 @@ VENV ?= .venv
 MODEL ?= mobilenet_v3_small
 RUN = $(VENV)/bin/python
 
-.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short ablate bench bench-low-precision test test-slow test-weekly test-pages test-commands mutants lint tipc docs format setup serve service-tools ort-web page recording notebooks clean
+.PHONY: align align-resnet50 align-mindspore align-mindspore-resnets align-mindspore-short ablate bench bench-low-precision test test-slow test-weekly test-commands mutants lint tipc docs format setup serve service-tools ort-web page recording notebooks clean
 
 align: setup
 	$(RUN) tools/prepare_lite_data.py --check
@@ -35,13 +34,10 @@ test: setup
 	$(RUN) -m pytest
 
 test-slow: setup
-	$(RUN) -m pytest -m "slow and not weekly" --ignore tests/test_documented_commands.py
+	$(RUN) -m pytest -m "slow and not weekly"
 
 test-weekly: setup
 	$(RUN) -m pytest -m weekly --ignore tests/test_documented_commands.py
-
-test-pages: setup
-	$(RUN) -m pytest -m "slow and not weekly" tests/test_documented_commands.py
 
 test-commands: setup
 	$(RUN) -m pytest -m slow tests/test_documented_commands.py

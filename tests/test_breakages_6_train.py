@@ -97,6 +97,7 @@ def test_every_fault_has_its_row():
 
 # Each trains for ten seconds and longer; five others stay in the suite.
 SLOW = {"evaluated_wrong", "gradients_kept", "run_without_dropout", "trained_in_evaluation_mode"}
+WEEKLY = {"evaluated_wrong", "trained_in_evaluation_mode"}
 
 
 def asked_to_train(monkeypatch):
@@ -121,7 +122,12 @@ def test_a_run_that_is_started_again_would_be_counted(reference, monkeypatch):
     assert trained == ["port"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WHERE])
+def marked(name):
+    slow, weekly = [pytest.mark.slow] * (name in SLOW), [pytest.mark.weekly] * (name in WEEKLY)
+    return pytest.param(name, marks=slow + weekly)
+
+
+@pytest.mark.parametrize("name", map(marked, WHERE))
 def test_step_6_fails(name, reference, context, monkeypatch):
     fault, plan = FAULTS[name], SHORT
     if WHERE[name] == "final_top1":  # one seed decides nothing

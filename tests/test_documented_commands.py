@@ -2,7 +2,7 @@
 
 What a page shows must be what the command prints, figures apart. What cannot be had on any machine (ImageNet, eight GPUs, a
 second machine, the network) has something of its kind in its place: the pairs of ``instead`` say what. ``make test-commands``
-runs all of them, ``make test-pages`` those of which a page alone tells whether they work; the tests at the end are in the suite.
+runs all of them, ``make test-slow`` those of which a page alone tells whether they work; the tests at the end are in the suite.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ TWICE = (
 )
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
 COMPARES = re.compile(r"\balign|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
+WHOLE = "make tipc runs the same chain on lite_data"
+AGAIN = "no_residual|momentum_inverted|crop_rounded_down|translate_other_way"  # of a step of which another fault is injected
 PASSED = r"step {} \w+ \.\.\. passed"
 EXPECTED: dict[str, Run] = {
-    r"make (test|test-slow|lint|tipc|docs|test-pages|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(
-        in_ci=True
-    ),
+    r"make (test|test-slow|lint|tipc|docs|test-weekly|test-commands|ablate|bench|bench-low-precision|mutants)": Run(in_ci=True),
     r"make align-(resnet50|mindspore|mindspore-resnets|mindspore-short)": Run(in_ci=True),
     r"python docs/examples/reprod_log_demo/write_log\.py": Run((r"result_demo/reprod_log_2\.npy",)),
     r"python docs/examples/reprod_log_demo/check_log_diff\.py": Run((r"check passed: True", r"check passed: False"), status=1),
@@ -138,12 +138,18 @@ EXPECTED: dict[str, Run] = {
     r"python -m alignment bench projects/mobilenetv3/project\.py --together 3 .*": Run(
         (r"all 3 found in one search: 2 of 2; of 6 faults located 6, named 6",),
         instead=((r"--count 100 --seed 1", "--count 2 --seed 0"),),
+        weekly="tests/test_every_mistake.py finds three faults in one search",
     ),
     r"python -m alignment bench projects/layers/pairs\.py --layer-faults .*": Run(
         weekly="tests/test_layer_faults.py runs a sample, and reads what PaDiff says"
     ),
     r"python tools/align\.py --inject list": Run((r"^batch_norm_eps +models +step 1", r"^ranks_not_merged")),
-    r"python tools/align\.py --inject (?!list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),
+    rf"python tools/align\.py --inject (?!{AGAIN}|list)\w+( --steps [1-4])?": Run((r"^first divergence: ",), status=1),
+    rf"python tools/align\.py --inject ({AGAIN})( --steps [1-4])?": Run(
+        (r"^first divergence: ",),
+        status=1,
+        weekly="tests/test_breakages_1_forward.py and tests/test_breakages_2_data.py inject the same",
+    ),
     r"python tools/align\.py --inject \w+ --steps [56]": Run(
         (r"^first divergence: ",),
         status=1,
@@ -387,7 +393,9 @@ EXPECTED: dict[str, Run] = {
         instead=((r"^(.*)$", rf"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --watch && \1"),),
         weekly="tests/test_doctor_watch.py runs the same command",
     ),
-    r"python tools/lr_find\.py .* --plot lr\.png": Run((r"picture: lr\.png",)),
+    r"python tools/lr_find\.py .* --plot lr\.png": Run(
+        (r"picture: lr\.png",), weekly="tests/test_train_command.py searches a rate on lite_data"
+    ),
     rf"python tools/convert_weights\.py {PUBLISHED} small\.pdparams": Run((r"small\.pdparams",)),
     r"python tools/convert_weights\.py small\.pdparams back\.pth": Run((r"back\.pth",)),
     r"python tools/predict\.py --img-path lite_data/val/cat/cat_0\.JPEG .*": Run((r"^ +[6-9]\d\.\d\d %  cat",), shown=2),
@@ -452,8 +460,10 @@ EXPECTED: dict[str, Run] = {
         instead=(
             (r"(.* )(\S+\.txt)(.*)", r"sed -i 's/whole_infer=600/whole_infer=1/; s/whole_infer=128/whole_infer=4/' \2 && \1\2\3"),
         ),
+        weekly=WHOLE,
     ),
-    r"bash test_tipc/test_\w+\.sh .* whole(_train_whole)?_infer": Run((r"(\d+) of \1 steps successful",)),
+    r"bash test_tipc/test_\w+\.sh .* whole_infer": Run((r"(\d+) of \1 steps successful",)),
+    r"bash test_tipc/test_\w+\.sh .* whole_train_whole_infer": Run((r"(\d+) of \1 steps successful",), weekly=WHOLE),
 }
 
 

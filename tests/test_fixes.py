@@ -115,7 +115,7 @@ def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
 
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
-    status, said, cards = audit("--eval-only", "--try-patch", edits=[UNKNOWN[case]])
+    status, said, cards = audit("--eval-only", "--try-patch", "--patch-budget", "15", edits=[UNKNOWN[case]])
     assert status == 1 and (tmp_path / "fix.diff").read_text() == "", said
     assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
     assert [one for one in cards[0] if one.startswith("> ")], cards

@@ -79,7 +79,8 @@ def test_a_sample_of_edits_is_of_the_steps_that_owe_them():
     assert len({fault.kind for fault in drawn}) == 4
 
 
-@pytest.mark.slow  # make test-slow
+@pytest.mark.slow
+@pytest.mark.weekly  # tests/test_fixes.py and the test below verify corrections
 def test_one_edit_of_the_source_is_corrected_and_verified(tmp_path):
     """A comparison of ranks the other way round: what the reference reads corrects it, and the file reads as before."""
     fault = EDITS.faults["smallest_logits"]

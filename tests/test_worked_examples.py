@@ -188,6 +188,7 @@ def test_a_new_model_is_aligned_trained_and_predicts(patched, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly  # the other things of the table are made on every change
 def test_a_new_optimizer_is_aligned_and_a_wrong_one_is_found(patched, tmp_path):
     python = patched("optimizer")
     done = python("-c", STEP_5)
