@@ -143,6 +143,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[paddle,ref,align,deploy,doctor,dev]'
 	-$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps $(TRITON_CLIENT)
 	$(RUN) -c 'from mobilenetv3_common.at_import import install; install()'
+	$(RUN) -m compileall -q alignment alignment_doctor bench mobilenetv3_common mobilenetv3_paddle mobilenetv3_ref projects tools tests
 	touch $@
 
 # nginx and promtool from Debian's packages, unpacked and not installed: the tests that need them are skipped without.

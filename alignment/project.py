@@ -14,8 +14,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -364,6 +365,13 @@ class KnownFault(Protocol):
 # --- project files ---------------------------------------------------------------------------------------------------------
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles a file whenever it is imported: Python takes kept bytecode for it where its second and its length are the same."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def import_file(file: Path) -> ModuleType:
     """Import a Python file: one in a package (a folder with ``__init__.py``) as a part of it, another one by itself.
 
@@ -381,7 +389,8 @@ def import_file(file: Path) -> ModuleType:
     warnings.filterwarnings("ignore", message=".*No ccache found.*")  # what importing Paddle says
     if len(parts) > 1:
         return import_module(".".join(parts))
-    spec = importlib.util.spec_from_file_location(f"project_{file.stem}", file)
+    name = f"project_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file, loader=_FromSource(name, str(file)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # what pickles or inspects its classes looks there

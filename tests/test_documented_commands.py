@@ -502,7 +502,9 @@ class Project:
             (folder / f"{name}.csv").write_text("seed,top1\n0,67.61\n" + f"1,{67.55 + shift}\n2,{67.70 - shift}\n")
         for name in ("mine", "theirs"):
             np.savez(folder / f"{name}.npz", output=np.linspace(0, 1, 8))
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_"))} | {
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_", "PYTHON"))
+        } | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
             "OMP_NUM_THREADS": "1",  # two classes of commands run beside each other

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 
 import pytest
 
@@ -13,7 +15,7 @@ from alignment.comparisons.explain import locate
 from alignment.comparisons.model import forward
 from alignment.faults import fault_named
 from alignment.models.calibration import calibrated_state
-from alignment.project import load_project
+from alignment.project import import_file, load_project
 from mobilenetv3_common.errors import UserError
 from tests.conftest import ROOT, run_command
 
@@ -164,3 +166,13 @@ def test_the_acceptance_project_is_small_and_its_stock_port_is_told_the_truth():
             assert failed and all(name.endswith("running_var") for name in failed), "nothing else is wrong with it"
             first = locate(context, [result], with_table=False).first
             assert (first.stage, first.location, first.kind) == ("forward", "bn1", "biased_variance")
+
+
+def test_a_file_that_was_changed_within_its_second_is_imported_anew(tmp_path, monkeypatch):
+    """Of the same length: Python would take the bytecode that it kept."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "port.py"
+    for value in (1, 2):
+        file.write_text(f"EPS = {value}\n")
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        assert value == import_file(file).EPS
