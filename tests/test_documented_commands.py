@@ -503,7 +503,7 @@ class Project:
         for name in ("mine", "theirs"):
             np.savez(folder / f"{name}.npz", output=np.linspace(0, 1, 8))
         self.environment = {
-            key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_", "PYTHON"))
+            key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTEST_", "PYTHONDONT"))
         } | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
