@@ -50,7 +50,14 @@ LONGEST = (
 )  # fmt: skip
 
 
+SLOW = {line for line in (ROOT / "tests/slow_tests.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SLOW
 
 FILES = sorted((ROOT / "alignment").rglob("*.py"))
 SCREEN = 50  # lines
@@ -155,3 +155,21 @@ def test_a_function_is_read_on_one_screen():
 def test_a_function_of_more_lines_would_be_found():
     assert too_long("def f():\n" + "    a = 1\n" * SCREEN) == ["f"]
     assert too_long("def f():\n" + "    a = 1\n" * (SCREEN - 1)) == []
+
+
+def unknown_tests(names):
+    """Names that are no tests, parameters apart: pytest would pass over them in silence."""
+    found = []
+    for name in names:
+        file, _, rest = name.partition("::")
+        function = rest.partition("[")[0].rpartition("::")[2]
+        path = ROOT / file
+        if not path.is_file() or not re.search(rf"^ *def {re.escape(function)}\(", path.read_text(encoding="utf-8"), re.M):
+            found.append(name)
+    return found
+
+
+def test_what_make_test_leaves_to_make_test_slow_exists():
+    assert len(SLOW) > 100 and unknown_tests(SLOW) == []
+    gone = ["tests/test_house.py::test_gone[a-b]", "tests/test_gone.py::test_a"]
+    assert unknown_tests([*gone, "tests/test_house.py::test_what_make_test_leaves_to_make_test_slow_exists[a]"]) == gone
