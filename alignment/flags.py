@@ -162,10 +162,15 @@ def weights_parser() -> Parser:
     return p
 
 
+def audit_name() -> str:
+    """What the person who asked for an audit calls it; a function is called as the command that does the same."""
+    return "mnv3 audit" if sys.argv[0] == "mnv3 audit" else "python -m alignment audit"
+
+
 def audit_parser() -> Parser:
     """The flags of ``audit``."""
     p = Parser(
-        prog=sys.argv[0] if sys.argv[0] == "mnv3 audit" else "python -m alignment audit",
+        prog=audit_name(),
         description="Is one model the port of another? Two callables are enough: structure, outputs and gradients are compared "
         "with the same weights on both sides, in evaluation and training mode. Exit status: 0 no mistake found, "
         f"1 a mistake found, 2 the input cannot be used, {BROKEN}.",

@@ -63,13 +63,14 @@ def test_every_commands_flags_exist(command):
     elif words[:3] == ["python", "-m", "alignment"]:
         parsers = {
             "run": cli.run_parser,
-            "audit": cli.audit_parser,
             "dump": cli.dump_parser,
             "bench": bench_parser,
             "weights": cli.weights_parser,
         }
         args = parsers[words[3]]().parse_args(words[4:])
-        assert words[3] in ("audit", "dump") or (ROOT / args.project).is_file()
+        assert words[3] == "dump" or (ROOT / args.project).is_file()
+    elif words[:2] == ["mnv3", "audit"]:
+        cli.audit_parser().parse_args(words[2:])
     elif words[:4] == ["python", "-m", "bench", "ablate"]:
         ablate_parser().parse_args(words[4:])
     elif words[:4] == ["python", "-m", "bench", "patches"]:

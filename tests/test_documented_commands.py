@@ -93,7 +93,7 @@ TWICE = (
     f"python tools/train.py --config configs/lite.yaml --data-path lite_data {LITE_RUN} --print-every 1 --output-dir output/{{}}"
 )
 DIGITS = "a measured result, three minutes of training; tests/test_train_command.py trains on lite_data"
-COMPARES = re.compile(r"\balign|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
+COMPARES = re.compile(r"\balign|\bmnv3 audit|\bbench |scripts/|docs/examples/(?!client)|projects[./]|tools/resnet50")
 WHOLE = "make tipc runs the same chain on lite_data"
 AGAIN = "no_residual|momentum_inverted|crop_rounded_down|translate_other_way"  # of a step of which another fault is injected
 PASSED = r"step {} \w+ \.\.\. passed"
@@ -258,7 +258,7 @@ EXPECTED: dict[str, Run] = {
         weekly="tests/test_mutants.py makes mutants of a small project",
     ),
     r"python -m alignment run docs/examples/own_project\.py": Run((r"as far as step\(s\) 1, 5 \(in part\) can tell",)),
-    r"python -m alignment audit --port docs/examples/own_project.* --accept initialisation": Run(
+    r"mnv3 audit --port docs/examples/own_project.* --accept initialisation": Run(
         (
             r"step 5 backward \.\.\. passed",
             r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$",
@@ -266,18 +266,18 @@ EXPECTED: dict[str, Run] = {
         ),
     ),
     # Three mistakes in one run, the port without them, and that with updates.
-    r"python -m alignment audit --port docs/examples/vit_port\.py.*": Run(
+    r"mnv3 audit --port docs/examples/vit_port\.py.*": Run(
         (r"^Your mistakes: 3 mistakes", r"with these 3 mistakes and the other differences below fixed in memory, steps 1, 5 pass"),
         status=1,
     ),
-    r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
+    r"mnv3 audit --port docs/examples/vit_port_fixed\.py.*--training --report .*": Run(
         (r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$", r"^  initialisation: fresh weights"),
     ),
-    r"python -m alignment audit --port docs/examples/vit_port_fixed\.py.*--accept initialisation.*": Run(
+    r"mnv3 audit --port docs/examples/vit_port_fixed\.py.*--accept initialisation.*": Run(
         (r"^PASS: no mistake found in the port \(1 known difference of the frameworks\)\.$",)
     ),
     r"python tools/convert_weights\.py --port docs/examples/vit_port\.py.*--list": Run((r"^pos_embed <-> position",)),
-    r"python -m alignment audit --port docs/examples/own_project(?!.*--accept).*": Run(
+    r"mnv3 audit --port docs/examples/own_project(?!.*--accept).*": Run(
         (r"step 5 backward \.\.\. passed", r"^PASS: no mistake found in the port", r"report\.md: to paste into a pull request"),
     ),
     # Without PaddleClas it says how to get it.
@@ -285,8 +285,8 @@ EXPECTED: dict[str, Run] = {
     r"python -m projects\.zoo squeezenet1_1": Run((r"^squeezenet1_1: explained",), weekly="tests/test_zoo.py runs the same pair"),
     r"python -m alignment dump torchvision\.models:squeezenet.*": Run((r"dump of the reference",)),
     r"python -m alignment dump paddle\.vision\.models:squeezenet.*": Run((r"dump of the port",)),
-    r"python -m alignment audit --port-dump .*": Run((r"step 1 forward \.\.\. FAILED",), status=1),
-    r"python -m alignment audit --port paddle\.vision\.models:squeezenet.*": Run(
+    r"mnv3 audit --port-dump .*": Run((r"step 1 forward \.\.\. FAILED",), status=1),
+    r"mnv3 audit --port paddle\.vision\.models:squeezenet.*": Run(
         (r"reference torchvision\.models:squeezenet1_1 \(PyTorch\)", r"^first divergence: forward: features\.0: padding 1"),
         status=1,
     ),
@@ -423,9 +423,9 @@ EXPECTED: dict[str, Run] = {
     ),
     r"curl .*http://127\.0\.0\.1:8000/predict.*": Run((r'"name":"cat"',), instead=((r"8000", PORT),)),
     r"python docs/examples/exported\.py": Run((r"output/exported/deployed\.onnx",)),
-    r"python -m alignment audit --port output/exported/network\.onnx .*": Run((r"1 forward ... passed",)),
-    r"python -m alignment audit --port output/exported/deployed\.onnx .*": Run((r"nodes /Sub \(Sub\), /Div \(Div\)",), status=1),
-    r"python -m alignment audit --port model\.onnx .*": Run((r"error: --port model\.onnx: there is no such file",), status=2),
+    r"mnv3 audit --port output/exported/network\.onnx .*": Run((r"1 forward ... passed",)),
+    r"mnv3 audit --port output/exported/deployed\.onnx .*": Run((r"nodes /Sub \(Sub\), /Div \(Div\)",), status=1),
+    r"mnv3 audit --port model\.onnx .*": Run((r"error: --port model\.onnx: there is no such file",), status=2),
     r"python docs/examples/localize_resnet18\.py": Run((r"no divergence: 76 modules agree", r"biased variance")),
     r"python docs/examples/port_resnet18\.py": Run((r"^right$", r"Paddle's own 64\.")),
     r"python docs/examples/initialisation\.py": Run((r"(?s)\A(?!.*WRONG).*linear .* right ",)),

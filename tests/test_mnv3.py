@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from alignment.flags import audit_name, audit_parser
 from mnv3 import cli
 from mobilenetv3_common import called
 from mobilenetv3_common.config_file import read_recipe, recipe_file
@@ -40,6 +41,12 @@ def test_messages_name_commands_as_the_reader_called_them(monkeypatch):
     monkeypatch.setattr("sys.argv", ["mnv3 train"])
     assert called.as_called(text) == "make one with mnv3 export, mnv3 lr-find or tools/prepare_digits.py"
     assert UserError(text).line == called.as_called(text)
+
+
+def test_a_report_has_the_audit_as_it_was_called(monkeypatch):
+    for called_as, said in (("mnv3 audit", "mnv3 audit"), ("/x/bin/pytest", "python -m alignment audit")):
+        monkeypatch.setattr("sys.argv", [called_as])
+        assert audit_name() == said and audit_parser().prog == said
 
 
 @pytest.mark.parametrize("name", ["lite", "lite.yaml", "configs/lite.yaml"])

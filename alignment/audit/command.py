@@ -21,7 +21,7 @@ from alignment.audit.pair import AuditPair, ModelMaker, arguments, digest, name_
 from alignment.audit.trial import Trials
 from alignment.comparisons.context import Context
 from alignment.finding import Finding
-from alignment.flags import shown
+from alignment.flags import audit_name, shown
 from alignment.models.names import NameMap, read_map
 from alignment.repair import search
 from alignment.repair.edits import Fix, diff
@@ -117,7 +117,7 @@ def audited(
 
 
 def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Request:
-    command = ["python", "-m", "alignment", "audit", *flags]
+    command = [*audit_name().split(), *flags]
     wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=parse(args.accept), command=command)
     return replace(wanted, strict=args.strict, budget=args.budget, covered=args.covered, cards=cards)
 
@@ -228,7 +228,7 @@ def _write(folder: Path, context: Context, pair: AuditPair, aligned: Aligned, fl
         "seed": str(context.seed),
         "device": context.device,
     }
-    command = shlex.join(["python", "-m", "alignment", "audit", *flags])
+    command = shlex.join([*audit_name().split(), *flags])
     with atomic_open(folder / "report.md", "w") as file:
         file.write(markdown.block(context, aligned, STEPS, command, about))
     summary = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from alignment.comparisons.explain import locate
 from alignment.comparisons.result import StepResult
 from alignment.coverage import Coverage
 from alignment.finding import Finding
-from alignment.flags import shown
+from alignment.flags import audit_name, shown
 from alignment.report import results, table
 from alignment.report.results import print_json
 from mobilenetv3_common.files import atomic_open
@@ -43,7 +43,7 @@ def reported(
         every: the numbers of all steps.
         mistakes: every mistake, where more than the first is known.
     """
-    command = ["python", "-m", "alignment", "audit", *flags]
+    command = [*audit_name().split(), *flags]
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print("\n".join(said))
         steps = run()
