@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mnv3.predict import PREDICTED, predicted_rows
-from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.config_file import Parser, within
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_common.terminal import printable
@@ -25,10 +25,10 @@ def parser() -> Parser:
     add_engine_flags(p)
     add_picture_flags(p)
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, folders, or - (standard input)")
-    p.add_argument("--batch-size", type=int, default=1, metavar="N", help="pictures at a time (default: 1)")
-    p.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the first that counts (default: 3)")
-    p.add_argument("--repeats", type=int, default=1, metavar="N", help="passes over the pictures (default: 1)")
-    p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
+    p.add_argument("--batch-size", type=within(1), default=1, metavar="N", help="pictures at a time (default: 1)")
+    p.add_argument("--warmup", type=within(0), default=3, metavar="N", help="runs before the first that counts (default: 3)")
+    p.add_argument("--repeats", type=within(1), default=1, metavar="N", help="passes over the pictures (default: 1)")
+    p.add_argument("--topk", type=within(1), default=5, metavar="N", help="classes to name (default: 5)")
     p.add_argument("--accuracy", action="store_true", help="folders are named after their class: print top-1 and top-5, too")
     p.add_argument("--benchmark", action="store_true", help="print the report instead of the classes")
     add_output_flags(p, "classes and report", "picture, rank, class, probability")
@@ -38,11 +38,6 @@ def parser() -> Parser:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    for name in ("batch_size", "repeats", "topk"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be at least 1")
-    if args.warmup < 0 or args.threads < 0:
-        raise UserError("--warmup and --threads must be 0 or more")
     from mobilenetv3_paddle.deploy.bundle import read_bundle
     from mobilenetv3_paddle.deploy.predictor import Predictor, find_pictures
     from mobilenetv3_paddle.deploy.report import environment, inference_report

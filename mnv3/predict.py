@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.config_file import Parser, within
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.json_output import add_output_flags, outputs_of
 from mobilenetv3_paddle.deploy.flags import add_picture_flags, add_weights_flags, load_weights, rules_of
@@ -34,10 +34,10 @@ def parser() -> Parser:
     p.add_argument("--img-path", required=True, nargs="+", metavar="FILE_OR_DIR", help="pictures, folders, or - (standard input)")
     add_weights_flags(p)
     add_picture_flags(p)
-    p.add_argument("--topk", type=int, default=5, metavar="N", help="classes to name (default: 5)")
+    p.add_argument("--topk", type=within(1), default=5, metavar="N", help="classes to name (default: 5)")
     add_output_flags(p, "the predictions", "picture, rank, class, probability")
     p.add_argument("--save-dir", type=Path, metavar="DIR", help="write every picture with its classes beside it into this folder")
-    p.add_argument("--batch-size", type=int, default=16, metavar="N", help="pictures at a time (default: 16)")
+    p.add_argument("--batch-size", type=within(1), default=16, metavar="N", help="pictures at a time (default: 16)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
     return p
 
@@ -45,8 +45,6 @@ def parser() -> Parser:
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    if args.topk < 1 or args.batch_size < 1:
-        raise UserError("--topk and --batch-size must be at least 1")
     # Paddle is imported only now, so that --help and a wrong flag answer at once.
     from mobilenetv3_common.files import ensure_writable_dir
     from mobilenetv3_paddle.deploy.engines import DygraphEngine

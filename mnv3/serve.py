@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
-from mobilenetv3_common.config_file import Parser
+from mobilenetv3_common.config_file import Parser, within
 from mobilenetv3_common.errors import UserError, exit_on_user_error
 from mobilenetv3_common.streams import keep_open, leave, put, tell
 from mobilenetv3_paddle.deploy.engines import Engine, cpu_threads, create_engine
@@ -40,11 +40,13 @@ def parser() -> Parser:
     p = Parser(description=__doc__)
     add_engine_flags(p, "; while pictures are decoded at most half of the cores")
     add_picture_flags(p)
-    p.add_argument("--decoders", type=int, default=0, metavar="N", help="decoding processes (default: one per core, at least 2)")
+    p.add_argument(
+        "--decoders", type=within(0), default=0, metavar="N", help="decoding processes (default: one a core, at least 2)"
+    )
     workers = "processes that serve; the limits are of each (default: 1)"
     p.add_argument("--workers", type=Count, default=1, metavar="N", help=workers)
     p.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    p.add_argument("--port", type=int, default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
+    p.add_argument("--port", type=within(0, 65535), default=8000, metavar="N", help="(default: 8000; 0 for any free one)")
     limits = p.add_argument_group("limits")
     for flag, kind, default, metavar, words in LIMITS:
         limits.add_argument(flag, type=kind, default=default, metavar=metavar, help=f"{words} (default: {default:g})")
@@ -61,8 +63,6 @@ def parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     keep_open()
     args = parser().parse_args(argv)
-    if args.threads < 0 or args.decoders < 0 or not 0 <= args.port <= 65535:
-        raise UserError("--threads and --decoders must be 0 or more, --port 0 to 65535")
     try:
         from mobilenetv3_paddle.deploy.serving.app import Access, create_app
         from mobilenetv3_paddle.deploy.serving.server import Place, Server, connection_limit, listening, serve, supervise

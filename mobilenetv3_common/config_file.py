@@ -11,6 +11,7 @@ import sys
 import textwrap
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -80,6 +81,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)
         near = difflib.get_close_matches(wrong[1], self._flags(), 1) if wrong else []
+        message = re.sub(r"^argument (?:\S+/)?(--[\w-]+): must be", r"\1 must be", message)
         raise UserError(f"{message}{f'; did you mean {near[0]}?' if near else ''} (--help lists the flags)")
 
     def _flags(self) -> list[str]:
@@ -114,6 +116,20 @@ def whole(value: str | int) -> int:
     if not -MOST <= number <= MOST:
         raise argparse.ArgumentTypeError(f"a whole number of more than 18 digits is too large: at most {MOST:,} is taken")
     return number
+
+
+def within(least: int, most: int = MOST) -> Callable[[str], int]:
+    """A flag's type: a whole number in these bounds, so that a message is about one flag and what it was given."""
+
+    def read(text: str) -> int:
+        number = whole(text)
+        if not least <= number <= most:
+            bounds = f"at least {least}" if most == MOST else f"from {least} to {most:,}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}, found {text}")
+        return number
+
+    read.__name__ = "int"  # in the message of what is no number
+    return read
 
 
 def read_recipe(path: str | Path, kind: type) -> dict[str, Any]:

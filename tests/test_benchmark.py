@@ -13,7 +13,7 @@ REFUSED = {
     "data --workers 0": "--workers must be at least 1, found 0",
     "train --batch-size 0": "--batch-size must be at least 1, found 0",
     "inference --repeats 0": "--repeats must be at least 1, found 0",
-    "inference --threads -1": "--threads and --size must be 0 or more",
+    "inference --threads -1": "--threads must be at least 0, found -1",
     "loader --pictures 63": "loader: --pictures must be at least 64 for --workers 2, found 63",
     "index --pictures 19999": "index: --pictures must be at least 20000, found 19999: a shorter list is not stored",
     "align --plot a.png": "--plot draws inference alone",

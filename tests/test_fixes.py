@@ -110,7 +110,7 @@ def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
     made = ("self.head = ", 'self.drop = nn.Dropout(0.25, mode="downscale_in_infer")\n        self.head = ')
     status, said, cards = audit(edits=[made, (LINE, used)])
     assert status == 1 and "corrections of 1 of 1 mistake" in said, said
-    assert any("+        self.drop = nn.Dropout(0.25, mode='upscale_in_train')" in line for line in cards[0]), cards
+    assert any('+        self.drop = nn.Dropout(0.25, mode="upscale_in_train")' in line for line in cards[0]), cards
 
 
 @pytest.mark.parametrize("case", UNKNOWN)

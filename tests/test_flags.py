@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from alignment import flags
 from alignment.faults import fault_named
 from alignment.flags import audit_parser, run_parser, shown, stands_for
+from mobilenetv3_common.config_file import whole
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.json_output import Outputs, add_output_flags, outputs_of
 from mobilenetv3_common.weights import as_paddle, write_state
@@ -104,6 +107,19 @@ def test_predict_prints_json_alone_and_write_csv(tmp_path, weights):
     assert printed == json.loads((tmp_path / "p.json").read_text()) and len(rows) == 2 * len(printed) == 4
     assert [row["class"] for row in rows[:2]] == [one["name"] for one in printed[0]["predictions"]]
     assert [row["rank"] for row in rows] == ["1", "2"] * 2
+
+
+@pytest.mark.parametrize("name", ["serve", "infer", "predict"])
+def test_a_number_out_of_bounds_is_refused_by_a_line_of_that_flag_alone(name):
+    made = importlib.import_module(f"mnv3.{name}").parser()
+    needed = [word for action in made._actions if action.required for word in (action.option_strings[0], "x")]
+    bounded = [a for a in made._actions if a.type not in (None, int, float, whole) and a.option_strings and a.metavar != "FILE"]
+    numbers = [action.option_strings[0] for action in bounded if getattr(action.type, "__name__", "") in ("int", "float")]
+    assert len(numbers) >= 2
+    for flag in numbers:
+        with pytest.raises(UserError, match=rf"^{flag} must be .*, found -1 \(--help lists the flags\)$") as raised:
+            made.parse_args([*needed, flag, "-1"])
+        assert re.findall(r"--[a-z-]+", str(raised.value)) == [flag, "--help"]
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------------

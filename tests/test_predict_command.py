@@ -131,7 +131,7 @@ REFUSED = {
     "no weights": (["--img-path", str(CAT), "--pretrained", "README.md"], "unknown kind of weights file"),
     "no flag": (["--pretrained", "README.md"], "the following arguments are required: --img-path"),
     "unknown flag": (["--img-path", str(CAT), "--pretrained", "x", "--top", "5"], "unrecognized arguments"),
-    "no class": (["--img-path", str(CAT), "--pretrained", "x.pth", "--topk", "0"], "--topk and --batch-size must be at least 1"),
+    "no class": (["--img-path", str(CAT), "--pretrained", "x.pth", "--topk", "0"], "--topk must be at least 1, found 0"),
 }
 
 

@@ -15,6 +15,7 @@ from alignment.project import import_file
 from alignment.repair.candidates import Candidate, distinct, proposed
 from alignment.repair.copies import copied
 from alignment.repair.edits import applied, diff
+from alignment.repair.kept import kept
 from alignment.repair.mirror import Definition, Mirror, key
 from alignment.repair.region import Region
 from alignment.repair.source import PortFile
@@ -132,6 +133,46 @@ def test_a_diff_applies_where_the_file_has_no_newline_at_its_end(tmp_path, monke
     source = PortFile.of(tmp_path / "port.py")
     node = next(one for one in ast.walk(source.tree) if isinstance(one, ast.BinOp))
     assert "+a = 1 - 2\n\\ No newline" in diff([(source.replaced(node, "1 - 2"),)])
+
+
+LAYER = """layer = nn.Conv2D(
+    3, 6,  # channels
+    kernel_size=(3, 3),
+    padding=0,  # as before
+    mode="zeros",
+)
+"""
+# An expression of a file as it stands, what it should read as ``ast`` writes it, and what becomes of the file.
+KEPT = {
+    "lines, comments and quotes": (LAYER, "nn.Conv2D(3, 6, kernel_size=(3, 3), padding=1, mode='reflect')",
+                                   LAYER.replace("padding=0", "padding=1").replace("zeros", "reflect")),
+    "a line goes with its comment": (LAYER, "nn.Conv2D(3, 6, kernel_size=(3, 3), mode='zeros')",
+                                     LAYER.replace("    padding=0,  # as before\n", "")),
+    "one argument more": ("x = f(a,b)\n", "f(a, b, axis=1)", "x = f(a,b, axis=1)\n"),
+    "one argument more in lines": ("x = f(\n    a,\n)\n", "f(a, axis=1)", "x = f(\n    a, axis=1\n)\n"),
+    "one argument less": ("x = f(a,  b=1, c=2)\n", "f(a, c=2)", "x = f(a,  c=2)\n"),
+    "needless brackets": ("x = ((a)  + (b * c))\n", "a - b * c", "x = ((a)  - (b * c))\n"),
+    "brackets that are needed": ("x = a  - b\n", "a - (b - 1)", "x = a  - (b - 1)\n"),
+    "how numbers are written": ("x = f(1e-3, 0x10)\n", "f(0.001, 17)", "x = f(1e-3, 17)\n"),
+    "the file's quotes": ("x = f('a', mode(b))\n", "f('a', mode('b'))", "x = f('a', mode('b'))\n"),
+    "another function": ("x = F.relu( y )  # act\n", "F.gelu(y)", "x = F.gelu( y )  # act\n"),
+    "nothing but a part": ("x = y  .detach()\n", "y", "x = y\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_correction_keeps_what_it_does_not_change(case, tmp_path):
+    before, text, after = KEPT[case]
+    (tmp_path / "port.py").write_text(before)
+    source = PortFile.of(tmp_path / "port.py")
+    fix = (source.replaced(source.tree.body[0].value, text),)
+    assert applied([fix])[source.file].decode() == after
+
+
+def test_what_cannot_be_woven_is_written_anew():
+    asked = []
+    assert kept("f(a)", "g(b)", lambda text: asked.append(text)) == "g(b)" and asked
+    assert kept("f(", "g(b)", lambda text: True) == "g(b)", "no tokens"
 
 
 # The port's function, its mistake -> what it should read, and the reference's function where that tells.

@@ -285,7 +285,7 @@ def test_a_taken_port_and_wrong_limits_are_refused_in_one_line(exported, server)
     for flags, message in (
         (["--port", str(server)], f"cannot listen on 127.0.0.1 port {server}: Address already in use"),
         (["--max-batch", "0"], "must be above 0"),
-        (["--port", "70000"], "--port 0 to 65535"),
+        (["--port", "70000"], "--port must be from 0 to 65,535, found 70000"),
         (["--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
     ):
         run = subprocess.run(

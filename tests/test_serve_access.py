@@ -98,9 +98,9 @@ def test_the_client_is_the_last_whom_no_trusted_proxy_names(lines, client):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--timeout", "nan"], "--timeout: must be above 0 and finite"),
-        (["--shutdown", "inf"], "--shutdown: must be above 0 and finite"),
-        (["--max-pixels", "-1"], "--max-pixels: must be above 0"),
+        (["--timeout", "nan"], "--timeout must be above 0 and finite"),
+        (["--shutdown", "inf"], "--shutdown must be above 0 and finite"),
+        (["--max-pixels", "-1"], "--max-pixels must be above 0"),
         (["--token-file", "nowhere"], "cannot read --token-file nowhere"),
         (["--token-file", "Makefile"], "one word of at least 16 characters"),
         (["--access-log", "/nowhere/log"], "cannot write --access-log /nowhere/log"),

@@ -33,7 +33,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # not tools/, where a file is called as the doctor's package is
 
 import mobilenetv3_common.quiet_ctrl_c  # noqa: E402, F401
-from mobilenetv3_common.config_file import Parser  # noqa: E402
+from mobilenetv3_common.config_file import Parser, within  # noqa: E402
 from mobilenetv3_common.errors import UserError, exit_on_user_error  # noqa: E402
 from mobilenetv3_common.index_cache import AT_LEAST  # noqa: E402
 from mobilenetv3_common.json_output import add_output_flags, outputs_of  # noqa: E402
@@ -56,26 +56,21 @@ MEASURED = {
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(description=__doc__)
     parser.add_argument("what", choices=MEASURED)
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default: 5)")
-    parser.add_argument("--seconds", type=int, default=8, metavar="N", help="service: of each load (default: 8)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="decoding processes (default: 2)")
-    parser.add_argument("--pictures", type=int, default=640, metavar="N", help="loader, index, data: files (default: 640)")
-    parser.add_argument("--batch-size", type=int, default=16, metavar="N", help="(default: 16)")
-    parser.add_argument("--size", type=int, default=0, metavar="N", help="pixels of a side (default: train 224, data 64)")
+    parser.add_argument("--repeats", type=within(1), default=5, metavar="N", help="(default: 5)")
+    parser.add_argument("--seconds", type=within(1), default=8, metavar="N", help="service: of each load (default: 8)")
+    parser.add_argument("--workers", type=within(1), default=2, metavar="N", help="decoding processes (default: 2)")
+    parser.add_argument("--pictures", type=within(1), default=640, metavar="N", help="loader, index, data: files (default: 640)")
+    parser.add_argument("--batch-size", type=within(1), default=16, metavar="N", help="(default: 16)")
+    parser.add_argument("--size", type=within(0), default=0, metavar="N", help="pixels of a side (default: train 224, data 64)")
     parser.add_argument("--model", choices=MODELS, default=MODELS[0], help="architecture")
     parser.add_argument("--pretrained", metavar="FILE", help="inference, service: weights (default: calibrated random ones)")
     parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="inference, service: of the engines (default: see above)"
+        "--threads", type=within(0), default=0, metavar="N", help="inference, service: of the engines (default: see above)"
     )
     parser.add_argument("--plot", metavar="FILE.png", help="inference: draw the medians here")
     add_output_flags(parser, "the figures")
     args = parser.parse_args(argv)
     outputs = outputs_of(vars(args))
-    for flag in ("repeats", "seconds", "workers", "pictures", "batch_size"):
-        if getattr(args, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} must be at least 1, found {getattr(args, flag)}")
-    if args.threads < 0 or args.size < 0:
-        raise UserError("--threads and --size must be 0 or more")
     least = 2 * args.workers * args.batch_size  # the first batches are not timed
     if args.what == "loader" and args.pictures < least:
         raise UserError(f"loader: --pictures must be at least {least} for --workers {args.workers}, found {args.pictures}")

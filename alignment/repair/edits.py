@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from alignment.repair.kept import kept, usual_quote
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,20 @@ def applied(fixes: Sequence[Fix]) -> dict[Path, bytes]:
     found: dict[Path, bytes] = {}
     for edit in sorted(edits.values(), key=lambda one: (str(one.file), -one.start)):
         content = found.get(edit.file) or edit.file.read_bytes()
-        found[edit.file] = content[: edit.start] + edit.text.encode() + content[edit.end :]
+        found[edit.file] = content[: edit.start] + _text(content, edit).encode() + content[edit.end :]
     return found
+
+
+def _text(content: bytes, edit: SourceEdit) -> str:
+    """What stands there then; what is not changed is as it was written."""
+
+    def tree(text: str) -> str:
+        with contextlib.suppress(SyntaxError, ValueError):
+            return ast.dump(ast.parse(content[: edit.start] + text.encode() + content[edit.end :]))
+        return ""
+
+    right, old = tree(edit.text), content[edit.start : edit.end].decode()
+    return kept(old, edit.text, lambda text: tree(text) == right, usual_quote(content.decode())) if right else edit.text
 
 
 def diff(fixes: Sequence[Fix], context: int = 3) -> str:

@@ -80,8 +80,9 @@ def run(flags: argparse.Namespace) -> Examination:
         raise UserError("give two runs, RUN_A and RUN_B, or --from CHECKPOINT")
     if flags.data_path is not None or flags.device is not None:
         raise UserError("--data-path and --device belong to --from CHECKPOINT")
-    if not (flags.interval > 0 and flags.patience > 0):
-        raise UserError(f"--interval and --patience must be above 0, found {flags.interval:g} and {flags.patience:g}")
+    for flag in ("interval", "patience"):
+        if not getattr(flags, flag) > 0:
+            raise UserError(f"--{flag} must be above 0, found {getattr(flags, flag):g}")
     first, *repeats = (read_run(path, flags.pattern) for path in (flags.first, *flags.repeats))
     paired = [read_run(path, flags.pattern) for path in flags.second_repeats]
     if paired and len(paired) != len(repeats):

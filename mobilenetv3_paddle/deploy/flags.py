@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mobilenetv3_common.config_file import whole
+from mobilenetv3_common.config_file import whole, within
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.image import IMAGE_BACKENDS
 from mobilenetv3_common.picture_format import PREDICTION, Rules
@@ -99,4 +99,4 @@ def add_engine_flags(p: argparse.ArgumentParser, threads: str = "") -> None:
     )  # fmt: skip
     p.add_argument("--precision", choices=PRECISIONS, default="fp32", help="bf16 of openvino, int8 of onnxruntime (default: fp32)")
     p.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(default: cpu)")
-    p.add_argument("--threads", type=int, default=0, metavar="N", help=f"of the engine (default: one a core){threads}")
+    p.add_argument("--threads", type=within(0), default=0, metavar="N", help=f"of the engine (default: one a core){threads}")
