@@ -29,6 +29,7 @@ KNOWN = {
     "eps": ("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, epsilon=1e-3)", "self.norm = nn.BatchNorm2D(6, epsilon=1e-05)"),
     "padding": ("3, padding=1)", "3, padding=0)", "self.conv = nn.Conv2D(3, 6, 3, padding=1)"),
     "in a function around it": ("nn.BatchNorm2D(6)", "made(6)", "return nn.BatchNorm2D(width, epsilon=1e-05)"),
+    "by a caller": ("nn.BatchNorm2D(6)", "given(6, 1e-3)", "self.norm = given(6, 1e-05)"),
     "by place": ("nn.Conv2D(3, 6, 3, padding=1)", "nn.Conv2D(3, 6, 3, 2, 1)", "self.conv = nn.Conv2D(3, 6, 3, 1, 1)"),
 }
 # What is searched for: no setting is a plain value in the line that makes the layer.
@@ -43,6 +44,7 @@ OTHERWISE = """x = nn.functional.relu(self.norm(self.conv(x)))
         return self.head(x.std([2, 3]) * least + least)"""
 UNKNOWN = {"another computation in several lines": (LINE, OTHERWISE)}
 MORE = "\nEPS = 1e-3\n\ndef made(width):\n    return nn.BatchNorm2D(width, epsilon=1e-3)\n"
+MORE += "\ndef given(width, eps):\n    return nn.BatchNorm2D(width, epsilon=eps)\n"
 
 
 @pytest.fixture

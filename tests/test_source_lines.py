@@ -11,7 +11,9 @@ import pytest
 
 from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework_of
-from alignment.localize.source import noting_lines, source_place
+from alignment.localize.given import Givers
+from alignment.localize.last_set import last_set
+from alignment.localize.source import noting_lines, number_of, source_place
 
 # Each line that makes a layer ends with the layer's path.
 SOURCE = """
@@ -124,6 +126,172 @@ def test_a_constructor_is_the_frameworks_own_again(tmp_path):
     with pytest.raises(ZeroDivisionError), noting_lines(side):
         raise ZeroDivisionError
     assert side.module_type.__init__ is own
+
+
+# A wrong value is given in each line that ends with a layer's path, and handed on to the layer.
+GIVEN = """
+from {framework} import nn
+
+
+def conv(n, stride=1):
+    return nn.{conv}(n, n, 3, stride, 1)
+
+
+class Block(nn.{base}):
+    def __init__(self, n, stride, eps=1e-5):
+        super().__init__()
+        self.conv1 = conv(n, stride)
+        self.norm = nn.{norm}(n, {eps}=eps)
+        self.conv2 = conv(n)
+
+
+class Both(nn.{base}):
+    def __init__(self, n, stride):
+        super().__init__()
+        self.one = nn.{conv}(n, n, 3, stride)  # both.one
+        self.other = nn.{conv}(n, n, 3, {shared})
+
+
+class Net(nn.{base}):
+    rows = [
+        (4, 1),
+        (4, {wrong}),  # table.1.conv1
+        (8, 1),
+    ]
+
+    def __init__(self):
+        super().__init__()
+        self.first = Block(
+            4,
+            {wrong},  # first.conv1
+        )
+        stride = {wrong}  # named.conv1
+        self.named = Block(n=4, stride=stride)
+        self.stage = self.made(4, 2, {wrong})  # stage.0.conv1
+        self.table = nn.Sequential(*[Block(n, s) for n, s in self.rows])
+        self.lacking = Block(4, 1{more})  # lacking.norm
+        self.counted = Block(4, {wrong} * 1)  # counted.conv1
+        self.both = Both(4, {wrong})
+
+    def made(self, n, blocks, stride):
+        layers = []
+        for s in [stride] + [1] * (blocks - 1):
+            layers.append(Block(n, s))
+        return nn.Sequential(*layers)
+"""
+WRONG = {"wrong": "3", "shared": "stride", "more": ""}
+RIGHT = {"wrong": "2", "shared": "3", "more": ", eps=1e-3"}
+
+
+def given(folder, framework, values):
+    """The model, its framework and its text."""
+    eps = {"torch": "eps", "paddle": "epsilon"}[framework]
+    file, text = folder / f"given_{framework}.py", GIVEN.format(framework=framework, eps=eps, **NAMES[framework], **values)
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    side = framework_of(module.Net())
+    with noting_lines(side):
+        return side, module.Net(), text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python keeps no positions of calls")
+@pytest.mark.parametrize("framework", sorted(NAMES))
+def test_a_wrong_setting_is_where_a_caller_gives_it(tmp_path, framework):
+    side, right, _ = given(tmp_path, framework, RIGHT)
+    side, model, text = given(tmp_path, framework, WRONG)
+    layers = {path: side.layer(module) for path, module in side.modules(right, every_path=True).items()}
+    giver = Givers(side, model, layers)
+    wrong = {path for path in layers if giver.wrong(path)}
+    wanted = {line.partition("  # ")[2]: n for n, line in enumerate(text.splitlines(), start=1) if "  # " in line}
+    assert wrong == set(wanted)
+    found = {path: (one.node.lineno if (one := giver.of(path)) else source_place(side, model, path, True)[1]) for path in wrong}
+    assert found == wanted
+    assert giver.of("both.one") is None, "another layer has it, too, and rightly"
+    assert giver.of("lacking.norm").argument == "eps" and giver.of("first.conv2") is None
+
+
+# Each line in which a tensor gets its last values ends with the tensor's path.
+SET = {
+    "torch": """
+import torch
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(3))  # one.scale
+        self.register_buffer("table", torch.rand(3))  # one.table
+        self.fc = nn.Linear(3, 3)  # one.fc.bias
+        nn.init.normal_(self.fc.weight)  # one.fc.weight
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = Scaled()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)  # conv.bias
+        self.apply(self.init)
+        self.norm.bias.data[:2] = 0.25  # norm.bias
+
+    def init(self, m):
+        if isinstance(m, nn.Conv2d):
+            m.weight.data.normal_(0, 0.1)  # conv.weight
+            other = 1
+
+    def forward(self, x):
+        return x
+""",
+    "paddle": """
+import paddle
+from paddle import nn
+
+
+class Scaled(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.scale = self.create_parameter([3], default_initializer=nn.initializer.Normal())  # one.scale
+        self.register_buffer("table", paddle.rand([3]))  # one.table
+        self.fc = nn.Linear(3, 3)  # one.fc.bias
+        nn.initializer.Normal()(self.fc.weight)  # one.fc.weight
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.one = Scaled()
+        self.conv, self.norm = nn.Conv2D(3, 3, 1), nn.BatchNorm2D(3)  # conv.bias
+        self.apply(self.init)
+        self.norm.bias.set_value(paddle.full([3], 0.25))  # norm.bias
+
+    def init(self, m):
+        if isinstance(m, nn.Conv2D):
+            m.weight.set_value(paddle.randn(m.weight.shape))  # conv.weight
+            other = 1
+
+    def forward(self, x):
+        return x
+""",
+}
+
+
+@pytest.mark.parametrize("framework", sorted(SET))
+def test_a_tensor_has_the_line_in_which_it_was_last_set(tmp_path, framework):
+    file, text = tmp_path / f"set_{framework}.py", SET[framework]
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    side = framework_of(module.Net())
+    with noting_lines(side):
+        modules = side.modules(module.Net(), every_path=True)
+    wanted = {line.partition("  # ")[2]: (file, n) for n, line in enumerate(text.splitlines(), start=1) if "  # " in line}
+    asked = [(number_of(modules[path.rpartition(".")[0]]), path.rpartition(".")[2]) for path in wanted]
+    before = sys.gettrace()
+    assert dict(zip(wanted, last_set(side, module.Net, asked), strict=True)) == wanted and len(wanted) == 7
+    assert sys.gettrace() is before
 
 
 STOPPED = """

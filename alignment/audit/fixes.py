@@ -7,22 +7,24 @@ finding; where several calls could be meant, or an argument is no plain value, t
 from __future__ import annotations
 
 import ast
+import copy
+import functools
 import inspect
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from alignment.comparisons.context import Context
-from alignment.comparisons.every import fresh_port, own_path
+from alignment.comparisons.every import fresh_port, givers, own_path
 from alignment.finding import Finding
-from alignment.frameworks._settings import CLASSES, UPSCALED, argument_of
-from alignment.frameworks.base import Layer, Module
+from alignment.frameworks._settings import CLASSES, argument_of
+from alignment.frameworks.base import Framework, Layer, Module
+from alignment.localize.given import GivenValue, Givers, changes_of
 from alignment.localize.source import source_place
 from alignment.raised import shown
 from alignment.repair.edits import Fix, SourceEdit, diff
-from alignment.tolerance import BASE_FLOOR_32
+from alignment.repair.source import PortFile
 
 AROUND = 2  # lines of the source before and after the one to change
 POOLS = frozenset({"max_pool", "avg_pool"})
@@ -35,10 +37,11 @@ class Unknown(Exception):
 def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], list[str]]:
     """A correction for each mistake; empty ones where it is not known for every place of the mistake, and why it is not."""
     port = fresh_port(context)
+    known = functools.cache(lambda: givers(context, port))
     fixes, reasons = [], []
     for one in mistakes:
         try:
-            fixes.append(_fix(context, port, one))
+            fixes.append(_fix(context, port, one, known))
             reasons.append("")
         except Unknown as why:
             fixes.append(())
@@ -46,7 +49,7 @@ def fixes_of(context: Context, mistakes: Sequence[Finding]) -> tuple[list[Fix], 
     return fixes, reasons
 
 
-def _fix(context: Context, port: Module | None, finding: Finding) -> Fix:
+def _fix(context: Context, port: Module | None, finding: Finding, known: Callable[[], Givers]) -> Fix:
     """The correction.
 
     Raises:
@@ -63,37 +66,58 @@ def _fix(context: Context, port: Module | None, finding: Finding) -> Fix:
         own = own_path(context, place)
         if place not in right or own not in ours:
             raise Unknown("it is no setting of a layer")
-        made = source_place(framework, port, own, made=True)
-        call = _call(*made, type(ours[own])) if made else None
-        layers = framework.layer(ours[own]), theirs.layer(right[place])
-        text = _corrected(framework.name, ours[own], *layers, call[0]) if call else None
-        if not made or not call:
-            raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
-        if text is None:
-            raise Unknown("no setting of a layer that is a plain value in the source explains it")
-        start, end = call[1]
-        edit = SourceEdit(made[0], start, end, text, made[1])
-        if edits.setdefault((edit.file, start), edit).text != text:
-            raise Unknown(f"line {made[1]} makes several layers, which need different corrections")
+        given = known().of(own)
+        if given is not None:
+            edit = _of_caller(framework.name, given, known().wrong(own))
+        else:
+            edit = _of_layer(framework, port, own, ours[own], (framework.layer(ours[own]), theirs.layer(right[place])))
+        if edits.setdefault((edit.file, edit.start), edit).text != edit.text:
+            raise Unknown(f"line {edit.line} makes several layers, which need different corrections")
     return tuple(edits.values())
 
 
-def _call(file: Path, line: int, kind: type) -> tuple[ast.Call, tuple[int, int]] | None:
-    """The only call in a line that makes a layer of this class, and where it stands in the file's bytes."""
-    content = file.read_bytes()
-    starts = [0]
-    for one in content.splitlines(keepends=True):
-        starts.append(starts[-1] + len(one))
+def _of_layer(framework: Framework, port: Module, own: str, module: Module, layers: tuple[Layer, Layer]) -> SourceEdit:
+    """The call that makes a layer, as it should be.
+
+    Raises:
+        Unknown: it is not known.
+    """
+    made = source_place(framework, port, own, made=True)
+    source = PortFile.of(made[0]) if made else None
+    call = _call(source, made[1], type(module)) if made and source else None
+    if not made or not source or not call:
+        raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
+    text = _corrected(framework.name, module, *layers, copy.deepcopy(call))
+    if text is None:
+        raise Unknown("no setting of a layer that is a plain value in the source explains it")
+    return source.replaced(call, text)
+
+
+def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any]) -> SourceEdit:
+    """The value that a caller gives, as it should be.
+
+    Raises:
+        Unknown: it is no plain value.
+    """
+    texts = {_literal(one[1]) for name, value in wrong.items() if (one := argument_of(framework, name, value)) is not None}
+    if len(texts) != 1 or not (given.argument or _plain(given.node)):
+        raise Unknown("the caller gives it no plain value in the source")
+    source, text = PortFile.of(given.file), texts.pop()
+    if given.argument:
+        assert isinstance(given.node, ast.Call)
+        more = ast.keyword(given.argument, ast.parse(text, mode="eval").body)
+        text = ast.unparse(ast.Call(given.node.func, given.node.args, [*given.node.keywords, more]))
+    return source.replaced(given.node, text)
+
+
+def _call(source: PortFile, line: int, kind: type) -> ast.Call | None:
+    """The only call in a line that makes a layer of this class."""
     found = [
         node
-        for node in ast.walk(ast.parse(content))
+        for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and node.lineno == line and _name(node.func) == kind.__name__
     ]
-    if len(found) != 1:
-        return None
-    call = found[0]
-    assert call.end_lineno is not None and call.end_col_offset is not None
-    return call, (starts[line - 1] + call.col_offset, starts[call.end_lineno - 1] + call.end_col_offset)
+    return found[0] if len(found) == 1 else None
 
 
 def _name(function: ast.expr) -> str:
@@ -104,11 +128,7 @@ def _corrected(framework: str, module: Module, ours: Layer, theirs: Layer, call:
     """The call as it should be; None where that is not known."""
     if ours.kind != theirs.kind:
         return _of_another_class(framework, module, ours, theirs, call)
-    changes = {
-        name: value for name, value in theirs.settings.items() if name in ours.settings and not _same(ours.settings[name], value)
-    }
-    if ours.kind == "dropout":
-        changes |= {name: value for name, value in UPSCALED.get(framework, {}).items() if getattr(module, name, value) != value}
+    changes = changes_of(framework, module, ours, theirs)
     return _with_arguments(framework, type(module), changes, call) if changes else None
 
 
@@ -164,12 +184,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, tuple | list):
         return repr(value[0]) if value and all(one == value[0] for one in value) else repr(list(value))
     return repr(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=BASE_FLOOR_32)
-    return bool(a == b)
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------------

@@ -22,11 +22,14 @@ from alignment.finding import Finding, Localization
 from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake
+from alignment.localize.given import Givers
+from alignment.localize.last_set import last_set
 from alignment.localize.search import findings, random_cotangents
-from alignment.localize.source import noting_lines, source_line
+from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
 from alignment.localize.watch import Watch
 from alignment.models.matching import order_of_use
+from alignment.raised import shown
 from alignment.strangers import strangers
 
 MODES = ("evaluation mode", "training mode")
@@ -221,12 +224,31 @@ def every_mistake(context: Context, watch: Watch | None = None) -> tuple[Localiz
 def describe(context: Context, findings: Sequence[Finding]) -> None:
     """Give findings the line of the port to change, the port's own name, and whether the frameworks themselves differ so."""
     model = fresh_port(context)
+    known_givers = functools.cache(lambda: givers(context, model))
     for finding in findings:
         if model is not None and finding.stage != "structure":  # there the location may be in one side alone
             finding.own = finding.own or own_name(context, finding.location)
-        finding.source = finding.source or _line(context, model, finding)
+        finding.source = finding.source or _line(context, model, finding, known_givers)
         if model is not None:
             finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
+    if model is not None:
+        _where_set(context, model, findings)
+
+
+def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:
+    """Give what is initialised otherwise the line that does it: of those that read alike, the first."""
+    fresh = {_alike(one): one for one in reversed(findings) if one.stage == "initialisation" and not one.known}
+    modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, int, str]]()
+    for finding in fresh.values():
+        path, _, name = (own_name(context, finding.location) or finding.location).rpartition(".")
+        if path in modules and (number := number_of(modules[path])) is not None:
+            wanted.append((finding, number, name))
+    if not wanted:
+        return
+    with strangers("port"):
+        places = last_set(context.port.framework, lambda: _build_port(context), [one[1:] for one in wanted])
+        for (finding, _, _), place in zip(wanted, places, strict=True):
+            finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
 
 
 def grouped(found: list[Finding]) -> list[Finding]:
@@ -267,14 +289,27 @@ def _hidden(found: list[Finding]) -> list[str]:
 def fresh_port(context: Context) -> Module | None:
     """The port as it is built, its modules known by its own paths; None where it cannot be."""
     with strangers("port"), noting_lines(context.port.framework):  # the finding says where
-        return context.spec.port(**{**context.spec.options, **context.options})
+        return _build_port(context)
     return None
 
 
-def _line(context: Context, model: Module | None, finding: Finding) -> str:
+def _build_port(context: Context) -> Module:
+    return context.spec.port(**{**context.spec.options, **context.options})
+
+
+def givers(context: Context, port: Module) -> Givers:
+    """Which caller gives a layer of the port what makes its settings wrong."""
+    theirs, paths = context.reference.framework, context.paired.matched.matching.paths
+    right = theirs.modules(context.networks.fresh("reference"), every_path=True)
+    layers = {own_path(context, place): theirs.layer(module) for place, module in right.items() if place in paths}
+    return Givers(context.port.framework, port, layers)
+
+
+def _line(context: Context, model: Module | None, finding: Finding, known_givers: Callable[[], Givers]) -> str:
     """``file.py:12`` of the port, as far as it is known; ``""`` where it is not.
 
-    For a layer it is where the class above it assigns it; for a module that has others inside, its own forward.
+    For a layer it is where the class above it assigns it, or where a caller gives the setting that is wrong; for a module that has
+    others inside, its own forward.
     """
     if model is None or finding.known or ":" in finding.location:
         return ""
@@ -284,6 +319,8 @@ def _line(context: Context, model: Module | None, finding: Finding) -> str:
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
     made = finding.stage in ("structure", "weights", "initialisation")
+    if not made and (given := known_givers().of(own_path(context, place))) is not None:
+        return f"{shown(given.file)}:{given.node.lineno}"
     return source_line(context.port.framework, model, own_path(context, place), made=made)
 
 

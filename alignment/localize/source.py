@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,41 +18,103 @@ from alignment.frameworks.base import Framework, Module
 from alignment.raised import shown
 
 ENGINE = Path(__file__).resolve().parents[1]
-_NOTED = "_alignment_made_in"  # attribute of a module: file and line of the call that made it
+PLAIN = (bool, int, float, str, type(None))
+_NOTED = "_alignment_made_in"  # attribute of a module: its number, and the lines that led to it
+FileLine = tuple[Path, int]
+Span = tuple[int | None, int | None, int | None, int | None]  # of a call: first and last line, first and last column
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A line of the model's source that led to a module.
+
+    Attributes:
+        file, line: where it is.
+        function: in which it stands.
+        span: of the call that was under way; all None where Python does not keep it (before 3.11).
+        held: plain values that the function's names had then.
+    """
+
+    file: Path
+    line: int
+    function: str
+    span: Span
+    held: dict[str, Any]
 
 
 @contextlib.contextmanager
 def noting_lines(framework: Framework) -> Iterator[None]:
-    """The modules of a model that is built inside the block know the line of the model's source that makes each."""
-    kind: Any = framework.module_type
-    name = kind.__module__.partition(".")[0]
-    root = Path(getattr(sys.modules[name], "__file__", None) or name).parent
-    own = kind.__init__
+    """The modules of a model that is built inside the block know the lines of the model's source that make each, and its number."""
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        object.__setattr__(self, _NOTED, _maker(self, sys._getframe(1), root))
+    def note(module: Module, number: int, frame: FrameType) -> None:
+        object.__setattr__(module, _NOTED, (number, tuple(_callers(framework, module, frame))))
+
+    with counting_modules(framework, note):
+        yield
+
+
+@contextlib.contextmanager
+def counting_modules(framework: Framework, made: Callable[[Module, int, FrameType], object]) -> Iterator[None]:
+    """Inside the block ``made`` is told of each module when its constructor begins, how many were made before, and who calls it."""
+    kind: Any = framework.module_type
+    own, numbers = kind.__init__, itertools.count()
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, next(numbers), sys._getframe(1))
         own(self, *args, **kwargs)
 
-    kind.__init__ = noted
+    kind.__init__ = counted
     try:
         yield
     finally:
         kind.__init__ = own
 
 
-def _maker(module: Any, frame: FrameType | None, root: Path) -> tuple[Path, int] | None:
-    """The first line outside the framework, and outside the module's own constructors, that led to a module."""
+def of_framework(framework: Framework, file: Path) -> bool:
+    """Whether a file is the framework's, and none of the models that come with it."""
+    name = framework.module_type.__module__.partition(".")[0]
+    root = Path(getattr(sys.modules[name], "__file__", None) or name).parent
+    return file.is_relative_to(root) and "models" not in file.relative_to(root).parts
+
+
+def callers_of(module: Module) -> tuple[Caller, ...]:
+    """The lines that led to a module, the one that makes it first; none where they were not noted."""
+    return vars(module).get(_NOTED, (0, ()))[1]
+
+
+def number_of(module: Module) -> int | None:
+    """How many modules were made before; None where they were not noted."""
+    return vars(module).get(_NOTED, (None,))[0]
+
+
+def _callers(framework: Framework, module: Any, frame: FrameType | None) -> Iterator[Caller]:
+    """The lines outside the framework, and outside the module's own constructors, from the innermost as far as one calls the next.
+
+    The line of the engine that builds the model is nobody's to change.
+    """
+    found = False
     while frame is not None:
         code = frame.f_code
         own = code.co_name == "__init__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is module
         file = Path(code.co_filename)
-        inside = file.is_relative_to(root) and "models" not in file.relative_to(root).parts
-        if file.is_relative_to(ENGINE):
-            return None  # the line that builds the model is nobody's to change
+        inside = of_framework(framework, file)
+        if file.is_relative_to(ENGINE) or (found and inside) or not (own or inside or file.is_file()):
+            return
         if not own and not inside:
-            return (file.resolve(), frame.f_lineno) if file.is_file() else None
+            found = True
+            yield Caller(file.resolve(), frame.f_lineno, code.co_name, _span(frame), _held(frame))
         frame = frame.f_back
-    return None
+
+
+def _span(frame: FrameType) -> Span:
+    positions = getattr(frame.f_code, "co_positions", None)
+    nowhere = (None, None, None, None)
+    return next(itertools.islice(positions(), frame.f_lasti // 2, None), nowhere) if positions else nowhere
+
+
+def _held(frame: FrameType) -> dict[str, Any]:
+    names = frame.f_locals if frame.f_code.co_name != "<module>" else {}
+    return {name: value for name, value in names.items() if isinstance(value, PLAIN)}
 
 
 def source_line(framework: Framework, model: Module, path: str, made: bool = False) -> str:
@@ -73,8 +137,8 @@ def source_place(framework: Framework, model: Module, path: str, made: bool = Fa
     module = modules[path]
     if framework.children(module) and not made and not _stock(framework, module):
         return _line(getattr(type(module), framework.computing))
-    if (noted := vars(module).get(_NOTED)) is not None:
-        return noted
+    if noted := callers_of(module):
+        return noted[0].file, noted[0].line
     names: list[str] = []
     while path:
         path, _, name = path.rpartition(".")

@@ -67,7 +67,7 @@ def _said(token: tokenize.TokenInfo) -> str:
     return token.string
 
 
-Change = tuple[int, int, str]  # from and to in the old text, and what stands there then
+Replacement = tuple[int, int, str]  # from and to in the old text, and what stands there then
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,15 @@ class _Both:
     new: str
     theirs: list[_Token]
 
-    def changes(self, needless: frozenset[str]) -> Iterator[Change]:
+    def changes(self, needless: frozenset[str]) -> Iterator[Replacement]:
         """In order; tokens that are needless stay."""
         said = [one.says for one in self.ours], [one.says for one in self.theirs]
         for what, a, b, c, d in difflib.SequenceMatcher(None, *said, autojunk=False).get_opcodes():
             if what == "replace":
+                while b - a > d - c and said[0][a] in needless and said[0][a] != said[1][c]:
+                    a += 1
+                while b - a > d - c and said[0][b - 1] in needless and said[0][b - 1] != said[1][d - 1]:
+                    b -= 1
                 yield self._replaced(a, b, c, d)
             elif what == "insert":
                 yield self._inserted(a, c, d)
@@ -91,16 +95,16 @@ class _Both:
                 comma = b - a > 1 and said[0][a] == "," and "," in (said[0][b - 1], *said[0][b : b + 1])
                 yield self._deleted(a + comma, b + (comma and said[0][b - 1] != ","))
 
-    def _replaced(self, a: int, b: int, c: int, d: int) -> Change:
+    def _replaced(self, a: int, b: int, c: int, d: int) -> Replacement:
         """With the blanks around, where it is not token for token."""
         start, end, first, last = self.ours[a].start, self.ours[b - 1].end, self.theirs[c].start, self.theirs[d - 1].end
-        if a and b - a != d - c and self._blank(self.ours[a - 1].end, start):
+        if a and c and b - a != d - c and self._blank(self.ours[a - 1].end, start):
             start, first = self.ours[a - 1].end, self.theirs[c - 1].end
-        if b < len(self.ours) and b - a != d - c and self._blank(end, self.ours[b].start):
+        if b < len(self.ours) and d < len(self.theirs) and b - a != d - c and self._blank(end, self.ours[b].start):
             end, last = self.ours[b].start, self.theirs[d].start
         return start, end, self.new[first:last]
 
-    def _inserted(self, place: int, c: int, d: int) -> Change:
+    def _inserted(self, place: int, c: int, d: int) -> Replacement:
         """With the blanks around; behind the token before where the next one stands on another line."""
         before, first = (self.ours[place - 1].end, self.theirs[c - 1].end) if place else (0, 0)
         after, last = (self.ours[place].start, self.theirs[d].start) if place < len(self.ours) else (len(self.old), len(self.new))
@@ -108,7 +112,7 @@ class _Both:
             return before, after, self.new[first:last]
         return before, before, self.new[first : self.theirs[d - 1].end]
 
-    def _deleted(self, a: int, b: int) -> Change:
+    def _deleted(self, a: int, b: int) -> Replacement:
         """Whole lines where nothing else stands in them, with their comment; else with the blanks on one side."""
         start, end = self.ours[a].start, self.ours[b - 1].end
         line, below = self.old.rfind("\n", 0, start) + 1, self.old.find("\n", end) + 1

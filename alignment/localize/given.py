@@ -1,0 +1,260 @@
+"""Where the value of a layer's argument is given: in the line that makes it, or by a caller, through the blocks around it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alignment.frameworks._settings import UPSCALED, argument_of
+from alignment.frameworks.base import Framework, Layer, Module
+from alignment.localize.source import Caller, Span, callers_of
+from alignment.tolerance import BASE_FLOOR_32
+
+Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+Loop = (ast.For, ast.comprehension)
+DEEP = 5  # names behind names
+
+
+@dataclass(frozen=True)
+class GivenValue:
+    """A value in the source.
+
+    Attributes:
+        file: where it stands.
+        node: the value; or the call that leaves it to a default.
+        argument: which the call leaves out; ``""`` where the node is the value.
+    """
+
+    file: Path
+    node: ast.expr
+    argument: str = ""
+
+    @property
+    def place(self) -> tuple[Path, int, int, str]:
+        """What tells one from another."""
+        return self.file, self.node.lineno, self.node.col_offset, self.argument
+
+
+def changes_of(framework: str, module: Module, ours: Layer, theirs: Layer) -> dict[str, Any]:
+    """The settings in which a layer differs from the reference's of the same kind, with the values that it should have."""
+    if ours.kind != theirs.kind:
+        return {}
+    found = {
+        name: value for name, value in theirs.settings.items() if name in ours.settings and not _same(ours.settings[name], value)
+    }
+    if ours.kind == "dropout":
+        found |= {name: value for name, value in UPSCALED.get(framework, {}).items() if getattr(module, name, value) != value}
+    return found
+
+
+class Givers:
+    """Which caller gives a layer of the port what makes its settings wrong.
+
+    Args:
+        framework, model: the port.
+        right: by the port's own path of a layer, the reference's in its place.
+    """
+
+    def __init__(self, framework: Framework, model: Module, right: Mapping[str, Layer]) -> None:
+        self.framework = framework
+        modules = framework.modules(model, every_path=True)
+        self.layers = {path: (modules[path], framework.layer(modules[path]), right[path]) for path in right if path in modules}
+        self._wrong: dict[str, dict[str, Any]] = {}
+        self._origins: dict[tuple[str, str], GivenValue | None] = {}
+
+    def wrong(self, path: str) -> dict[str, Any]:
+        """The settings in which a layer differs, and what they should be."""
+        if path not in self._wrong:
+            self._wrong[path] = changes_of(self.framework.name, *self.layers[path]) if path in self.layers else {}
+        return self._wrong[path]
+
+    def of(self, path: str) -> GivenValue | None:
+        """The value that a caller gives; None where the layer's own line does, or it is not known.
+
+        A value that another layer has, too, and rightly, is not the wrong one.
+        """
+        origins = [self._origin(path, name) for name in self.wrong(path)]
+        first = origins[0] if origins else None
+        if first is None or any(one is None or one.place != first.place for one in origins):
+            return None
+        kept = [
+            (other, name)
+            for other, (_, layer, _) in self.layers.items()
+            for name in layer.settings
+            if name not in self.wrong(other)
+        ]
+        shared = (self._origin(*one) for one in kept)
+        return None if any(one is not None and one.place == first.place for one in shared) else first
+
+    def _origin(self, path: str, setting: str) -> GivenValue | None:
+        if (path, setting) not in self._origins:
+            module, layer, _ = self.layers[path]
+            argument = argument_of(self.framework.name, setting, layer.settings.get(setting))
+            names = _names_of(type(module))
+            known = argument is not None and argument[0] in names
+            self._origins[path, setting] = _followed(callers_of(module), names, *argument) if known and argument else None
+        return self._origins[path, setting]
+
+
+def _names_of(kind: type) -> list[str]:
+    """The arguments of a constructor, without ``self``."""
+    try:
+        return list(inspect.signature(kind.__init__).parameters)[1:]  # type: ignore[misc]
+    except (TypeError, ValueError):
+        return []
+
+
+def _followed(callers: Sequence[Caller], names: list[str], argument: str, value: Any) -> GivenValue | None:
+    """From call to call, as long as a function only hands on what it is given."""
+    place = 0
+    while place < len(callers):
+        caller = callers[place]
+        source = _Source.of(caller.file)
+        call = source.calls.get(caller.span)
+        if call is None or any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords):
+            return None
+        held = next((one.value for one in call.keywords if one.arg == argument), None)
+        at = names.index(argument)
+        held = held or (call.args[at] if at < len(call.args) else None)
+        if held is None:
+            return GivenValue(caller.file, call, argument) if place else None
+        function = source.function(call)
+        found = source.traced(held, function, caller, value)
+        if isinstance(found, ast.Constant):
+            return GivenValue(caller.file, found) if place or not call.lineno <= found.lineno <= (call.end_lineno or 0) else None
+        if found is None or isinstance(function, ast.Lambda):
+            return GivenValue(caller.file, held) if place else None
+        names, argument = _parameters(function, source), found
+        while place < len(callers) and callers[place].function.startswith("<"):  # a comprehension
+            place += 1
+        place += 1
+    return None
+
+
+def _parameters(function: Any, source: _Source) -> list[str]:
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    return names[1:] if isinstance(source.parents.get(function), ast.ClassDef) else names
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One file of the port as a tree."""
+
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST]
+    calls: dict[Span, ast.Call]
+
+    @staticmethod
+    def of(file: Path) -> _Source:
+        return _read(file.read_bytes())
+
+    def function(self, node: ast.AST) -> ast.AST | None:
+        """The function in which a node stands."""
+        above = self.parents.get(node)
+        while above is not None and not isinstance(above, Function):
+            above = self.parents.get(above)
+        return above
+
+    def traced(
+        self, node: ast.expr, function: ast.AST | None, caller: Caller, value: Any, depth: int = 0
+    ) -> ast.Constant | str | None:
+        """The constant from which a value comes; the name of the function's parameter; None where it is computed, or not known."""
+        leaves = {ast.dump(one): one for one in _leaves(node) if _is(one, caller.held, value)}
+        leaf = next(iter(leaves.values())) if len(leaves) == 1 else None
+        if not isinstance(leaf, ast.Name) or not isinstance(function, Function) or depth > DEEP:
+            return leaf if isinstance(leaf, ast.Constant) else None
+        bound = [one for one in ast.walk(function) if leaf.id in _bound(one)]
+        given = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        if leaf.id in given or len(bound) != 1:
+            return leaf.id if leaf.id in given and not bound else None
+        if isinstance(bound[0], Loop):
+            return self._of_loop(bound[0], leaf.id, function, caller, value, depth)
+        plain = isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name)
+        return self.traced(bound[0].value, function, caller, value, depth + 1) if plain else None  # type: ignore[attr-defined]
+
+    def _of_loop(self, loop: Any, name: str, function: Any, caller: Caller, value: Any, depth: int) -> ast.Constant | str | None:
+        """The value in the only row of a table that holds what the loop's names held."""
+        target, rows = loop.target, loop.iter
+        if (
+            isinstance(rows, ast.Call)
+            and getattr(rows.func, "id", "") == "enumerate"
+            and isinstance(target, ast.Tuple)
+            and rows.args
+        ):
+            target, rows = target.elts[-1], rows.args[0]
+        table = self._table(rows, function)
+        if table is None:
+            return self.traced(rows, function, caller, value, depth + 1) if isinstance(target, ast.Name) else None
+        names = [getattr(one, "id", "") for one in target.elts] if isinstance(target, ast.Tuple) else []
+        found = []
+        for row in table.elts:
+            parts = dict(zip(names, row.elts, strict=False)) if names and isinstance(row, ast.Tuple | ast.List) else {name: row}
+            constants = {one: part for one, part in parts.items() if isinstance(part, ast.Constant)}
+            if name in constants and all(
+                one in caller.held and _equal(caller.held[one], part.value) for one, part in constants.items()
+            ):
+                found.append(constants[name])
+        return found[0] if len(found) == 1 else None
+
+    def _table(self, node: ast.expr, function: ast.AST) -> ast.Tuple | ast.List | None:
+        """The rows that a loop runs over, where they are written down: there, or under the name that stands there."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            for where in (function, self.tree):
+                made = [one for one in ast.walk(where) if isinstance(one, ast.Assign | ast.AnnAssign) and name in _bound(one)]
+                if len(made) == 1 and made[0].value is not None:
+                    node = made[0].value
+                    break
+        return node if isinstance(node, ast.Tuple | ast.List) else None
+
+
+@functools.lru_cache(16)
+def _read(content: bytes) -> _Source:
+    tree = ast.parse(content)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return _Source(tree, parents, {(n.lineno, n.end_lineno, n.col_offset, n.end_col_offset): n for n in calls})
+
+
+def _leaves(node: ast.AST) -> Iterator[ast.expr]:
+    """Names and constants of an expression, but for conditions."""
+    if isinstance(node, ast.Name | ast.Constant):
+        yield node
+    for name, child in ast.iter_fields(node):
+        if name not in ("test", "func", "slice"):
+            for one in child if isinstance(child, list) else [child]:
+                if isinstance(one, ast.AST):
+                    yield from _leaves(one)
+
+
+def _bound(node: ast.AST) -> list[str]:
+    """Names that a statement, or a loop, gives a value; attributes by their last name."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For | ast.comprehension):
+        return []
+    targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target]
+    parts = [part for one in targets for part in ast.walk(one) if isinstance(getattr(part, "ctx", None), ast.Store)]
+    return [getattr(part, "id", getattr(part, "attr", "")) for part in parts]
+
+
+def _is(node: ast.expr, held: Mapping[str, Any], value: Any) -> bool:
+    known = node.value if isinstance(node, ast.Constant) else held.get(node.id, ...) if isinstance(node, ast.Name) else ...
+    return _equal(known, value)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two values say the same of a layer: 2 and (2, 2) do, 1 and True do not."""
+    if isinstance(other, tuple | list) and other and all(part == other[0] for part in other) and not isinstance(one, tuple | list):
+        other = other[0]
+    return isinstance(one, bool) is isinstance(other, bool) and _same(one, other)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=BASE_FLOOR_32)
+    return bool(a == b)

@@ -1,0 +1,92 @@
+"""Where a tensor of a fresh port got its values: the line that makes it, or what initialises it afterwards.
+
+Any line may do that (``self.apply(init)``, ``Normal()(layer.weight)``, ``w[:] = 0``), so the port is built once more; after each
+line of its source the tensors are looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from alignment.frameworks.base import Framework
+from alignment.localize.source import ENGINE, FileLine, counting_modules, of_framework
+from alignment.strangers import strangers
+
+FEW = 8  # numbers of a tensor that are looked at
+OTHERS = tuple(Path(one) for one in (sysconfig.get_path("stdlib"), np.__file__.rpartition("/")[0]))
+
+
+def last_set(framework: Framework, build: Callable[[], Any], wanted: Sequence[tuple[int, str]]) -> list[FileLine | None]:
+    """File and line for each tensor; None where it is not known.
+
+    Args:
+        framework, build: of the port.
+        wanted: the number of a module in the order in which they are made, and the port's own name of a tensor in it.
+    """
+    watch = _Traced(framework, wanted)
+    with counting_modules(framework, lambda module, number, _: watch.modules.update({number: module})), watch.tracing():
+        build()
+    return watch.places
+
+
+class _Traced:
+    """Looks at tensors whenever a line of the port ends."""
+
+    def __init__(self, framework: Framework, wanted: Sequence[tuple[int, str]]) -> None:
+        self.framework, self.wanted = framework, wanted
+        self.modules: dict[int, Any] = {}
+        self.seen: list[bytes | None] = [None] * len(wanted)
+        self.places: list[FileLine | None] = [None] * len(wanted)
+        self.now: FileLine | None = None
+        self._ports: dict[str, bool] = {}
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self.trace)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        """What ran since the last event was the line that was noted then."""
+        if not self._is_ports(frame):
+            return None
+        self._look()
+        at: FrameType | None = frame
+        if event == "return":
+            at = frame.f_back
+            while at is not None and not self._is_ports(at):
+                at = at.f_back
+        self.now = (Path(at.f_code.co_filename).resolve(), at.f_lineno) if at is not None else None
+        return self.trace
+
+    def _is_ports(self, frame: FrameType) -> bool:
+        name = frame.f_code.co_filename
+        if name not in self._ports:
+            file = Path(name)
+            own = [one for one in OTHERS if file.is_relative_to(one) and "site-packages" not in file.relative_to(one).parts]
+            others = own or of_framework(self.framework, file) or file.is_relative_to(ENGINE)
+            self._ports[name] = not others and file.is_file()
+        return self._ports[name]
+
+    def _look(self) -> None:
+        for place, (number, name) in enumerate(self.wanted):
+            tensor = getattr(self.modules.get(number), name, None)
+            held = self._first_numbers(tensor) if isinstance(tensor, self.framework.tensor_type) else None
+            if held is not None and held != self.seen[place]:
+                self.seen[place], self.places[place] = held, self.now
+
+    def _first_numbers(self, tensor: Any) -> bytes | None:
+        with strangers("port"):  # one without memory
+            return self.framework.array(tensor.flatten()[:FEW]).tobytes()
+        return None
