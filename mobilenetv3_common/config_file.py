@@ -81,7 +81,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)", message)
         near = difflib.get_close_matches(wrong[1], self._flags(), 1) if wrong else []
-        message = re.sub(r"^argument (?:\S+/)?(--[\w-]+): must be", r"\1 must be", message)
+        if bounded := re.match(r"argument (?:\S+/)?(--[\w-]+): (must be .*)", message):
+            raise UserError(f"{bounded[1]} {bounded[2]}")
         raise UserError(f"{message}{f'; did you mean {near[0]}?' if near else ''} (--help lists the flags)")
 
     def _flags(self) -> list[str]:

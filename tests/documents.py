@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "README_zh.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES]
-COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:python|bash|make|pip|torchrun|curl|mnv3 [\w-]+|scripts/\S+\.sh) \S")
+COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(?:python|bash|make|pip|torchrun|curl|mnv3 audit|scripts/\S+\.sh) \S")
 PLACEHOLDER = re.compile(r"\b(?:NAME|FILE|DIR|CONFIG|PROJECT)\b|\.\.\.")  # `--inject NAME` is a form, not a command
 
 

@@ -117,9 +117,9 @@ def test_a_number_out_of_bounds_is_refused_by_a_line_of_that_flag_alone(name):
     numbers = [action.option_strings[0] for action in bounded if getattr(action.type, "__name__", "") in ("int", "float")]
     assert len(numbers) >= 2
     for flag in numbers:
-        with pytest.raises(UserError, match=rf"^{flag} must be .*, found -1 \(--help lists the flags\)$") as raised:
+        with pytest.raises(UserError, match=rf"^{flag} must be .*, found -1$") as raised:
             made.parse_args([*needed, flag, "-1"])
-        assert re.findall(r"--[a-z-]+", str(raised.value)) == [flag, "--help"]
+        assert re.findall(r"--[a-z-]+", str(raised.value)) == [flag]
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------------
