@@ -26,6 +26,7 @@ from alignment.finding import Finding, Localization
 from alignment.flags import shown
 from alignment.kinds import Kind
 from alignment.localize.watch import Watch
+from alignment.models.tracing import Unfit
 from alignment.report import picture, results, table
 from alignment.report.kept import Kept, kept_of
 from alignment.report.sections import Sections, sections_of
@@ -34,6 +35,7 @@ from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.terminal import Progress, paint, verdict
 
+UNFIT = "cannot be run again: the reference's own part does not take what the port gives it"
 FURTHER = 5  # mistakes, each seen once those before it are put right
 
 
@@ -277,15 +279,21 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     if failed:
-        wrong = next((q for q in failed[0].quantities if not q.passed), None)
-        what = f"{wrong.name}: {wrong.reason}" if wrong else failed[0].problems[0]
-        found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} still fails: {what}")
+        what = _wrong(failed[0])
+        how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"
+        found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} {how}")
     elif open_ and "" not in corrected.mended:
         found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
         context.paired.matched.matching.confirm()
     if not open_ and failed:
         found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
     return again if not open_ else done, found
+
+
+def _wrong(result: StepResult) -> str:
+    """What of a step failed first."""
+    row = next((q for q in result.quantities if not q.passed), None)
+    return f"{row.name}: {row.reason}" if row else result.problems[0]
 
 
 def _again(context: Context, done: Sequence[StepResult], corrected: Context) -> list[StepResult]:

@@ -323,3 +323,56 @@ def test_the_verdict_says_how_many_lines_hold_the_mistakes():
         apart = [replace(one, source=line) for one, line in zip(found, others, strict=True)]
         assert said(apart) == "FAIL: 2 mistakes found in the port."
     assert said(found[:1]) == "FAIL: 1 mistake found in the port."
+
+
+KEEPING = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x, padded):
+        return self.second(torch.relu(self.first(x).masked_fill(padded.unsqueeze(-1), 0.0)).cumsum(1))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = Block(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.block(x, x[..., 0] > 0.5))
+"""
+KEPT = """
+import paddle
+from paddle import nn
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x, kept):
+        return self.second(nn.functional.relu(self.first(x)).cumsum(1))
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = Block(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.block(x, (x[..., :1] <= 0.5).astype(x.dtype)))
+"""
+
+
+def test_a_part_of_the_reference_that_does_not_fit_into_the_port_is_no_failure_of_the_step(tmp_path, monkeypatch, capsys):
+    """Its mask says what is padding, and has another shape than the port's, which says what is kept."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text(KEEPING)
+    (tmp_path / "ours.py").write_text(KEPT)
+    status = main(["audit", "--port", "ours.py:Net", "--reference", "theirs.py:Net", "--input", "2x5x6", "--eval-only"])
+    said = capsys.readouterr().out
+    assert status == 1 and "Unfit" not in said and "still fails" not in said, said
+    assert "step 1 cannot be run again: the reference's own part does not take what the port gives it" in said, said

@@ -167,6 +167,22 @@ def test_layers_whose_names_are_exchanged_are_no_renaming():
     assert {(mine.path, theirs.path) for mine, theirs in found.pairs} == {("a", "a"), ("b", "b")}
 
 
+def test_a_layer_that_is_given_a_sample_does_not_hold_those_that_are_given_its_tokens():
+    """Of the same shapes: the layer of the whole sample lies in two of the port, with the others between them."""
+    sample, tokens = np.zeros((2, 4)), np.zeros((2, 3, 4))
+    own = [linear("a.mod", 12), linear("a.qkv", 12), linear("a.proj", 4), linear("a.mod2", 12)]
+    other = [linear("b.ada", 24), *(linear(f"b.{name}", 4) for name in "qkv"), linear("b.out", 4)]
+    uses = (
+        Use(inputs={"a.mod": sample, "a.qkv": tokens, "a.proj": tokens + 1, "a.mod2": sample}),
+        Use(inputs={"b.ada": sample, **{f"b.{name}": tokens for name in "qkv"}, "b.out": tokens + 1}),
+    )
+    found = paired_layers(own, other, uses)
+    assert {(link.port, link.reference) for link in found.links} == {
+        (("a.qkv.weight",), ("b.q.weight", "b.k.weight", "b.v.weight")), (("a.mod.weight", "a.mod2.weight"), ("b.ada.weight",))
+    }  # fmt: skip
+    assert [(mine.path, theirs.path) for mine, theirs in found.pairs] == [("a.proj", "b.out")]
+
+
 def test_a_layer_that_one_side_alone_has_is_paired_with_none():
     found = paired_layers([conv("a"), linear("b", 3)], [conv("x")], (Use(), Use()))
     assert [(mine.path, theirs.path) for mine, theirs in found.pairs] == [("a", "x")] and not found.links

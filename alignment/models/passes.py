@@ -33,14 +33,15 @@ def in_order(s: Sequencer) -> None:
 
 def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> Iterable[tuple[float, tuple[int, int]]]:
     if (value := s.score(own[i], other[j])) > 0:
-        yield value, (1, 1)
+        yield value + s.given_alike(own[i], other[j]), (1, 1)
     for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
         for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
             parts = units[start : start + count]
             behind = sum(part.rows for part in parts) in (whole.rows, whole.columns) and s.packs(whole, parts, number)
             if behind or side_by_side(whole, parts) is not None:
                 move = (count, 1) if number == 0 else (1, count)
-                yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + likeness(own[i], other[j]), move
+                mark = likeness(own[i], other[j]) + s.given_alike(own[i], other[j])
+                yield 2.0 * (count + 1) + (1.0 if behind else 0.5) + mark, move
 
 
 def in_homes(s: Sequencer) -> None:
