@@ -18,6 +18,7 @@ from alignment.frameworks.paddle import Paddle
 from alignment.frameworks.torch import Torch
 from alignment.localize import localize
 from alignment.localize.calls import aligned, equal
+from alignment.localize.hypotheses import proposals
 from alignment.project import import_file, load_project
 from bench import functional
 from tests.conftest import ROOT
@@ -221,6 +222,48 @@ def test_several_mistakes_of_one_forward_are_named_together():
     said = found["wrong"].hint.split("; also ")
     assert len(said) == 3, said
     assert "softmax axis 1, expected -1" in said[0] and "max 0.2, expected 0.9" in said[1] and "-, expected +" in said[2]
+
+
+class Modulated(nn.Layer):
+    """The parts of what is split are taken by a function, which makes other values of them first."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.fc, self.order = nn.Linear(6, 12), order
+
+    def forward(self, x, given):
+        parts = self.fc(given).chunk(2, axis=-1)
+        return modulated(F.relu(x), *(parts[place].unsqueeze(1) for place in self.order))
+
+
+def modulated(x, shift, scale):
+    return x * (1 + scale) + shift
+
+
+class ModulatedReference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(6, 12)
+
+    def forward(self, x, given):
+        shift, scale = self.fc(given).chunk(2, dim=-1)
+        return modulated(torch.relu(x), shift[:, None], scale[:, None])
+
+
+def test_parts_that_are_exchanged_are_named_where_they_are_split():
+    rng = np.random.default_rng(1)
+    inputs = rng.standard_normal((2, 5, 6)), rng.standard_normal((2, 6))
+    assert localize(Modulated((0, 1)), ModulatedReference(), inputs, weights=False).first is None
+    first = localize(Modulated((1, 0)), ModulatedReference(), inputs, weights=False, backward=False).first
+    assert "the parts of chunk are taken in another order for" in first.hint and "expected [1, 0]" in first.hint, first.line()
+
+
+@pytest.mark.parametrize(("spelled", "other", "apart"), [(-1, -1, False), (4, 3, True), (-1, -2, True)])
+def test_the_last_axis_of_any_number_of_axes_is_no_other_axis(spelled, other, apart):
+    def softmax(axis, place):
+        return _calls.Operation(0, "softmax", "softmax", [0], [1], {"axis": (place,)}, {"axis": axis})
+
+    assert proposals._differs(softmax(spelled, 4), softmax(other, 3), "axis") == apart
 
 
 def test_the_cause_is_named_where_a_later_line_raises():

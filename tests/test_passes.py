@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from alignment.models import pairing, passes
-from alignment.models.links import Link
+from alignment.models.links import Link, labelled
 from alignment.models.pairing import Part, best_moves, paired
 from alignment.models.passes import paired_layers
 from alignment.models.units import Unit, Use, words_of_name
@@ -205,3 +205,11 @@ def test_a_loose_tensor_goes_to_the_one_of_its_very_shape():
     theirs = [unit("blocks.0", bias=(4,)), unit("blocks.0.parametrizations.weight", original0=(4, 1, 1))]
     found = {link.port: link.reference for link in paired_layers([mine], theirs, (Use(), Use())).links}
     assert found == {("stack.0.g",): ("blocks.0.parametrizations.weight.original0",), ("stack.0.b",): ("blocks.0.bias",)}
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [("mlp", "blocks.0.mlp.weight"), ("attention", "blocks.0.attention.weight"), ("", "blocks.0.attention.weight")],
+)
+def test_a_part_of_a_tensor_has_the_ports_name(label, name):
+    assert labelled(["blocks.0.attention.weight", "blocks.0.mlp.weight"], label) == name

@@ -28,6 +28,7 @@ from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
 from alignment.localize.watch import Watch
+from alignment.models.links import labelled
 from alignment.models.matching import order_of_use
 from alignment.raised import shown
 from alignment.strangers import strangers
@@ -346,8 +347,9 @@ def own_name(context: Context, place: str) -> str:
 
 
 def _linked(context: Context, tensor: str) -> str:
-    """The port's own name of a tensor that it holds otherwise; ``""`` of all else."""
-    return next((link.port[0] for link in context.paired.matched.links if tensor in link.reference), "")
+    """The port's own name of a tensor, or of a part of one (``weight[query]``), that it holds otherwise; ``""`` of all else."""
+    whole, _, label = tensor.rstrip("]").partition("[")
+    return next((labelled(link.port, label) for link in context.paired.matched.links if whole in link.reference), "")
 
 
 def _unshown(context: Context, path: str) -> str:

@@ -204,6 +204,11 @@ def _labels(names: Sequence[str]) -> list[str]:
     return [str(number) for number in range(len(names))]
 
 
+def labelled(names: Sequence[str], label: str) -> str:
+    """The tensor that is known by a label among others; the first where it is none of theirs."""
+    return dict(zip(_labels(names), names, strict=True)).get(label, names[0])
+
+
 def covered(links: Iterable[Link]) -> tuple[set[str], set[str]]:
     """The tensors of the port and of the reference that links name."""
     every = list(links)

@@ -35,6 +35,8 @@ from alignment.strangers import Refused
 
 LAYOUT = frozenset({"transpose", "reshape", "flatten", "unsqueeze", "squeeze"})  # of another form, no mistake by themselves
 CHAIN = 3  # calls that are missing at one place
+THROUGH = 3  # calls between a part of what was split and the call that takes it
+MOST_PARTS = 4  # of which every order is tried
 SEGMENT = 5  # calls of each side between values that both have
 
 
@@ -112,7 +114,7 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     for other in _waiting(pair):
         if other.name != one.name or not _matched(pair, one, other, one.name in COMMUTATIVE):
             continue
-        differing = [k for k, v in one.attributes.items() if k in other.attributes and not same(v, other.attributes[k])]
+        differing = [key for key in one.attributes if key in other.attributes and _differs(one, other, key)]
         right = _arrays(pair, other)
         certain = one.name not in LAYOUT
         for keys in [*([k] for k in differing), *([differing] if len(differing) > 1 else [])]:
@@ -129,6 +131,13 @@ def _attributes(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         if differing and one.name not in EFFECTS:  # where the port's function cannot be called so
             words = f"{title(one)} {', '.join(difference(one, other, key) for key in differing)}"
             yield Proposal(Kind.CALL_ARGUMENT, words, one, {one.number: right}, right, theirs=[other])
+
+
+def _differs(one: Operation, other: Operation, key: str) -> bool:
+    """Whether an argument is another one; the last axis is the last one of any number of axes."""
+    if same(one.attributes[key], other.attributes[key]):
+        return False
+    return not (key in one.spelled and key in other.spelled and same(one.spelled[key], other.spelled[key]))
 
 
 def _computed(name: str, attributes: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -182,14 +191,27 @@ def _other_operation(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
 def _parts_swapped(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
     """The parts of what was split before are taken for one another."""
     for value in one.inputs:
-        maker = pair.own_maker(value)
-        if maker is None or not 2 <= len(maker.outputs) <= 4 or not maker.file:
+        maker = _split_behind(pair, value)
+        if maker is None or len(maker.outputs) > MOST_PARTS or not maker.file:
             continue
         parts = [pair.ours.values[part] for part in maker.outputs]
         for order in list(itertools.permutations(range(len(parts))))[1:]:
             used = f"for {title(one)} in line {one.line}"
             words = f"the parts of {title(maker)} are taken in another order {used}, expected {list(order)}"
             yield Proposal(Kind.OPERAND, words, maker, {maker.number: [parts[n] for n in order]})
+
+
+def _split_behind(pair: PairedCalls, value: int) -> Operation | None:
+    """The call of several outputs that a value is one of, or is made of by a few calls of one value each."""
+    for _ in range(THROUGH + 1):
+        maker = pair.own_maker(value)
+        if maker is None or len(maker.outputs) > 1:
+            return maker
+        inside = [one for one in maker.inputs if one in pair.ours.given or pair.own_maker(one) is not None]
+        if len(inside) != 1:
+            return None
+        value = inside[0]
+    return None
 
 
 def _operand(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
@@ -409,6 +431,8 @@ def _said(last: Operation, steps: list[Operation], chain: list[Operation]) -> tu
     if len(steps) == len(chain) == 1 and last.name == chain[0].name and last.attributes == chain[0].attributes:
         count = f"{len(last.inputs)} values, which are" if len(last.inputs) > 1 else "a value, which is"
         return Kind.OPERAND, f"{title(last)} of {count} not those of the reference, or in another order"
+    if (own := listed_steps(steps)) == listed_steps(chain):
+        return Kind.OPERAND, f"{own}: as in the reference, but on other values or in another order"
     formula = "another formula: " if len(steps) > 1 < len(chain) else ""
     return Kind.OTHER_FUNCTION, f"{formula}{listed_steps(steps)}, expected {listed_steps(chain)}"
 
