@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from alignment_doctor import report
 from mobilenetv3_common.config_file import Parser
-from mobilenetv3_common.errors import exit_on_user_error, shown
+from mobilenetv3_common.errors import UserError, exit_on_user_error, shown
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
 
 DESCRIPTION = """Examine a training run and its data.
@@ -44,10 +45,21 @@ def parser() -> argparse.ArgumentParser:
 
 
 def with_command(argv: Sequence[str]) -> Sequence[str]:
-    """The arguments; where the first is a path and no sub-command, that is ``run``."""
+    """The arguments; where the first is a path and no sub-command, that is ``run``.
+
+    Raises:
+        UserError: it is neither.
+    """
     first = argv[0] if argv else "-"
-    path = first not in COMMANDS and not first.startswith("-") and (os.sep in first or os.path.exists(first))
-    return ["run", *argv] if path else argv
+    if first in COMMANDS or first.startswith("-"):
+        return argv
+    if os.sep in first or os.path.exists(first):
+        return ["run", *argv]
+    near = difflib.get_close_matches(first, COMMANDS, 1)
+    raise UserError(
+        f"{first!r} is neither the folder of a run nor a command: {f'did you mean {near[0]}? ' if near else ''}"
+        f"use one of {', '.join(COMMANDS)}"
+    )
 
 
 @exit_on_user_error

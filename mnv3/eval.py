@@ -66,8 +66,9 @@ def evaluate(
         UserError: the data or the weights are missing or cannot be used, or a file cannot be written.
     """
     config = make_config(TrainConfig, recipe, without_trained(flags))
-    if not config.data_path or not config.pretrained:
-        raise UserError("--data-path and --pretrained are needed: pictures with labels, and the weights to evaluate")
+    for name, what in (("data_path", "pictures with labels"), ("pretrained", "the weights to evaluate")):
+        if not getattr(config, name):
+            raise UserError(f"--{name.replace('_', '-')} is missing: give {what}")
     config, said = as_trained(with_published(config, flags), flags)
     if said:
         show(f"note: {said}", sys.stderr)

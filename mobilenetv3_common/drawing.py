@@ -263,7 +263,7 @@ def chart(
     for tick in ticks:
         at = y(10.0**tick if logarithmic else tick)
         lines.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--line)"/>')
-        label = f"1e{tick:+03d}" if logarithmic else f"{tick:.2g}"
+        label = f"1e{tick:+03d}" if logarithmic else f"{tick:.3g}" if 100 <= abs(tick) < 1000 else f"{tick:.2g}"
         lines.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
     if mark is not None and low <= (math.log10(mark) if logarithmic else mark) <= high:
         at = y(mark)

@@ -84,10 +84,10 @@ def read_weights(path: str | os.PathLike, take: str = "auto") -> Weights:
             is not read. The line names it.
     """
     path = file_in(Path(path))
-    if not path.name.endswith(READ):
-        raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(READ)}")
     if not path.is_file():
         raise UserError(f"no such weights file: {path}")
+    if not path.name.endswith(READ):
+        raise UserError(f"{path}: unknown kind of weights file; use one of {', '.join(READ)}")
     refuse_stand_in(path)
     if path.suffix == ".safetensors" and is_checkpoint(path):
         checkpoint = read_checkpoint(path)

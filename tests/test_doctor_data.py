@@ -463,7 +463,7 @@ def test_the_command_prints_a_table_and_writes_page_and_json(lite_folders, tmp_p
         (["data", "lite_data", "--processes", "0"], "--processes must be at least 1"),
         (["data", "lite_data", "--near", "2"], "--near must be from 0 to below 1"),
         (["data"], "the following arguments are required: DIR"),
-        (["look"], "invalid choice: 'look'"),
+        (["look"], "'look' is neither the folder of a run nor a command: use one of run, data, weights"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(flags, said, capsys, monkeypatch):

@@ -50,7 +50,7 @@ def _found(aligned: Aligned) -> list[str]:
     if len(wrong) > 1:
         lines += ["| | place | kind | what | line |", "|---|---|---|---|---|"]
         for number, one in enumerate(wrong, start=1):
-            cells = f"{one.location}{table.also(one)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
+            cells = f"{one.location}{table.also(one.also)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
             lines.append(f"| {number} | {' | '.join(_plain(str(cell)) for cell in cells)} |")
         lines.append("")
     for number, one in enumerate(wrong):

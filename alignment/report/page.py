@@ -130,7 +130,7 @@ def _pictures(charts: Sequence[str], good: bool) -> str:
     if not charts:
         return ""
     seen, folded = (charts, []) if good else (charts[:1], charts[1:])
-    more = f"<details><summary>{len(folded)} more charts</summary>{''.join(folded)}</details>" if folded else ""
+    more = f"<details><summary>{counted(len(folded), 'more chart')}</summary>{''.join(folded)}</details>" if folded else ""
     return f"<h2>Charts</h2>{''.join(seen)}{more}"
 
 

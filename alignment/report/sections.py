@@ -91,7 +91,7 @@ class Sections:
             "",
             self.known_title(),
             *[f"  {line}" for line in self.known_lines],
-            *[f"accepted: {one.line()}{also(one)} [--accept {one.kind or UNNAMED}]" for one in self.accepted],
+            *[f"accepted: {one.line()}{also(one.also)} [--accept {one.kind or UNNAMED}]" for one in self.accepted],
             "",
             "Not checked, and the flag that would check it:",
             *[f"  {one.line()}" for one in self.unchecked],
@@ -120,7 +120,7 @@ class Sections:
         """The first section."""
         lines: list[str] = []
         for number, one in enumerate(self.mistakes, start=1):
-            lines.append(f"  {number}. {one.line()}{also(one)}; {table.kind_and_source(one)}")
+            lines.append(f"  {number}. {one.line()}{also(one.also)}; {table.kind_and_source(one)}")
             lines += [f"       {line}" for line in self.card(number - 1)]
         return [self.mistake_title(), *lines, *(f"  {line}" for line in [*self.rows, *self.remarks])]
 

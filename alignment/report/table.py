@@ -183,12 +183,10 @@ def notes(context: Context) -> list[str]:
     return [f"note: {note}" for note in context.notes()]
 
 
-def also(finding: Finding, most: int = 3) -> str:
+def also(places: Sequence[str], most: int = 3) -> str:
     """The further places of a mistake, for people."""
-    if not finding.also:
-        return ""
-    more = len(finding.also) - most
-    return f", and also {', '.join(finding.also[:most])}{f' and {more} more' if more > 0 else ''}"
+    more = len(places) - most
+    return f", and also {', '.join(places[:most])}{f' and {more} more' if more > 0 else ''}" if places else ""
 
 
 def mistakes(localization: Localization) -> list[str]:
@@ -196,12 +194,12 @@ def mistakes(localization: Localization) -> list[str]:
     lines = []
     wrong = [one for one in localization.every if not one.accepted]
     if len(wrong) == 1:
-        places = f"{also(wrong[0]).removeprefix(', and ')}; " if wrong[0].also else ""
+        places = f"{also(wrong[0].also).removeprefix(', and ')}; " if wrong[0].also else ""
         lines.append(f"  {places}the only one found; {kind_and_source(wrong[0])}")
     elif wrong:
         lines.append(f"{len(wrong)} mistakes, each found with the earlier ones fixed in memory:")
         for number, one in enumerate(wrong, start=1):
-            lines.append(f"  {number}. {one.line()}{also(one)}; {kind_and_source(one)}")
+            lines.append(f"  {number}. {one.line()}{also(one.also)}; {kind_and_source(one)}")
     return lines + [f"  {remark}" for remark in localization.remarks]
 
 
