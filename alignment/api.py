@@ -110,7 +110,7 @@ def audit(
     port: Any,
     reference: Any,
     *,
-    inputs: str | None = None,
+    inputs: Any = None,
     training: bool = True,
     accept: Sequence[str] = (),
     strict: bool = False,
@@ -122,7 +122,8 @@ def audit(
 
     Args:
         port, reference: ``"MODULE:CALLABLE"``, a class or function that makes the model, or a model, which is copied; or two dumps.
-        inputs: as ``--input``, e.g. ``"2x3x224x224"``; a shape that the reference accepts where None.
+        inputs: as ``--input``, e.g. ``"2x3x224x224"``; or an array, a tensor, or a tuple of them, whose first axis counts samples;
+            a shape that the reference accepts where None.
         training: also compare training mode and fresh weights, as far as the reference can run in it.
         accept: differences that are known, ``KIND`` or ``KIND@PLACE`` each.
         strict: differences of the frameworks are mistakes, too.
@@ -140,11 +141,35 @@ def audit(
         if isinstance(port, Dump) or isinstance(reference, Dump):
             result = _of_dumps(port, reference, folder, training)
         else:
-            more = {"input": inputs, "accept": list(accept), "strict": strict, "training": None if training else False}
+            more = {
+                "input": _input(inputs, folder),
+                "accept": list(accept),
+                "strict": strict,
+                "training": None if training else False,
+            }
             result = _of_models(port, reference, folder, options, more)
     if report is None and result.passed:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return result
+
+
+def _input(inputs: Any, folder: Path) -> str | None:
+    """What ``--input`` is given for ``inputs``: arrays are written into the folder of the report."""
+    import numpy as np
+
+    from mobilenetv3_common.errors import UserError
+
+    if inputs is None or isinstance(inputs, str | Path):
+        return None if inputs is None else str(inputs)
+    arrays = [
+        np.asarray(one.detach().cpu() if hasattr(one, "detach") else one)
+        for one in (inputs if isinstance(inputs, list | tuple) else (inputs,))
+    ]
+    if not arrays or any(array.dtype.kind not in "biuf" or not array.ndim for array in arrays):
+        raise UserError('inputs: expected a shape such as "2x3x224x224", a file, an array or a tuple of arrays of numbers')
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "inputs.npz", *arrays)
+    return str(folder / "inputs.npz")
 
 
 def _quiet(quiet: bool) -> contextlib.AbstractContextManager:

@@ -12,8 +12,9 @@ from alignment.comparisons.material import SharedMaterial
 from alignment.comparisons.paired import Paired
 from alignment.frameworks._dropout import Sharing
 from alignment.frameworks.base import Framework, Low, Module, in_precision
-from alignment.models import mirrored, observe, rounding, unsaved
+from alignment.models import mirrored, observe, regrouped, rounding, unsaved
 from alignment.models.mending import mend_all
+from alignment.models.regrouped import Drawn
 from alignment.models.tracing import Network, Start
 from alignment.models.weights import renamed
 from alignment.strangers import strangers
@@ -156,11 +157,11 @@ class Networks:
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
         framework, state = self._framework(role, low), self.start(role)
         moved = functools.partial(self.material.ulp_changed, dtype=unit, draw=int(draw or 0)) if name.startswith("ulp") else None
-        model, draws = self.build(role, exact=exact), observe.MaskDraws(self.given.seed)
+        model, draws = self.build(role, exact=exact), observe.MaskDraws(self.given.seed, flat=self.drawn.flat)
         dropouts, functions = 0, Sharing(draws)
         if share_dropout:
             dropouts, functions = observe.share_dropout(framework, model, draws)
-            mirrored.apply(framework, model, self.mirrored if role == "port" else frozenset())
+            mirrored.apply(framework, model, self.drawn.mirrored if role == "port" else frozenset())
         load = functools.partial(self.load, role, model)
         begin = Start(name, self.given.sides[role], moved(state) if moved else state, load, moved, draws, dropouts, functions)
         network = Network(framework, model, self.paired.matched.matching.paths if role == "port" else None, begin=begin)
@@ -172,14 +173,20 @@ class Networks:
         return network
 
     @once
-    def mirrored(self) -> frozenset[str]:
-        """The modules of the port that draw from the other end of the interval: see ``alignment.models.mirrored``."""
-        found = self.known["mirrored"] = frozenset[str]()  # none while it is found out
+    def drawn(self) -> Drawn:
+        """How the sides' random numbers become the same: see ``alignment.models.regrouped`` and ``alignment.models.mirrored``."""
+        found = self.known["drawn"] = Drawn(False, frozenset())  # as they are, while it is found out
         with strangers("port"):  # whatever it raises, the steps say
             sides = [(side.framework, self.fresh(role)) for role, side in self.given.sides.items()]
-            if not self.given.without_training and any(mirrored.any_draws(*side) for side in sides):
-                lanes = [self.of(f"{role}64") for role in self.given.sides]
-                found = mirrored.choose(lanes[0], lanes[1], in_precision(self.given.fake_inputs(4, small=True)))
+            named = [any(mirrored.any_draws(*side, names) for side in sides) for names in (regrouped.DRAWING, mirrored.DRAWING)]
+            if self.given.without_training or not any(named):
+                return found
+            inputs = in_precision(self.given.fake_inputs(4, small=True))
+            if named[0]:
+                flat = regrouped.choose(self.of("port64"), self.of("reference64"), inputs)
+                found = self.known["drawn"] = Drawn(flat, frozenset())
+            if named[1]:
+                found = Drawn(found.flat, mirrored.choose(self.of("port64"), self.of("reference64"), inputs))
         return found
 
     def _framework(self, role: str, low: bool) -> Framework:

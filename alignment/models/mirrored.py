@@ -20,7 +20,7 @@ from alignment.strangers import strangers
 DRAWING = frozenset(["rand", "rand_like", "uniform", "uniform_", "randn", "randn_like", "normal", "normal_", "standard_normal"])
 
 
-def draws(framework: Framework, kind: type) -> bool:
+def draws(framework: Framework, kind: type, named: frozenset[str] = DRAWING) -> bool:
     """Whether the forward of a class, or a function that it calls, names such a function; a framework's own layers are known."""
     package = framework.module_type.__module__.partition(".")[0]
     seen: set[CodeType] = set()
@@ -31,7 +31,7 @@ def draws(framework: Framework, kind: type) -> bool:
         seen.add(function.__code__)
         names = set(_names(function.__code__))
         called = (one for name in names for one in (function.__globals__.get(name), getattr(kind, name, None)))
-        return bool(names & DRAWING) or any(within(one) for one in called)
+        return bool(names & named) or any(within(one) for one in called)
 
     return within(getattr(kind, framework.computing, None))
 
@@ -43,9 +43,9 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def any_draws(framework: Framework, model: Module) -> bool:
+def any_draws(framework: Framework, model: Module, named: frozenset[str] = DRAWING) -> bool:
     """Whether a module of a model does."""
-    return any(draws(framework, kind) for kind in {type(module) for module in framework.modules(model).values()})
+    return any(draws(framework, kind, named) for kind in {type(module) for module in framework.modules(model).values()})
 
 
 def choose(port: Network, reference: Network, inputs: tuple) -> frozenset[str]:
@@ -64,11 +64,11 @@ def choose(port: Network, reference: Network, inputs: tuple) -> frozenset[str]:
             if any(module is None for _, module in both) or not any(draws(framework, type(module)) for framework, module in both):
                 continue
             right = reference.answer(path, call)
-            if _alike(port.answer(path, call), right):
+            if alike(port.answer(path, call), right):
                 continue
             own = _drawing(port, reference, path)
             mirror(own.values())
-            if _alike(port.answer(path, call), right):
+            if alike(port.answer(path, call), right):
                 chosen.update(own)
             else:
                 mirror(own.values(), False)
@@ -93,7 +93,7 @@ def _drawing(port: Network, reference: Network, path: str) -> dict[str, Module]:
     return found
 
 
-def _alike(ours: Answer, theirs: Answer) -> bool:
+def alike(ours: Answer, theirs: Answer) -> bool:
     """Whether two sides give the same but for rounding."""
     pairs = zip(ours.outputs, theirs.outputs, strict=False)
     return len(ours.outputs) == len(theirs.outputs) > 0 and all(

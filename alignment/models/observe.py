@@ -16,16 +16,27 @@ from alignment.frameworks.base import Framework, Module, Tensor, leaves
 
 @dataclass
 class MaskDraws:
-    """The numbers of dropout masks, a pure function of the seed, the iteration and the shape. They know nothing of a model."""
+    """The numbers of dropout masks, a pure function of the seed, the iteration and the shape. They know nothing of a model.
+
+    Attributes:
+        flat: whether they are laid out in the order of the values, whatever the axes: see ``alignment.models.regrouped``.
+        asked: the shapes that were asked for; None where nobody wants to know.
+    """
 
     seed: int
     iteration: int = 0
+    flat: bool = False
+    asked: list[tuple[int, ...]] | None = None
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
         """Numbers in [0, 1), float64; with the axes in another order they are the same, unless axes of equal length change places.
 
         So a port with the channels last, or the batch first, drops what its reference drops.
         """
+        if self.asked is not None:
+            self.asked.append(shape)
+        if self.flat:
+            return np.random.default_rng([self.seed, self.iteration]).random(shape)
         order = sorted(range(len(shape)), key=lambda axis: -shape[axis])
         drawn = np.random.default_rng([self.seed, self.iteration]).random([shape[axis] for axis in order])
         return np.ascontiguousarray(drawn.transpose(np.argsort(order)))
