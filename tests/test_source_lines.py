@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import signal
 import subprocess
@@ -171,6 +172,8 @@ class Net(nn.{base}):
         self.table = nn.Sequential(*[Block(n, s) for n, s in self.rows])
         self.lacking = Block(4, 1{more})  # lacking.norm
         self.counted = Block(4, {wrong} * 1)  # counted.conv1
+        self.chosen = Block(4, {wrong} if 3 > 2 else 1)  # chosen.conv1
+        self.less = Block(4, {less})  # less.conv1
         self.both = Both(4, {wrong})
 
     def made(self, n, blocks, stride):
@@ -179,8 +182,8 @@ class Net(nn.{base}):
             layers.append(Block(n, s))
         return nn.Sequential(*layers)
 """
-WRONG = {"wrong": "3", "shared": "stride", "more": ""}
-RIGHT = {"wrong": "2", "shared": "3", "more": ", eps=1e-3"}
+WRONG = {"wrong": "3", "less": "2 - 1", "shared": "stride", "more": ""}
+RIGHT = {"wrong": "2", "less": "2", "shared": "3", "more": ", eps=1e-3"}
 
 
 def given(folder, framework, values):
@@ -208,6 +211,8 @@ def test_a_wrong_setting_is_where_a_caller_gives_it(tmp_path, framework):
     assert wrong == set(wanted)
     found = {path: (one.node.lineno if (one := giver.of(path)) else source_place(side, model, path, True)[1]) for path in wrong}
     assert found == wanted
+    assert isinstance(giver.of("less.conv1").node, ast.BinOp), "no constant of a sum is the value"
+    assert giver.of("chosen.conv1").node.col_offset < text.splitlines()[wanted["chosen.conv1"] - 1].index(" if "), "no condition"
     assert giver.of("both.one") is None, "another layer has it, too, and rightly"
     assert giver.of("lacking.norm").argument == "eps" and giver.of("first.conv2") is None
 

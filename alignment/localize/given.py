@@ -165,7 +165,8 @@ class _Source:
         self, node: ast.expr, function: ast.AST | None, caller: Caller, value: Any, depth: int = 0
     ) -> ast.Constant | str | None:
         """The constant from which a value comes; the name of the function's parameter; None where it is computed, or not known."""
-        leaves = {ast.dump(one): one for one in _leaves(node) if _is(one, caller.held, value)}
+        held = [one for one in _leaves(node) if _is(one, caller.held, value)]
+        leaves = {one.id if isinstance(one, ast.Name) else one: one for one in held}
         leaf = next(iter(leaves.values())) if len(leaves) == 1 else None
         if not isinstance(leaf, ast.Name) or not isinstance(function, Function) or depth > DEEP:
             return leaf if isinstance(leaf, ast.Constant) else None
@@ -223,14 +224,18 @@ def _read(content: bytes) -> _Source:
 
 
 def _leaves(node: ast.AST) -> Iterator[ast.expr]:
-    """Names and constants of an expression, but for conditions."""
+    """Names and constants that an expression hands on as they are: by a choice, in a list, in lists put together."""
     if isinstance(node, ast.Name | ast.Constant):
         yield node
-    for name, child in ast.iter_fields(node):
-        if name not in ("test", "func", "slice"):
-            for one in child if isinstance(child, list) else [child]:
-                if isinstance(one, ast.AST):
-                    yield from _leaves(one)
+    elif isinstance(node, ast.IfExp | ast.BoolOp | ast.List | ast.Tuple | ast.BinOp):
+        parts = {"IfExp": ("body", "orelse"), "BoolOp": ("values",), "BinOp": ("left", "right")}.get(type(node).__name__, ("elts",))
+        for one in (part for name in parts for part in _listed(getattr(node, name))):
+            if not isinstance(node, ast.BinOp) or isinstance(one, ast.List | ast.Tuple | ast.BinOp):  # of numbers it computes
+                yield from _leaves(one)
+
+
+def _listed(held: Any) -> list[Any]:
+    return held if isinstance(held, list) else [held]
 
 
 def _bound(node: ast.AST) -> list[str]:
