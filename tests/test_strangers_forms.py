@@ -306,12 +306,19 @@ class OwnMasked(paddle.nn.Layer):
         return self.gain * self.fc(x) * (1 - out.unsqueeze(-1))
 
 
+class CastMasked(OwnMasked):
+    """It takes truth values and numbers."""
+
+    def forward(self, x, out):
+        return super().forward(x, out.astype(x.dtype))
+
+
 class OwnMasks(paddle.nn.Layer):
     """Its masks are numbers: zeros and ones, or what is added to scores."""
 
-    def __init__(self, gain=1.0, shift=0.0, added=False):
+    def __init__(self, gain=1.0, shift=0.0, added=False, masked=OwnMasked):
         super().__init__()
-        self.masked, self.head, self.shift, self.added = OwnMasked(gain, added), paddle.nn.Linear(8, 3), shift, added
+        self.masked, self.head, self.shift, self.added = masked(gain, added), paddle.nn.Linear(8, 3), shift, added
 
     def forward(self, x, padding):
         out = (padding != 0).astype(x.dtype)
@@ -334,6 +341,13 @@ def test_a_mask_of_numbers_is_no_mistake_where_theirs_are_truth_values(wrong):
 def test_a_stand_in_that_cannot_take_the_ports_mask_is_no_mistake(gain):
     found = audit(lambda: OwnMasks(gain, added=True), Masks, inputs="tests.test_strangers_forms:masked_samples")
     assert [one.place for one in found.mistakes] == (["masked"] if gain != 1 else []), str(found)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"gain": 2.0, "shift": 1.0}])
+def test_a_stand_in_is_given_the_ports_mask_of_numbers_as_truth_values(wrong):
+    """The reference's module takes nothing else: without, nothing could be said of what surrounds the port's."""
+    found = audit(lambda: OwnMasks(masked=CastMasked, **wrong), Masks, inputs="tests.test_strangers_forms:masked_samples")
+    assert [one.place for one in found.mistakes] == (["masked", "OwnMasks.forward"] if wrong else []), str(found)
 
 
 class Product(nn.Module):
