@@ -459,9 +459,14 @@ class _Attempt:
     def _choosing(self, own: str) -> Callable[[Module, tuple], None]:
         def choose(_module: Module, args: tuple) -> None:
             tensors = leaves(args, self.trial.sides[0].tensor_type)
-            if own in self.paired or not tensors:
+            if not tensors:
                 return
             given, form = self.trial.sides[0].array(tensors[0]), self.forms[self.pairs[own]]
+            if own in self.paired:
+                if self._given_to_another(given, self.paired[own]):
+                    del self.paired[own]  # it stands for two layers: which of them it is, a pass does not say
+                    raise _Stop(own)
+                return
             free = [o for o in self.pairs.values() if o not in self.paired.values() and self.forms[o] == form]
             fitting = [other for other in free if _same_input(given, self.trial.calls.get(other))]
             if not fitting:
@@ -476,6 +481,11 @@ class _Attempt:
             self._give(own, other)
 
         return choose
+
+    def _given_to_another(self, given: np.ndarray, other: str) -> bool:
+        """Whether a layer of the reference was never given what another one of its form was given."""
+        same = {key.partition("#")[0] for key, call in self.trial.calls.items() if _same_input(given, call)}
+        return other not in same and any(self.forms.get(one) == self.forms[other] for one in same)
 
     def _give(self, own: str, other: str) -> None:
         for entry, tensor in self.trial.held.get(own, ()):
