@@ -140,6 +140,8 @@ WRONG = {
     "BernoulliRate": ("Bernoulli", "dropout_rate", "blocks.0.drop_path", "drop 0.4 of the values, expected 0.1"),
     "LinspaceWrong": ("Linspace", "dropout_rate", "blocks.1.drop_path", "drop 0.1 of the values, expected 0.05"),
     "LinspaceInlineWrong": ("LinspaceOfFour", "", "blocks.1", ""),
+    "LinspaceInlineTurned": ("LinspaceOfFour", "other_function", "blocks.1", "keeps what is to be dropped, and drops"),
+    "RandOfBatch": ("Rand", "call_argument", "blocks.0.drop_path", "draws numbers of shape [1, 1, 1], expected [4, 1, 1]"),
     "NoiseLarge": ("Noise", "", "NoiseLarge.forward", "0.3, expected 0.1"),
     "NoiseNone": ("Noise", "dropout_missing", "NoiseNone.forward", "draws no random numbers"),
     "RandLessRate": ("Rand", "", "blocks.0.drop_path", ""),
@@ -154,6 +156,8 @@ FAST = (
     "RandLess",
     "AttentionRate",
     "RandNone",
+    "LinspaceInlineTurned",
+    "RandOfBatch",
 )  # one of each kind of draw; the others are slow
 
 
@@ -189,6 +193,12 @@ def test_rates_that_float32_rounds_are_the_same_rates(name, together, monkeypatc
         monkeypatch.setattr(unsaved, "_is_float", lambda value: False)
     found = audit(getattr(draws_ours, name), getattr(draws_theirs, SOUND[name]), inputs=INPUTS[SOUND[name]])
     assert found.passed and f"({1 if together else 2} known difference" in found.verdict, str(found)
+
+
+def test_a_mistake_beside_other_draws_is_the_only_one():
+    """A block with a mistake is wrong with either numbers: what it makes of the numbers alone says which are its own."""
+    found = audit(draws_ours.LinspaceInlineRelu, draws_theirs.LinspaceOfFour, inputs="4x5x8")
+    assert [one.kind for one in found.mistakes] == ["activation"], str(found)
 
 
 def test_functions_that_are_watched_still_tell_what_they_name():

@@ -10,7 +10,11 @@ INPUTS = {"Rms": "4x5x6", "Rotary": "4x5x8", "Frozen": "4x6", "Weighted": "4x6",
 # Port -> reference, kind of the first mistake, all that is said.
 WRONG = {
     "RmsVariance": ("Rms", "other_function", ["var(axis=-1), expected", "** 2 and mean(axis=-1)"]),
-    "RotaryNeighbours": ("Rotary", "other_function", ["what is rotated by sine and cosine: neighbouring values or halves"]),
+    "RotaryNeighbours": (
+        "Rotary",
+        "operand",
+        ["halves (what is rotated by sine and cosine: neighbouring values or halves"],
+    ),
     "RotaryBatch": ("Rotary", "other_function", ["arange", "the angles of sine and cosine"]),
     "FrozenEps": ("Frozen", "", ["+ 1e-05 is missing before rsqrt (eps under the root)"]),
     "WeightedThrough": ("Weighted", "call_missing", ["detach is missing behind /: a gradient flows back through it"]),

@@ -122,6 +122,7 @@ DEFAULTS: dict[str, Attributes] = {
     "scaled_dot_product_attention": {"is_causal": False, "scale": None},
     "hardsigmoid": {"slope": 1 / 6, "offset": 0.5},
     "leaky_relu": {"slope": 0.01},
+    "softplus": {"beta": 1, "threshold": 20},
     "triu": {"diagonal": 0},
     "tril": {"diagonal": 0},
     "cross_entropy": {"axis": 1},  # PyTorch's has no other; Paddle's signature says its own default

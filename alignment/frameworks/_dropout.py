@@ -85,6 +85,11 @@ def mirror(modules: Iterable[Module], on: bool = True) -> None:
             _SHARING[module] = _SHARING[module]._replace(mirrored=on)
 
 
+def is_mirrored(module: Module) -> bool:
+    """Whether a module draws mirrored numbers."""
+    return module in _SHARING and _SHARING[module].mirrored
+
+
 def layer_numbers(module: Module, sharing: Sharing, shape: tuple[int, ...]) -> np.ndarray:
     """Numbers in [0, 1) of a shape for a dropout layer."""
     shared = _SHARING.get(module)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from alignment.frameworks.base import Operation, Trace
+from alignment.localize.calls import equal
 
 LARGEST_EPS = 0.1
 SHRINKS = 0.5  # a weight is left at least this share of itself by one step of its decay
@@ -207,6 +208,8 @@ def _weight(roles: Roles, one: Operation) -> str:
 
 def _update(roles: Roles, one: Operation) -> str:
     """A constant factor in an optimizer's formula, which gives what it is given back after some steps."""
+    if any(step.name.startswith("call ") for step in roles.trace.operations):
+        return ""  # a residual connection of a network adds likewise to what it is given
     results = [value for value in roles.trace.results if any(_is_state(roles, value, given) for given in roles.trace.given)]
     number = _constant(one)
     if one.name not in ("mul", "div") or number is None or not results:
@@ -254,4 +257,19 @@ def reordered(mine: np.ndarray, theirs: np.ndarray) -> str:
     """What two arrays of the same numbers in another order are."""
     if mine.size != theirs.size or mine.size < 2 or np.array_equal(mine.ravel(), theirs.ravel()):
         return ""
-    return "the same numbers in another order" if np.array_equal(np.sort(mine, None), np.sort(theirs, None)) else ""
+    if not equal(np.sort(mine, None), np.sort(theirs, None)):
+        return ""
+    return f"the same numbers in another order{_repeated(mine, theirs)}"
+
+
+def _repeated(mine: np.ndarray, theirs: np.ndarray) -> str:
+    """How parts of an array are repeated along an axis: all in turn, or each beside itself."""
+    ways = ("repeated in turn (0, 1, 0, 1)", "each beside itself (0, 0, 1, 1)")
+    for axis, size in enumerate(mine.shape if mine.shape == theirs.shape else ()):
+        for parts in (parts for parts in range(2, size // 2 + 1) if size % parts == 0):
+            places = np.tile(np.arange(parts), size // parts), np.repeat(np.arange(parts), size // parts)
+            for (own, other), (one, right) in zip((ways, ways[::-1]), (places, places[::-1]), strict=True):
+                block = mine.take([int(np.argmax(one == part)) for part in range(parts)], axis)
+                if equal(mine, block.take(one, axis)) and equal(theirs, block.take(right, axis)):
+                    return f": {parts} parts along axis {axis} are {own}, expected {other}"
+    return ""

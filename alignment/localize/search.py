@@ -255,7 +255,7 @@ def _finding(pair: Pair, key: str, phase: str) -> Finding:
             "give another --input"
         )
     if wrong:
-        vague = kind in VAGUE or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
+        vague = kind in VAGUE or wrong[0].conclusive or (kind is Kind.ACTIVATION_EXTRA and wrong[0].kind is not Kind.CALL_EXTRA)
         kind, words = (wrong[0].kind, _lines(wrong)) if vague else (kind, f"{words}: {_lines(wrong)}")
         if pair.truth is None and blame.own < tolerance.FLOAT32_CONSTANT:
             words += f" ({AS_FLOAT32})"
@@ -325,6 +325,8 @@ def _lacks(pair: Pair, other: Unmatched, key: str) -> bool:
     Either side may call a function in place of a layer without parameters; then nothing is lacking.
     """
     path, call = key.partition("#")[0], pair.calls[key]
+    if other.kind == "missing" and other.path in pair.calls and pair.reference.drawn(other.path, pair.calls[other.path]):
+        return not pair.port.drawn(path, call)  # the port draws, too: its function is there
     having, without = (pair.reference, pair.port) if other.kind == "missing" else (pair.port, pair.reference)
     among = set(pair.port.modules) & set(pair.reference.modules)
     with strangers("port") as raised:  # the arrays are too many to be kept, or it raises

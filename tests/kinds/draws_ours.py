@@ -203,6 +203,44 @@ class LinspaceInline(Linspace):
     block, rates = InlineBlock, tuple(np.linspace(0, 0.2, 4).tolist())
 
 
+class ReluBlock(InlineBlock):
+    def __init__(self, width, rate, path=DropPath):
+        super().__init__(width, rate, path)
+        self.act = nn.ReLU()
+
+
+class LinspaceInlineRelu(LinspaceInline):
+    block = ReluBlock
+
+
+class TurnedBlock(InlineBlock):
+    """It keeps what it should drop."""
+
+    def forward(self, x):
+        y = self.fc2(self.act(self.fc1(self.norm(x))))
+        if self.training and self.rate:
+            keep = 1 - self.rate
+            y = y * (paddle.rand([y.shape[0]] + [1] * (y.ndim - 1), dtype=y.dtype) > keep).astype(y.dtype) / keep
+        return x + y
+
+
+class LinspaceInlineTurned(LinspaceInline):
+    block = TurnedBlock
+
+
+class DropPathOfBatch(DropPath):
+    """It draws one number for all samples."""
+
+    def forward(self, x):
+        if self.rate == 0.0 or not self.training:
+            return x
+        return x / (1 - self.rate) * paddle.floor(1 - self.rate + paddle.rand([1] * x.ndim, dtype=x.dtype))
+
+
+class RandOfBatch(Rand):
+    path = DropPathOfBatch
+
+
 class LinspaceInlineWrong(LinspaceInline):
     rates = tuple(np.linspace(0, 0.21, 4).tolist())
 

@@ -23,16 +23,18 @@ from alignment.localize.blame import Subject, other_weights
 from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
 from alignment.localize.hypotheses.call_words import described, in_full
-from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, inserted, proposals, segments
+from alignment.localize.hypotheses.draws import of_draws
+from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, elsewhere, inserted, proposals, segments
 from alignment.localize.hypotheses.replay import Rerun, replayed
 from alignment.localize.roles import CAUSAL, Roles, between, reordered, shifted
 from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
 from alignment.strangers import strangers
 
-SECONDS = 30.0  # for the hypotheses about one module
+SECONDS = 30.0  # of the processor, for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
+VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
 
 
 def mistakes(s: Subject) -> list[Proposal]:
@@ -79,17 +81,26 @@ class _Search:
             self.theirs = s.pair.reference.traced(s.path, s.call, self.among) or Trace(error="not traced")
         if raised.error is not None:
             self.theirs = Trace(error=raised.words)
-        self.runs, self.start = 0, time.perf_counter()
+        self.runs, self.start = 0, time.process_time()
         self.layouts = False  # whether a call was met that only lays its numbers out otherwise
 
     def found(self) -> list[Proposal]:
         """The mistakes; a call that lays its numbers out otherwise is one only together with those that then mend the module."""
         if self.theirs.error:
             return []
+        s = self.s
+        theirs = lambda: s.pair.reference.traced(s.path, s.call, self.among)  # noqa: E731
+        if s.pair.training and (drawn := of_draws(s, self._traced, theirs, self._right)) is not None:
+            return [drawn]
         made = self._followed(False)
-        if len(made) > 1:  # one change that explains all is likelier; several are none where float32 rounds as much
-            made = self._replayed() or ([] if self.s.blame.own < tolerance.FLOAT32_CONSTANT else made)
-        made = made or (self._followed(True) if self.layouts else []) or self._segment() or self._replayed()
+        if len({one.words for one in made}) > 1:
+            # One change that explains all is likelier; several are none where float32 rounds as much.
+            order = [one for one in self._segment() if one.kind is Kind.CALL_ORDER]
+            made = order or self._replayed() or ([] if self.s.blame.own < tolerance.FLOAT32_CONSTANT else made)
+        made = made or (self._followed(True) if self.layouts else []) or self._segment()
+        if not made or len(made[0].ours) > 1:
+            # An argument or an operand of one call says more than several that are not the reference's.
+            made = [one for one in self._replayed() if not made or one.kind not in VAGUER] or made
         return [self._told(one) for one in made]
 
     def _segment(self) -> list[Proposal]:
@@ -98,12 +109,20 @@ class _Search:
         Nothing where the difference is as small as float32 rounds: what holds a rounded number is no other formula.
         """
         ours = None if self.s.blame.own < tolerance.FLOAT32_CONSTANT else self._traced({})
-        for proposal in segments(aligned(ours, self.theirs, self.orders)) if ours is not None else ():
-            if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
-                break
-            trace = self._traced(proposal.changes)
-            if trace is not None and self._right(trace):
-                return [proposal]
+        alike: dict[str, Proposal] = {}  # the same mistake in several lines
+        most = max(RUNS, self.runs + RUNS // 2)
+        pair = None if ours is None else aligned(ours, self.theirs, self.orders)
+        for proposal in itertools.chain(inserted(pair, several=True), segments(pair)) if pair is not None else ():
+            several = [proposal]
+            if proposal.certain:
+                several.append(first := alike.setdefault(proposal.words, replace(proposal, changes={})))
+                first.changes |= proposal.changes
+            for one in several if len(several[-1].changes) > len(proposal.changes) else several[:1]:
+                if self.runs >= most or time.process_time() - self.start > SECONDS:
+                    return []
+                trace = self._traced(one.changes)
+                if trace is not None and self._right(trace):
+                    return [one]
         return []
 
     def _replayed(self) -> list[Proposal]:
@@ -182,11 +201,14 @@ class _Search:
         return made
 
     def _goes_on(self, trace: Trace, proposal: Proposal) -> bool:
-        """Whether all that is computed from a mended call is the reference's again."""
+        """Whether all that is computed from a mended call is the reference's again, but for the same mistake that is made there."""
         again = next((one for one in trace.operations if one.number == proposal.operation.number), None)
         following = [one for one in trace.operations if again and set(again.outputs) & set(one.inputs) and one is not again]
         pair = aligned(trace, self.theirs, self.orders)
-        return bool(following) and not any(pair.other_numbers(one) for one in following)
+        apart = [one for one in following if pair.other_numbers(one)]
+        lacks = proposal.kind is Kind.CALL_MISSING
+        again_so = (lacks and any(other.words == proposal.words for other in proposals(pair, one)) for one in apart)
+        return bool(following) and len(apart) < len(following) and all(again_so)
 
     def _next(self, pair: PairedCalls, fixes: Mapping[int, CallChange], layouts: bool) -> tuple[Proposal | None, Proposal | None]:
         """The first hypothesis that mends the module, and the first that mends its own call alone.
@@ -199,7 +221,7 @@ class _Search:
         part: Proposal | None = None
         for operation in pair.candidates():
             for proposal in (_in_own_shapes(pair, one) for one in proposals(pair, operation)):
-                if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
+                if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
                     return None, part
                 trace = self._traced({**fixes, **proposal.changes})
                 if trace is None:
@@ -216,13 +238,13 @@ class _Search:
                 if better and (proposal.certain or (layout and layouts) or self._goes_on(trace, proposal)):
                     part = proposal
         for proposal in inserted(pair):
-            if self.runs >= RUNS or time.perf_counter() - self.start > SECONDS:
+            if self.runs >= RUNS or time.process_time() - self.start > SECONDS:
                 break
             trace = self._traced({**fixes, **proposal.changes})
             condition = not all(pair.theirs.values[value].dtype.kind == "f" for step in proposal.theirs for value in step.outputs)
             if trace is not None and self._right(trace) and (not condition or self._goes_on(trace, proposal)):
                 return proposal, None  # where numbers are picked, many a condition picks the same
-        return next(at_the_end(pair), None), part
+        return next(itertools.chain(at_the_end(pair), elsewhere(pair)), None), part
 
     def _traced(self, changes: Mapping[int, CallChange]) -> Trace | None:
         self.runs += 1
@@ -263,7 +285,7 @@ class _Search:
             elif (
                 number < len(before)
                 and before[number].shape == right.shape
-                and not equal(before[number], right, tolerance.EXACT_RTOL)
+                and not close(before[number], right, tolerance.EXACT_RTOL)  # but for rounding it was right already
             ):
                 gap = distance(before[number].astype(np.float64), right.astype(np.float64))
                 if np.isfinite(gap) and distance(made, right) > 0.02 * gap:

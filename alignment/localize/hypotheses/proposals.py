@@ -54,6 +54,7 @@ class Proposal:
         theirs: the calls of the reference that the port lacks, or has otherwise, the last one last.
         ours: the calls of the port in whose place they are, where these are several.
         place: the call in whose line they are to be changed, where it is not ``operation``.
+        conclusive: whether it was shown by itself, so that nothing else is said of the module.
 
     The line, ``package/file.py:31``, is its ``source``; two, ``package/file.py:30-31``, where a call is missing between them.
     """
@@ -68,6 +69,7 @@ class Proposal:
     theirs: Sequence[Operation] = ()
     ours: Sequence[Operation] = ()
     place: Operation | None = None
+    conclusive: bool = False
 
     @property
     def source(self) -> str:
@@ -247,7 +249,8 @@ def _missing(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
         else:
             maker = maker if maker is not None and maker.line == one.line else None
         since = maker.line if maker else None
-        yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=since, theirs=lacking)
+        place = maker if maker is not None and maker.function != one.function else None  # a helper returns too early
+        yield Proposal(Kind.CALL_MISSING, words, one, {one.number: right}, right, since=since, theirs=lacking, place=place)
         if maker is not None and len(wrong) == 1:  # where more than this call goes on with it
             changes: dict[int, CallChange] = {maker.number: [pair.theirs.values[wrong[0][1]]]}
             yield Proposal(Kind.CALL_MISSING, words, one, changes, since=maker.line, theirs=lacking)
@@ -307,17 +310,18 @@ def _order(pair: PairedCalls, one: Operation) -> Iterator[Proposal]:
                     yield Proposal(Kind.CALL_ARGUMENT, words, one, {later.number: right}, theirs=[other])
 
 
-def inserted(pair: PairedCalls) -> Iterator[Proposal]:
-    """A call that is missing behind one whose result the reference has, whatever the port goes on with."""
+def inserted(pair: PairedCalls, several: bool = False) -> Iterator[Proposal]:
+    """A call, or several, that are missing behind one whose result the reference has, whatever the port goes on with."""
     for step in _waiting(pair):
-        own = [pair.held[v][0] for v in step.inputs if v in pair.held]
-        if len(own) != len([v for v in step.inputs if not constant(pair, v)]):
+        steps = _chain(pair, step.outputs[0]) if len(step.outputs) == 1 else []
+        begun = {v for v in _begun(steps) if not constant(pair, v)}
+        if not steps or not begun <= pair.held.keys() or several is not (len(steps) > 1) or (several and len(begun) > 1):
             continue
-        makers = [maker for value in own if (maker := pair.own_maker(value)) is not None and maker.file]
-        if makers and len(step.outputs) == 1:
+        makers = [maker for v in begun if (maker := pair.own_maker(pair.held[v][0])) is not None and maker.file]
+        if makers:
             last = max(makers, key=lambda maker: maker.number)
-            words = f"{steps_lacking(pair, [step])} missing after {title(last)}"
-            yield Proposal(Kind.CALL_MISSING, words, last, {last.number: _arrays(pair, step)}, theirs=[step])
+            words = f"{steps_lacking(pair, steps)} missing after {title(last)}"
+            yield Proposal(Kind.CALL_MISSING, words, last, {last.number: _arrays(pair, step)}, theirs=steps)
 
 
 def at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
@@ -333,6 +337,20 @@ def at_the_end(pair: PairedCalls) -> Iterator[Proposal]:
             if len(others) == 1:
                 words = f"{steps_lacking(pair, chain)} missing after {title(maker)}"
                 yield Proposal(Kind.CALL_MISSING, words, maker, {}, theirs=chain)
+
+
+def elsewhere(pair: PairedCalls) -> Iterator[Proposal]:
+    """The port returns other values than the reference, of which it has all that are expected: taken too early, or too late."""
+    both = list(zip(pair.ours.results, pair.theirs.results, strict=False))
+    wrong = [(number, *values) for number, values in enumerate(both, start=1) if not _held(pair, *values)]
+    if not wrong or len(pair.ours.results) != len(pair.theirs.results) or not all(theirs in pair.held for _, _, theirs in wrong):
+        return
+    found = [(number, mine, pair.held[theirs][0]) for number, mine, theirs in wrong]
+    words = [f"output {n} is {operand_words(pair, mine)}, expected {operand_words(pair, right)}" for n, mine, right in found]
+    makers = [maker for value in found[-1][1:] if (maker := pair.own_maker(value)) is not None and maker.file]
+    if makers and len({maker.file for maker in makers}) == 1:
+        last = max(makers, key=lambda maker: maker.line)
+        yield Proposal(Kind.OPERAND, "; ".join(words), last, {}, since=min(maker.line for maker in makers))
 
 
 def _held(pair: PairedCalls, mine: int, theirs: int) -> bool:
@@ -412,22 +430,44 @@ def segments(pair: PairedCalls) -> Iterator[Proposal]:
     calls = [one for one in pair.ours.operations if one.file and one.outputs]
     apart = [one for one in calls if pair.diverges(one) and not pair.flat[one.outputs[0]]]
     waiting = [other for other in _waiting(pair) if len(other.outputs) == 1]
-    for last in apart:
-        twins = of_one_line(apart, last)
-        if twins[0] is not last or not (steps := _own_chain(pair, last)):
+    for last, other in itertools.product(apart, waiting):
+        twins, others = of_one_line(apart, last), of_one_line(waiting, other)
+        several = len(twins) == len(others)  # else one side calls a function twice, and the other has two lines
+        if several and (twins[0] is not last or others[0] is not other):
             continue
-        for other in waiting:
-            others = of_one_line(waiting, other)
-            alike = len(others) == len(twins) and all(_alike(pair, *both) for both in zip(twins, others, strict=True))
-            if not alike or others[0] is not other or not (chain := _chain(pair, other.outputs[0], SEGMENT)):
-                continue
-            kind, words = _said(last, steps, chain)
-            changes: dict[int, CallChange] = {one.number: _arrays(pair, right) for one, right in zip(twins, others, strict=True)}
-            since, place = _place(steps)
-            yield Proposal(kind, words, last, changes, since=since, theirs=chain, ours=steps, place=place)
+        both = list(zip(twins, others, strict=True)) if several else [(last, other)]
+        if not all(_alike(pair, *one) for one in both) or not (steps := _own_chain(pair, last)):
+            continue
+        chain = _chain(pair, other.outputs[0], SEGMENT)
+        certain = all(any(pair.agree(a, b) for a in _begun(steps)) for b in _begun(chain) if not constant(pair, b))
+        if not chain or not (several or certain):
+            continue
+        kind, words = _said(pair, last, steps, chain)
+        changes: dict[int, CallChange] = {one.number: _arrays(pair, right) for one, right in both}
+        since, place = _place([step for step in steps if kind is not Kind.CALL_ORDER or step.name not in LAYOUT])
+        yield Proposal(kind, words, last, changes, [], certain, since=since, theirs=chain, ours=steps, place=place)
 
 
-def _said(last: Operation, steps: list[Operation], chain: list[Operation]) -> tuple[Kind, str]:
+def _begun(steps: Sequence[Operation]) -> set[int]:
+    """The values that some calls begin from."""
+    return {v for step in steps for v in step.inputs} - {v for step in steps for v in step.outputs}
+
+
+def _in_a_row(steps: Sequence[Operation]) -> bool:
+    """Whether each of some calls is given what the one before it gave."""
+    return all(set(before.outputs) & set(after.inputs) for before, after in itertools.pairwise(steps))
+
+
+def _said(pair: PairedCalls, last: Operation, steps: list[Operation], chain: list[Operation]) -> tuple[Kind, str]:
+    wrong = _unlike(pair, last, chain[-1]) or []
+    held = pair.held.get(wrong[0][1], []) if len(wrong) == 1 < len(steps) else []
+    if held and not {value for step in steps for value in step.inputs} & set(held):  # else what stands between is too much
+        words = operand_words(pair, wrong[0][0]), operand_words(pair, held[0])
+        return Kind.OPERAND, f"{title(last)} of {words[0]}, expected of {words[1]}"
+    both = [[step for step in side if step.name not in LAYOUT] for side in (steps, chain)]
+    names = [[step.name for step in side] for side in both]
+    if names[0] != names[1] and sorted(names[0]) == sorted(names[1]) and _in_a_row(steps) and _in_a_row(chain):
+        return Kind.CALL_ORDER, f"{listed_steps(both[0])} in this order, expected {listed_steps(both[1])}"
     if len(steps) == len(chain) == 1 and last.name == chain[0].name and last.attributes == chain[0].attributes:
         count = f"{len(last.inputs)} values, which are" if len(last.inputs) > 1 else "a value, which is"
         return Kind.OPERAND, f"{title(last)} of {count} not those of the reference, or in another order"

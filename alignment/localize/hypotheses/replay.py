@@ -31,6 +31,8 @@ SECONDS = 15.0  # of the processor, for one module
 MOVED = frozenset({"reshape", "transpose", "expand", "astype", "cast", "to"})  # behind one is behind what it is given
 PARTS = 4  # of a split, of which every order is tried
 KEEPING = frozenset({"softmax", "log_softmax", "cumsum", "flip", "roll", "normalize"})  # along whatever axis, the shape stays
+REDUCING = frozenset({"sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp", "median"})
+SCORES = "scaled_dot_product_attention"
 NUMBERS = ("constant", "by", "from")
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": formulas.ACTIVATIONS["ReLU"], "silu": formulas.ACTIVATIONS["Swish"], "gelu": formulas.ACTIVATIONS["GELU"],
@@ -96,7 +98,7 @@ def _changes(pair: PairedCalls) -> Iterator[Proposal]:
         if one.file and one.outputs and pair.ours.values[one.outputs[0]].size:
             found.setdefault((one.file, one.line, one.function, one.site, one.name, len(one.inputs)), []).append(one)
     sites = sorted(found.values(), key=lambda site: not any(map(pair.diverges, site)))
-    for changes in (_parts, _halves, _along, _numbers, _swapped, _left_out, _functions, _means, _of_means):
+    for changes in CHANGES:
         for site in sites:
             yield from changes(pair, site, sites)
     for symbol, site in itertools.product(BESIDE, sites):
@@ -151,6 +153,147 @@ def _halves(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pr
             ]
             words = f"the part in line {one.line} and that in line {other[0].line} are taken for each other"
             yield Proposal(Kind.OPERAND, words, one, {a.number: [array] for a, array in made})
+
+
+def _alternate(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Two parts of a tensor are every other value along an axis, and should be its halves, or the other way round."""
+    one, given = site[0], pair.ours.values[site[0].inputs[0]] if site[0].inputs else None
+    if one.name not in ("split", "getitem") or given is None:
+        return
+    parts = [one] if one.name == "split" else [
+        one, *(other[0] for other in sites if other[0].name == one.name and other[0].number > one.number
+               and other[0].inputs == one.inputs and len(other) == len(site))
+    ]  # fmt: skip
+    made = [pair.ours.values[value] for step in parts for value in step.outputs]
+    for axis in (axis for axis in range(given.ndim) if given.shape[axis] % 2 == 0):
+        ways = {name: [_every(given, axis, name, place) for place in (0, 1)] for name in EVERY}
+        for name, other in (tuple(EVERY), tuple(EVERY)[::-1]):
+            if len(made) < 2 or not equal(made[0], ways[name][0]) or np.array_equal(ways[name][0], ways[other][0]):
+                continue
+            second = next((step for step in parts if equal(pair.ours.values[step.outputs[-1]], ways[name][1])), None)
+            if second is None or any(a.shape != w.shape for a, w in zip(made[:1], ways[name], strict=False)):
+                continue
+            words = f"the parts along axis {axis} are {EVERY[name]}, expected {EVERY[other]}"
+            if second is one:
+                yield _at(site, Kind.OPERAND, words, partial(_parted, axis, other, (0, 1)))
+                return
+            group = next(other_site for other_site in sites if other_site[0] is second)
+            first, last = (partial(_parted, axis, other, (place,)) for place in (0, 1))
+            both = {step.number: _safe(first) for step in site} | {step.number: _safe(last) for step in group}
+            yield Proposal(Kind.OPERAND, words, one, both)
+            return
+
+
+EVERY = {"alternate": "every other value", "halves": "halves"}
+
+
+def _every(array: np.ndarray, axis: int, way: str, place: int) -> np.ndarray:
+    size = array.shape[axis]
+    places = range(place, size, 2) if way == "alternate" else range(place * size // 2, (place + 1) * size // 2)
+    return np.take(array, places, axis)
+
+
+def _parted(axis: int, way: str, places: Sequence[int], arrays: Arrays) -> Arrays:
+    return [_every(arrays[0], axis, way, place) for place in places]
+
+
+def _repeats(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Parts of a tensor are repeated all in turn, and should be each beside itself, or the other way round; keys with values."""
+    one, ways = site[0], ("all in turn (0, 1, 0, 1)", "each beside itself (0, 0, 1, 1)")
+    if one.name not in ("tile", "repeat_interleave") or not one.inputs:
+        return
+    given, made = pair.ours.values[one.inputs[0]].shape, _shape(pair, one)
+    axes = [axis for axis, sizes in enumerate(zip(given, made, strict=False)) if sizes[0] != sizes[1]]
+    if len(given) != len(made) or len(axes) != 1 or given[axes[0]] == 1 or made[axes[0]] % given[axes[0]]:
+        return
+    alike = [other for other in sites if other[0].name == one.name and other[0].attributes == one.attributes]
+    if alike[0] is site:
+        repeated = partial(_repeated, one.name, axes[0], made[axes[0]] // given[axes[0]])
+        own, right = ways if one.name == "tile" else ways[::-1]
+        words = f"{title(one)} repeats the {given[axes[0]]} parts along axis {axes[0]} {own}, expected {right}"
+        yield _at([step for other in alike for step in other], Kind.OTHER_FUNCTION, words, repeated)
+
+
+def _repeated(name: str, axis: int, times: int, arrays: Arrays) -> Arrays:
+    """What the other function gives."""
+    array = arrays[0]
+    if name == "tile":
+        return [np.repeat(array, times, axis)]
+    return [np.tile(array, [times if place == axis else 1 for place in range(array.ndim)])]
+
+
+def _heads(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """An axis that is split into other numbers of heads and of values of each; a scale by the root of the latter goes with them."""
+    one, given = site[0], pair.ours.values[site[0].inputs[0]].shape if site[0].inputs else ()
+    shape = _shape(pair, one)
+    places = [n for n in range(len(given)) if len(shape) == len(given) + 1 and shape[n] * shape[n + 1] == given[n]]
+    place = next((n for n in places if shape[:n] == given[:n] and shape[n + 2 :] == given[n + 1 :]), None)
+    if one.name != "reshape" or place is None or 1 in shape[place : place + 2]:
+        return
+    heads, width = shape[place : place + 2]
+    for other in (n for n in range(2, given[place]) if given[place] % n == 0 and n != width):
+        changes = {step.number: _safe(partial(_split, place, (given[place] // other, other))) for step in site}
+        for step in (step for scaled in sites for step in scaled if step.name in ("mul", "div")):
+            key, power = ("constant", -0.5) if step.name == "mul" else ("by", 0.5)
+            if same(step.attributes.get(key), width**power):
+                changes[step.number] = {key: other**power}
+        words = f"{title(one)} makes {heads} heads of {width} values, expected {given[place] // other} of {other}"
+        yield Proposal(Kind.HEADS, words, one, changes)
+
+
+def _split(place: int, sizes: tuple[int, int], arrays: Arrays) -> Arrays:
+    shape = arrays[0].shape
+    return [arrays[0].reshape(*shape[:place], *sizes, *shape[place + 1 :])]
+
+
+def _diagonal(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A triangle that begins at another diagonal."""
+    one = site[0]
+    if one.name not in ("triu", "tril") or "diagonal" not in one.attributes:
+        return
+    diagonal = int(one.attributes["diagonal"])
+    rows, columns = _shape(pair, one)[-2:]
+    ahead = columns - rows
+    for other in dict.fromkeys((ahead + diagonal, diagonal - ahead, diagonal + 1, diagonal - 1, ahead, ahead + 1, ahead - 1)):
+        if other != diagonal and -rows < other < columns:
+            words = f"{title(one)} diagonal {diagonal}, expected {other}, for {rows} rows and {columns} columns"
+            yield _at(site, Kind.CALL_ARGUMENT, words, {"diagonal": other})
+
+
+def _reduced(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A sum or a mean over other axes: over those of one of the reference's, or of another one of the port's."""
+    one = site[0]
+    if one.name not in REDUCING or not isinstance(one.attributes.get("axis"), tuple):
+        return
+    own = one.attributes["axis"]
+    for axes in dict.fromkeys(other.attributes.get("axis") for other in pair.theirs.operations if other.name in REDUCING):
+        if isinstance(axes, tuple) and axes != own:
+            words = f"{title(one)} axis {_axes(own)}, expected {_axes(axes)}"
+            yield _at(site, Kind.CALL_ARGUMENT, words, {"axis": list(axes)})
+    for other in (other for other in sites if other[0].number > one.number and other[0].name in REDUCING):
+        axes = other[0].attributes.get("axis")
+        if isinstance(axes, tuple) and axes != own:
+            changes: dict[int, CallChange] = {step.number: {"axis": list(axes)} for step in site}
+            changes |= {step.number: {"axis": list(own)} for step in other}
+            words = f"{title(one)} over axis {_axes(own)} and {title(other[0])} over {_axes(axes)}, expected the other way round"
+            yield Proposal(Kind.CALL_ARGUMENT, words, one, changes)
+
+
+def _axes(axes: tuple[int, ...]) -> str:
+    return str(axes[0] if len(axes) == 1 else list(axes))
+
+
+def _scale(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """A factor of the scores of an attention that is not that of the width of a head, which a function of the reference knows."""
+    one, key = site[0], next((key for key in ("constant", "by") if key in site[0].attributes), None)
+    if key is None or one.name not in ("mul", "div") or not any(other.name == SCORES for other in pair.theirs.operations):
+        return
+    widths = {pair.theirs.values[other.inputs[0]].shape[-1] for other in pair.theirs.operations if other.name == SCORES}
+    for width in sorted(widths):
+        right = width**-0.5 if one.name == "mul" else width**0.5
+        if not same(one.attributes[key], right):
+            words = f"{title(one)} {one.attributes[key]:.6g}, expected {right:.6g}, of the root of {width}, the width of a head"
+            yield _at(site, Kind.ATTENTION_SCALE, words, {key: right})
 
 
 def _shape(pair: PairedCalls, one: Operation) -> tuple[int, ...]:
@@ -373,3 +516,22 @@ def _raised(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     more = (1,) * max(len(shape) - array.ndim, 0)
     fits = array.ndim and array.ndim <= len(shape) and array.shape == shape[len(more) :]
     return array.reshape(more + array.shape if fits else array.shape + more)
+
+
+CHANGES = (
+    _parts,
+    _halves,
+    _alternate,
+    _repeats,
+    _heads,
+    _diagonal,
+    _along,
+    _reduced,
+    _numbers,
+    _scale,
+    _swapped,
+    _left_out,
+    _functions,
+    _means,
+    _of_means,
+)  # in the order in which they are tried
