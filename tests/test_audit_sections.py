@@ -210,6 +210,8 @@ GIVEN = "nn.Linear(256, 64, weight_attr={})"
 INITIALISER = {  # what the port says of a weight that the reference draws by fan_out: mistakes
     "fan_in for fan_out": ("nn.initializer.KaimingNormal(fan_in=256)", 1),
     "the same in an attribute": ("paddle.ParamAttr(initializer=nn.initializer.KaimingNormal(fan_in=256))", 1),
+    "an initialiser that is called afterwards": ("None)\n        nn.initializer.KaimingNormal(fan_in=256)(self.fc.weight", 1),
+    "the right one, called afterwards": ("None)\n        nn.initializer.Normal(0.0, (2 / 64) ** 0.5)(self.fc.weight", 0),
     "the right one": ("nn.initializer.Normal(0.0, (2 / 64) ** 0.5)", 0),
     "none but a name": ('paddle.ParamAttr(name="fc.%d" % id(self))', 0),
     "the default": ("None", 0),

@@ -356,6 +356,11 @@ class Framework(Description):
         """Whether the initialiser of a layer's ``weight`` or ``bias`` was given to it; False where its class's default draws it."""
         return False
 
+    @contextlib.contextmanager
+    def noting_parameters(self) -> Iterator[Callable[[Tensor], bool]]:
+        """A model is built inside; gives a function that says whether a parameter was filled again after its layer had drawn it."""
+        yield lambda tensor: False
+
     def rounds_eps(self, module: Module) -> bool:
         """Whether ``round_eps`` can choose for a module of a model in exact mode."""
         return False

@@ -23,7 +23,7 @@ from paddle.base import unique_name
 from alignment.frameworks import _attention
 from alignment.frameworks._attention import Attention, AttentionForm
 from alignment.frameworks._calls import FUNCTIONS, CallChange, Recorder, by_name
-from alignment.frameworks._low import Low, is_bfloat16, rounded
+from alignment.frameworks._low import Low, is_bfloat16, patched, rounded
 from alignment.frameworks._paddle_amp import MixedPrecisionHere
 from alignment.frameworks._paddle_draws import drawing
 from alignment.frameworks._paddle_initialisers import loaded_next
@@ -61,6 +61,8 @@ RENAMED: dict[str, dict[str, str]] = {
     **{f"instancenorm{count}d": {"scale": "weight"} for count in (1, 2, 3)},
     "prelu": {"_weight": "weight"},
 }
+
+FIRST = 8  # numbers of a parameter, which say whether it was filled again
 
 
 class Paddle(Taped):
@@ -305,6 +307,23 @@ class Paddle(Taped):
         names = ("_bias_attr",) if tensor == "bias" else ("_weight_attr", "_param_attr")
         given = [vars(module).get(name) for name in names]
         return any(isinstance(getattr(one, "initializer", one), nn.initializer.Initializer) for one in given)
+
+    @contextlib.contextmanager
+    def noting_parameters(self) -> Iterator[Callable[[paddle.Tensor], bool]]:
+        noted: dict[int, tuple[paddle.Tensor, bytes]] = {}  # the tensors, too, so that their ids stay theirs
+        own = nn.Layer.create_parameter
+
+        def held(tensor: paddle.Tensor) -> bytes:
+            return tensor.flatten()[:FIRST].numpy().tobytes()
+
+        def created(layer: nn.Layer, *args: Any, **kwargs: Any) -> paddle.Tensor:
+            made = own(layer, *args, **kwargs)
+            if made is not None:  # as of a bias that is left out
+                noted[id(made)] = made, held(made)
+            return made
+
+        with patched(nn.Layer, create_parameter=created):
+            yield lambda tensor: id(tensor) in noted and noted[id(tensor)][1] != held(tensor)
 
     def rounds_eps(self, module: nn.Layer) -> bool:
         stock = nn.layer.norm._BatchNormBase.forward, nn.BatchNorm.forward, nn.LayerNorm.forward

@@ -16,7 +16,6 @@ from alignment.comparisons.model.fresh_weights import FreshDraws, Verdict, compa
 from alignment.comparisons.model.known import of_fresh_weights
 from alignment.comparisons.result import StepResult
 from alignment.finding import Finding
-from alignment.frameworks.base import Module
 from alignment.kinds import Kind
 from alignment.models.weights import renamed
 from mobilenetv3_common.weights import State
@@ -53,20 +52,30 @@ def _first(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Ve
 
 def _findings(context: Context, constants: Sequence[Verdict], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Constants first, then what is drawn."""
-    port = cache(lambda: context.port.framework.modules(context.networks.fresh("port"), every_path=True))
+    chosen_by_port = cache(partial(_Choices, context))
     for kind, verdict in [*((Kind.CONSTANT, one) for one in constants), *((Kind.INITIALISATION, one) for one in verdicts)]:
         if verdict.words:
-            chosen = kind is Kind.INITIALISATION and verdict.random and _chosen(context, port(), verdict.name)
+            chosen = kind is Kind.INITIALISATION and verdict.random and chosen_by_port().of(verdict.name)
             known = kind is Kind.INITIALISATION and of_fresh_weights(context, verdict, chosen)
             words = f"{verdict.words}; the port's source sets this initialiser" if chosen else verdict.words
             yield Finding("initialisation", verdict.name, kind, words, verdict.measured, known=known)
 
 
-def _chosen(context: Context, port: Mapping[str, Module], name: str) -> bool:
-    """Whether the port's source says how a tensor of a framework's layer is drawn; otherwise the framework's default does."""
-    path, _, tensor = name.rpartition(".")
-    module = port.get(context.paired.matched.matching.paths.get(path, path))
-    return module is not None and context.port.framework.chooses_initialiser(module, tensor)
+class _Choices:
+    """Whether the port's source says how tensors of a framework's layers are drawn; otherwise the framework's default does."""
+
+    def __init__(self, context: Context) -> None:
+        self.framework, self.paths = context.port.framework, context.paired.matched.matching.paths
+        with self.framework.noting_parameters() as self.filled_again:
+            port = context.spec.port(**{**context.spec.options, **context.options})
+        self.modules = self.framework.modules(port, every_path=True)
+
+    def of(self, name: str) -> bool:
+        path, _, tensor = name.rpartition(".")
+        module = self.modules.get(self.paths.get(path, path))
+        if module is None:
+            return False
+        return self.framework.chooses_initialiser(module, tensor) or self.filled_again(getattr(module, tensor, None))
 
 
 def findings(context: Context) -> Iterator[Finding]:
