@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from alignment.models.tracing import Network
 from alignment.strangers import strangers
 
 SECONDS = 20.0
-MOST = 60  # calls of one side that are tried alone
+MOST = 60  # calls of one side that are tried
 
 
 def stops(s: Subject) -> list[Proposal]:
@@ -38,9 +37,10 @@ def stops(s: Subject) -> list[Proposal]:
         (s.pair.reference, traces[1], right, ours),
     ):
         scale = max((norm(array) for array in wanted.values() if array is not None), default=0.0)
-        for one, numbers in _stopped(trace):
+        for one in _candidates(trace):
             if time.perf_counter() - start > SECONDS:
                 return []
+            numbers = frozenset(other.number for other in (of_one_line(trace.operations, one) if one.name == DETACH else [one]))
             made = backward_quantities(side.answer(s.path, s.call, _cotangents(s), stopped=(frozenset(among), numbers)))
             if _equal(made, wanted, scale) and not _equal(made, given, scale):
                 return _said(s, one, traces[0], traces[1], side is s.pair.port)
@@ -72,18 +72,8 @@ def _traced(side: Network, s: Subject, among: set[str]) -> Trace | None:
 def _candidates(trace: Trace) -> list[Operation]:
     """Calls in the model's source that give floating numbers; the output of the module itself is no place to stop at."""
     floating = lambda one: one.outputs and all(trace.values[value].dtype.kind == "f" for value in one.outputs)  # noqa: E731
-    return [one for one in trace.operations if one.file and floating(one) and not set(one.outputs) & set(trace.results)]
-
-
-def _stopped(trace: Trace) -> Iterator[tuple[Operation, frozenset[int]]]:
-    """Calls with the numbers of those that are stopped together: one alone, then those of a loop, in all rounds but the first."""
-    found = _candidates(trace)
-    for one in found[:MOST]:
-        yield one, frozenset(other.number for other in (of_one_line(trace.operations, one) if one.name == DETACH else [one]))
-    for one in found:
-        rounds = [other for other in found if (other.file, other.line, other.site) == (one.file, one.line, one.site)]
-        if rounds[0] is one and len(rounds) > 2:
-            yield one, frozenset(other.number for other in rounds[1:])
+    found = [one for one in trace.operations if one.file and floating(one) and not set(one.outputs) & set(trace.results)]
+    return found[:MOST]
 
 
 def _cotangents(s: Subject) -> list[np.ndarray | None]:
