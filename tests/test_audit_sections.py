@@ -313,6 +313,21 @@ def test_one_line_of_blocks_of_two_kinds_is_one_mistake():
     assert len(grouped(without)) == 2, "where no line is known the words of the module count"
 
 
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (("stride 1, expected (2, 2)", "stride 2, expected (1, 1)"), 2),
+        (("stride (1, 1), expected 2", "stride (1, 1), expected (2, 2)"), 1),
+        (("kernel size 3, expected 5", "kernel size 3, expected 7"), 1),
+        (("a rate of 0.1, expected 0.2", "a rate of 0.3, expected 0.2"), 1),
+        (("eps 1e-05, expected 0.001", "eps 1e-05, expected 0.001"), 1),
+    ],
+)
+def test_a_setting_that_is_too_large_here_and_too_small_there_is_two_mistakes(words, count):
+    found = [Finding("forward", f"blocks.{number}", Kind.STRIDE, one, source="a.py:9") for number, one in enumerate(words)]
+    assert len(grouped(found)) == count
+
+
 def test_the_verdict_says_how_many_lines_hold_the_mistakes():
     """Two mistakes of different kinds may be in one line."""
     found = [

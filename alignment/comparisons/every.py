@@ -8,6 +8,7 @@ module stands in for a part that is not understood, and a second mistake inside 
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -34,6 +35,7 @@ from alignment.raised import shown
 from alignment.strangers import strangers
 
 MODES = ("evaluation mode", "training mode")
+SETTING = re.compile(r"(?<![\d.e-])(\d+)(?:, \d+)*\)?, expected \(?(\d+)(?![\d.e])")  # whole numbers
 NUMBERS = str.maketrans("", "", "0123456789.")
 
 
@@ -273,7 +275,14 @@ def _alike(finding: Finding) -> tuple:
     of_line = finding.hint.find(f"{finding.source}: ") if finding.source else -1
     words = finding.hint[max(of_line, 0) :].translate(NUMBERS)
     sure = finding.confirmed or finding.stage == "initialisation"
-    return finding.stage, finding.kind, finding.known, words if sure else finding.source or finding.location
+    alike = words if sure else finding.source or finding.location
+    return finding.stage, finding.kind, finding.known, alike, _too_large(finding.hint)
+
+
+def _too_large(words: str) -> bool | None:
+    """Whether a whole number is too large: a stride of 1 for 2, and one of 2 for 1, are two mistakes; None without a number."""
+    found = SETTING.search(words)
+    return int(found[1]) > int(found[2]) if found else None
 
 
 def _hidden(found: list[Finding]) -> list[str]:
