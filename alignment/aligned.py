@@ -48,6 +48,7 @@ class Request:
         every: the numbers of all steps; the verdict says so where one of them was not run.
         result_dir: where results go.
         flags: of the command, for the page.
+        searched: whether that takes long, because corrections are searched for.
         command: that makes this again, word by word; empty where it was not asked for by one.
         localize: make the table over all modules even where every step passes.
         on_ranks: runs step 7, where it is asked for.
@@ -75,6 +76,7 @@ class Request:
     budget: float = math.inf
     covered: bool = False
     cards: Callable[[Context, Sequence[Finding]], list[list[str]]] | None = None
+    searched: bool = False
     command: Sequence[str] = ()
 
 
@@ -142,10 +144,10 @@ def align(context: Context, wanted: Request) -> Aligned:
         print(f" {localization.seconds:.1f} s{first}")
     together = (kept := _kept(context, wanted, done, seen)).with_(done)
     covered = coverage.coverage_of(context, together, seen)
-    sections = _sections(context, wanted, done, localization, covered) if wanted.onward else None
-    results.write_results(
-        wanted.result_dir, context, together, localization, covered, wanted.every, wanted.flags, wanted.command, sections, kept
-    )
+    given = context, together, localization, covered, wanted.every, wanted.flags, wanted.command
+    write = lambda sections: results.write_results(wanted.result_dir, *given, sections, kept)  # noqa: E731
+    sections = _sections(context, wanted, done, localization, covered, write) if wanted.onward else None
+    write(sections)
     beside = ", picture alignment.png" if picture.plot(wanted.result_dir / "alignment.png", context, together) else ""
     _print(context, wanted, Aligned(together, localization, covered, sections))
     print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
@@ -167,10 +169,20 @@ def _kept(context: Context, wanted: Request, done: Sequence[StepResult], seen: c
 
 
 def _sections(
-    context: Context, wanted: Request, done: Sequence[StepResult], localization: Localization, covered: Coverage
+    context: Context,
+    wanted: Request,
+    done: Sequence[StepResult],
+    localization: Localization,
+    covered: Coverage,
+    write: Callable[[Sections], None],
 ) -> Sections:
+    """What is said; it is written before a search of corrections begins, which somebody may break off."""
     sections = sections_of(context, done, localization, covered)
-    return sections if wanted.cards is None else replace(sections, cards=wanted.cards(context, sections.mistakes))
+    if wanted.cards is None:
+        return sections
+    if wanted.searched and sections.mistakes:
+        write(sections)
+    return replace(sections, cards=wanted.cards(context, sections.mistakes))
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:

@@ -130,6 +130,17 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
     assert re.search(rf"patch: Net.forward: no correction found: {why}", said) and "(as_the_reference)" not in said, said
 
 
+def test_a_search_that_is_broken_off_leaves_its_report(audit, tmp_path, monkeypatch):
+    def broken_off(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("alignment.repair.search.corrections", broken_off)
+    status, said, _ = audit("--eval-only", "--try-patch", edits=[(".mean([2, 3])", ".max([2, 3])")])
+    (mistake,) = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert status == 130 and mistake["kind"] == "other_function", (status, mistake, said)
+    assert "expected mean" in (tmp_path / "report" / "report.html").read_text()
+
+
 def test_momentum_that_was_copied_is_corrected_and_the_copy_verified(audit):
     status, said, cards = audit("--try-patch", edits=[("nn.BatchNorm2D(6)", "nn.BatchNorm2D(6, momentum=0.1)")])
     assert status == 1 and "+        self.norm = nn.BatchNorm2D(6, momentum=0.9)" in cards[0]
@@ -203,10 +214,10 @@ def test_why_no_correction_was_found_is_said():
     assert searched([[]], Tried())[0].startswith("place0: no correction found: no candidate: the lines to blame are not known")
     late = searched([list("abcdef"), ["a"]], Tried(seconds=0.05), budget=0.2)
     assert re.match(
-        r"place0: no correction found: [1-4] of 12 trials made when the 0.2 seconds of --patch-budget were over", late[0]
+        r"place0: no correction found: [1-4] of 12 trials made when its share of --patch-budget, 0\.1 seconds, was over", late[0]
     )
     (never,) = searched([["a"]], Tried(), budget=0.0)
-    assert never == "place0: no correction found: not searched: the 0 seconds of --patch-budget were over"
+    assert never.startswith("place0: no correction found: not searched: its share of --patch-budget, 0 seconds, was over; a larger")
     both = searched([["b"], ["a"]], Tried(right=("b",)))
     assert both[1] == "place1: no correction found: it follows from a mistake that is corrected, and goes with it"
     fresh = searched([["b"], ["a"]], Tried(right=("b",)), kind="initialisation")
@@ -215,7 +226,7 @@ def test_why_no_correction_was_found_is_said():
 
 def test_a_mistake_that_takes_long_leaves_time_for_the_next():
     lines = searched([["a"] * 100, ["b"]], Tried(right=("b",), seconds=0.05), budget=2.0)
-    assert "made when the 2 seconds" in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
+    assert "made when its share of --patch-budget, 1 seconds," in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
 
 
 def test_what_a_framework_says_when_it_is_imported_is_not_shown(capfd, monkeypatch):

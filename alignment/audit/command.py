@@ -119,7 +119,7 @@ def audited(
 def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Request:
     command = [*audit_name().split(), *flags]
     wanted = Request(STEPS, STEPS, args.report, flags, args.localize, onward=True, accepts=parse(args.accept), command=command)
-    return replace(wanted, strict=args.strict, budget=args.budget, covered=args.covered, cards=cards)
+    return replace(wanted, strict=args.strict, budget=args.budget, covered=args.covered, cards=cards, searched=args.try_patch)
 
 
 def _cards(

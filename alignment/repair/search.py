@@ -89,7 +89,7 @@ def corrections(
             found, further = _first(tried[number], others, more, until)
             count += further
         trials = len(tried[number]) * (2 if left else 1)
-        said(Outcome(places[number][0], found, "" if found else _why(len(tried[number]), count, trials, budget)))
+        said(Outcome(places[number][0], found, "" if found else _why(len(tried[number]), count, trials, until - now)))
         fixes[number] = found.fix if found else ()
     return fixes
 
@@ -106,13 +106,13 @@ def _first(
     return None, len(tried)
 
 
-def _why(candidates: int, count: int, trials: int, budget: float) -> str:
-    """Why nothing was found, after so many of the trials."""
+def _why(candidates: int, count: int, trials: int, share: float) -> str:
+    """Why nothing was found, after so many of the trials, in its share of the seconds."""
     if not candidates:
         return "no candidate: the lines to blame are not known, or hold nothing that one small change could correct"
     if count < trials:
         begun = f"{count} of {counted(trials, 'trial')} made when" if count else "not searched:"
-        return f"{begun} the {budget:g} seconds of --patch-budget were over"
+        return f"{begun} its share of --patch-budget, {share:.3g} seconds, was over; a larger one tries more"
     return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
 
 
