@@ -194,7 +194,8 @@ def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momen
             f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
             "labels of validation differ"
         )
-    return as_called("Look at the labels, the learning rate and the number of updates (python tools/doctor.py)")
+    where = "python tools/doctor.py with the folder of this run"
+    return as_called(f"Look at the labels, the learning rate and the number of updates ({where})")
 
 
 def _by_guessing(right: int, samples: int, share: float) -> float:
