@@ -33,7 +33,7 @@ def in_order(s: Sequencer) -> None:
 
 def _moves(s: Sequencer, own: list[Unit], other: list[Unit], i: int, j: int) -> Iterable[tuple[float, tuple[int, int]]]:
     if (value := s.score(own[i], other[j])) > 0:
-        yield value + s.given_alike(own[i], other[j]), (1, 1)
+        yield value, (1, 1)
     for whole, units, start, number in ((other[j], own, i, 0), (own[i], other, j, 1)):
         for count in range(2, min(MOST_PARTS, len(units) - start) + 1):
             parts = units[start : start + count]

@@ -15,7 +15,7 @@ from alignment.models.links import Link, as_links, covered, plain, same_kernels,
 from alignment.models.units import Unit, Use, lies_turned, may_turn
 from mobilenetv3_common.weights import Entry
 
-AS_MANY = 0.5  # less than what anything else adds
+AS_MANY = 0.5  # less than what the names of two layers add
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Sequencer:
         return len(namesakes) == 2 or any(one.tensors == other.tensors for one, other in namesakes)
 
     def given_alike(self, mine: Unit, theirs: Unit) -> float:
-        """What it adds to the score of two units that they are given as many numbers: of a sample, or of each of its tokens."""
+        """What it adds to the score of a packed layer that both are given as many numbers: of a sample, or of each token."""
         given = [use.inputs.get(unit.path) for use, unit in zip(self.uses, (mine, theirs), strict=True)]
         return AS_MANY if given[0] is not None and given[1] is not None and given[0].size == given[1].size else 0.0
 
