@@ -117,17 +117,24 @@ def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
 
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
+    (tmp_path / "fix.diff").write_text("of an earlier audit\n")
     status, said, cards = audit("--eval-only", "--try-patch", "--patch-budget", "15", edits=[UNKNOWN[case]])
-    assert status == 1 and (tmp_path / "fix.diff").read_text() == "", said
+    assert status == 1 and not (tmp_path / "fix.diff").exists(), said
     assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
     assert [one for one in cards[0] if one.startswith("> ")], cards
     assert (
-        "fix.diff: corrections of 0 of 1 mistake" in said
-        and "no correction was found that makes" in said
+        "fix.diff: not written, and the one of an earlier audit removed: corrections of 0 of 1 mistake" in said
+        and "patch: no verified correction was found; next: correct the first mistake by hand" in said
         and "git apply" not in said
     )
     why = r"(none of \d+ candidates makes the port right: it may|\d+ of \d+ trials made when)"
     assert re.search(rf"patch: Net.forward: no correction found: {why}", said) and "(as_the_reference)" not in said, said
+
+
+def test_no_patch_is_left_where_there_is_no_mistake(audit, tmp_path):
+    status, said, _ = audit("--eval-only", "--try-patch", edits=[])
+    assert status == 0 and "fix.diff: not written: there is no mistake to correct" in said and "patch:" not in said, said
+    assert not (tmp_path / "fix.diff").exists()
 
 
 def test_a_search_that_is_broken_off_leaves_its_report(audit, tmp_path, monkeypatch):

@@ -31,12 +31,16 @@ from alignment.report.sections import LEFT_OUT
 from alignment.strangers import strangers
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir, regular_file
 from mobilenetv3_common.json_output import writable
 
 ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
 ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
 MOST_UPDATES = 100
+NONE_VERIFIED = (
+    "patch: no verified correction was found; next: correct the first mistake by hand, at the line that the report shows, and run "
+    "the audit again"
+)
 STEPS = (1, 5)  # those that need no part besides the models
 
 
@@ -82,6 +86,7 @@ def audited(
     writable(args.json_file, "--json-file")
     if args.write_patch is not None:
         ensure_writable_dir(args.write_patch.resolve().parent)
+        regular_file(args.write_patch)
     pair = pair_of(port, reference, args.input, initialisation=args.training is not False)
     pair.project.use(args.device)
     names = NameMap() if args.names is None else read_map(args.names)
@@ -137,18 +142,28 @@ def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
     known = [fix for fix, _ in made if fix]
     count = f"{len(known)} of {counted(len(made), 'mistake')}"
     if args.write_patch is not None:
-        with atomic_open(args.write_patch, "w") as file:
-            file.write(diff(known))
-        print(f"{shown(args.write_patch)}: corrections of {count}{'; apply them with git apply or patch -p1' if known else ''}")
+        _write_patch(args.write_patch, known, count, len(made))
         if not args.try_patch:
             without = [f"  no correction is known of {why}" for fix, why in made if not fix]
             print("\n".join([*without, "  --try-patch searches for corrections"] if without else []), end="\n" if without else "")
     elif not args.try_patch and len(known) < len(made):
         print(f"corrections shown: {count}; --try-patch searches for more, --write-patch FILE.diff writes them")
-    if args.try_patch:
-        print(tried.words(args, known) if known else "patch: no correction was found that makes the port right")
+    if args.try_patch and made:
+        print(tried.words(args, known) if known else NONE_VERIFIED)
         if known and len(known) < len(made):
             print(f"patch: it corrects {count}; the copy still has the others")
+
+
+def _write_patch(file: Path, known: Sequence[Fix], count: str, mistakes: int) -> None:
+    """Write the corrections; where there is none, no file is left, and none of an earlier audit."""
+    if known:
+        with atomic_open(file, "w") as opened:
+            opened.write(diff(known))
+        print(f"{shown(file)}: corrections of {count}; apply them with git apply or patch -p1")
+        return
+    earlier = ", and the one of an earlier audit removed" if regular_file(file) else ""
+    file.unlink(missing_ok=True)
+    print(f"{shown(file)}: not written{earlier}: {f'corrections of {count}' if mistakes else 'there is no mistake to correct'}")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:
