@@ -316,7 +316,7 @@ def test_one_line_of_blocks_of_two_kinds_is_one_mistake():
 @pytest.mark.parametrize(
     ("words", "count"),
     [
-        (("stride 1, expected (2, 2)", "stride 2, expected (1, 1)"), 2),
+        (("stride 1, expected 2", "stride 2, expected 1"), 2),
         (("stride (1, 1), expected 2", "stride (1, 1), expected (2, 2)"), 1),
         (("kernel size 3, expected 5", "kernel size 3, expected 7"), 1),
         (("a rate of 0.1, expected 0.2", "a rate of 0.3, expected 0.2"), 1),

@@ -44,10 +44,10 @@ def convolved(x, s, w, inside, **changes):
 W = CONV_WEIGHTS["weight"]
 for name, kind, words, changes in (
     ("bias_missing", Kind.BIAS_MISSING, "the bias is not added", {"bias": None}),
-    ("stride", Kind.STRIDE, "stride 2, expected (1, 1)", {"stride": (2, 2)}),
-    ("padding", Kind.PADDING, "padding 0, expected (1, 1)", {"padding": (0, 0)}),
-    ("dilation", Kind.DILATION, "dilation 2, expected (1, 1)", {"dilation": (2, 2)}),
-    ("dilation", Kind.DILATION, "dilation 3, expected (1, 1)", {"dilation": (3, 3), "padding": (3, 3)}),
+    ("stride", Kind.STRIDE, "stride 2, expected 1", {"stride": (2, 2)}),
+    ("padding", Kind.PADDING, "padding 0, expected 1", {"padding": (0, 0)}),
+    ("dilation", Kind.DILATION, "dilation 2, expected 1", {"dilation": (2, 2)}),
+    ("dilation", Kind.DILATION, "dilation 3, expected 1", {"dilation": (3, 3), "padding": (3, 3)}),
     ("kernel_transposed", Kind.WEIGHT_TRANSPOSED, "kernel transposed", {"weight": np.ascontiguousarray(W.transpose(0, 1, 3, 2))}),
     ("kernel_flipped", Kind.WEIGHT_FLIPPED, "kernel flipped", {"weight": W[:, :, ::-1, ::-1]}),
     ("channels_swapped", Kind.WEIGHT_TRANSPOSED, "weight transposed: input and output", {"weight": W.transpose(1, 0, 2, 3)}),
@@ -154,9 +154,9 @@ def pooled(x, how="mean", kernel=(3, 3), stride=(2, 2), padding=(1, 1), **more):
 for name, kind, words, changes in (
     ("maxima", Kind.POOLING, "max pooling, expected AvgPool2d", {"how": "max"}),
     ("means_without_padding", Kind.POOLING, "average pooling that leaves the padding out", {"count_padding": False}),
-    ("sizes", Kind.PADDING, "padding 0, expected (1, 1)", {"padding": (0, 0)}),
-    ("sizes", Kind.STRIDE, "stride 1, expected (2, 2)", {"stride": (1, 1)}),
-    ("sizes", Kind.POOLING, "windows of 2 x 2, expected (3, 3)", {"kernel": (2, 2)}),
+    ("sizes", Kind.PADDING, "padding 0, expected 1", {"padding": (0, 0)}),
+    ("sizes", Kind.STRIDE, "stride 1, expected 2", {"stride": (1, 1)}),
+    ("sizes", Kind.POOLING, "windows of 2 x 2, expected 3 x 3", {"kernel": (2, 2)}),
 ):
     case(
         POOLING,

@@ -157,7 +157,7 @@ _ALL = (
         "EfficientNetB0",
         "efficientnet",
         "tv:efficientnet_b0",
-        found=("features.0.0: padding 2, expected (1, 1)",),
+        found=("features.0.0: padding 2, expected 1",),
         why="TensorFlow's padding and eps",
     ),
     _clas(

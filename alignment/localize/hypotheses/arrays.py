@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,13 @@ def close(a: np.ndarray | None, b: np.ndarray | None, rtol: float = tolerance.CL
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
     return float(np.linalg.norm(a - b)) <= rtol * max(float(np.linalg.norm(b)), float(np.linalg.norm(a)), tolerance.TINY)
+
+
+def against(size: int, expected: Sequence[int]) -> str:
+    """A size that is the same along all axes, against the right one: ``"1, expected 2"``, ``"(1, 1), expected (2, 1)"``."""
+    same = len(set(expected)) == 1
+    ours, right = (size, expected[0]) if same else ((size,) * len(expected), tuple(expected))
+    return f"{ours}, expected {right}"
 
 
 def explains(

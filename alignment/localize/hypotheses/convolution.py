@@ -12,7 +12,7 @@ from alignment import formulas
 from alignment.frameworks.base import Layer, leaves
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
-from alignment.localize.hypotheses.arrays import close
+from alignment.localize.hypotheses.arrays import against, close
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input
 from alignment.strangers import strangers
@@ -58,7 +58,7 @@ def stride(s: Subject) -> Hypotheses:
     expected = s.layer.settings["stride"]
     for n in range(1, 5):
         if (n, n) != expected:
-            yield from _made(s, Kind.STRIDE, f"stride {n}, expected {expected}", stride=(n, n))
+            yield from _made(s, Kind.STRIDE, f"stride {against(n, expected)}", stride=(n, n))
 
 
 def other_margins(
@@ -107,7 +107,7 @@ def padding(s: Subject) -> Hypotheses:
     expected = s.layer.settings["padding"]
     for p in range(6):
         if (p, p) != expected:
-            yield from _made(s, Kind.PADDING, f"padding {p}, expected {expected}", padding=(p, p))
+            yield from _made(s, Kind.PADDING, f"padding {against(p, expected)}", padding=(p, p))
 
 
 @CONVOLUTION
@@ -115,7 +115,7 @@ def dilation(s: Subject) -> Hypotheses:
     kernel, expected = _weight(s).shape[2:], s.layer.settings["dilation"]
     for d in range(1, 5):
         if (d, d) != expected and math.prod(kernel) > 1:
-            words, reach = f"dilation {d}, expected {expected}", tuple(d * (k - 1) // 2 for k in kernel)
+            words, reach = f"dilation {against(d, expected)}", tuple(d * (k - 1) // 2 for k in kernel)
             yield from _made(s, Kind.DILATION, words, dilation=(d, d))
             yield from _made(s, Kind.DILATION, words, dilation=(d, d), padding=reach)
 

@@ -9,7 +9,7 @@ one function under the decorator of its family, and its name there is the functi
     @CONVOLUTION
     def stride(s: Subject) -> Iterator[Hypothesis]:
         for n in range(1, 5):
-            yield Hypothesis(Kind.STRIDE, f"stride {n}, expected {s.layer.settings['stride']}", lambda x: ...)
+            yield Hypothesis(Kind.STRIDE, f"stride {against(n, s.layer.settings['stride'])}", lambda x: ...)
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy as np
 from alignment import formulas
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject
+from alignment.localize.hypotheses.arrays import against
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis
 from alignment.localize.hypotheses.passes import by_input
 
@@ -118,8 +119,8 @@ def sizes(s: Subject) -> Hypotheses:
     kernel, stride, padding = (settings[name] for name in ("kernel_size", "stride", "padding"))
     for n in range(5):
         if (n, n) != tuple(padding):
-            yield from _windows(s, Kind.PADDING, f"padding {n}, expected {padding}", padding=(n, n))
+            yield from _windows(s, Kind.PADDING, f"padding {against(n, padding)}", padding=(n, n))
         if n and (n, n) != tuple(stride):
-            yield from _windows(s, Kind.STRIDE, f"stride {n}, expected {stride}", stride=(n, n))
+            yield from _windows(s, Kind.STRIDE, f"stride {against(n, stride)}", stride=(n, n))
         if n and (n, n) != tuple(kernel):
-            yield from _windows(s, Kind.POOLING, f"windows of {n} x {n}, expected {kernel}", kernel=(n, n))
+            yield from _windows(s, Kind.POOLING, f"windows of {n} x {n}, expected {' x '.join(map(str, kernel))}", kernel=(n, n))
