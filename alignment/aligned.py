@@ -59,7 +59,7 @@ class Request:
         keep: go on with the steps that ``result_dir`` has of an earlier run of the same models and flags.
         budget: seconds that the search behind the first mistake may last; what it left out is said.
         covered: print what was covered, which ``covered.txt`` has.
-        cards: what makes a card of each mistake, of the two sides and the mistakes; heeded with ``onward``.
+        cards: makes a card of each mistake, and says what to do next, of the two sides and the mistakes; heeded with ``onward``.
     """
 
     steps: Sequence[int]
@@ -75,7 +75,7 @@ class Request:
     keep: bool = False
     budget: float = math.inf
     covered: bool = False
-    cards: Callable[[Context, Sequence[Finding]], list[list[str]]] | None = None
+    cards: Callable[[Context, Sequence[Finding]], tuple[list[list[str]], str]] | None = None
     searched: bool = False
     command: Sequence[str] = ()
 
@@ -182,7 +182,8 @@ def _sections(
         return sections
     if wanted.searched and sections.mistakes:
         write(sections)
-    return replace(sections, cards=wanted.cards(context, sections.mistakes))
+    cards, following = wanted.cards(context, sections.mistakes)
+    return replace(sections, cards=cards, next=following)
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:

@@ -39,7 +39,9 @@ h1{font-size:1.5rem;margin:.5rem 0;overflow-wrap:anywhere}h2{font-size:1.2rem;ma
 td.good,strong.good{color:var(--good)}td.bad,strong.bad{color:var(--bad);font-weight:600}
 .place{background:var(--card);border:1px solid var(--line);padding:.2rem 1rem;overflow-wrap:anywhere}
 .place dt{color:var(--soft)}.place dd{margin:0 0 .5rem;font-weight:600}.list dd{font-weight:400}.names p{overflow-wrap:anywhere}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto;background:linear-gradient(to right,var(--bg) 30%,transparent) 0 0/3rem 100% no-repeat local,
+linear-gradient(to left,var(--bg) 30%,transparent) 100% 0/3rem 100% no-repeat local,linear-gradient(to right,var(--line),
+transparent) 0 0/1rem 100% no-repeat scroll,linear-gradient(to left,var(--line),transparent) 100% 0/1rem 100% no-repeat scroll}
 table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 tr.wrong td{background:color-mix(in srgb,var(--bad) 12%,transparent)}
@@ -56,7 +58,7 @@ svg text{fill:var(--soft);font:11px system-ui,sans-serif}
 svg .names{display:none}svg .names text{font-size:4px}
 .zoom{float:right;font-size:.875rem;color:var(--soft);cursor:pointer}.zoom input{margin:0 .3rem 0 0;vertical-align:middle}
 figure:has(.zoom input:checked) .drawing{max-height:80vh;overflow:auto}
-@media (max-width:40rem){.drawing svg{overflow:visible}.drawing svg text{font-size:24px}svg .wide{display:none}
+@media (max-width:40rem){table{font-size:.75rem}th,td{padding:.3rem .2rem}td{min-width:4rem}.drawing svg{overflow:visible}.drawing svg text{font-size:24px}svg .wide{display:none}
 figure:has(.zoom input:checked) svg text{font-size:11px}figure:has(.zoom input:checked) svg .wide{display:inline}
 figure:has(.zoom input:checked) svg .names text{font-size:4px}}
 figure:has(.zoom input:checked) svg{width:170rem}figure:has(.zoom input:checked) .names{display:block}

@@ -14,14 +14,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alignment.aligned import Aligned
 from alignment.audit.fixes import cards
+from alignment.audit.markdown import _found
 from alignment.audit.trial import Job, answered, right
 from alignment.cli import main
+from alignment.coverage import Coverage
+from alignment.finding import Finding, Localization
+from alignment.kinds import Kind
 from alignment.raised import shown
 from alignment.repair.candidates import Candidate
 from alignment.repair.edits import SourceEdit
 from alignment.repair.search import SEARCHED as SEARCHED_FOR
 from alignment.repair.search import corrections
+from alignment.report.page_cards import cards as drawn
+from alignment.report.sections import Sections, is_sentence
 from tests.test_audit_sections import PADDLE, TORCH
 
 # What becomes of the port's source -> the corrected line, in evaluation mode or in training mode.
@@ -124,7 +131,7 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
     assert [one for one in cards[0] if one.startswith("> ")], cards
     assert (
         "fix.diff: not written, and the one of an earlier audit removed: corrections of 0 of 1 mistake" in said
-        and "patch: no verified correction was found; next: correct the first mistake by hand" in said
+        and "  next: no verified correction was found; correct the first mistake by hand" in said
         and "git apply" not in said
     )
     why = r"(none of \d+ candidates makes the port right: it may|\d+ of \d+ trials made when)"
@@ -135,6 +142,16 @@ def test_no_patch_is_left_where_there_is_no_mistake(audit, tmp_path):
     status, said, _ = audit("--eval-only", "--try-patch", edits=[])
     assert status == 0 and "fix.diff: not written: there is no mistake to correct" in said and "patch:" not in said, said
     assert not (tmp_path / "fix.diff").exists()
+
+
+def test_what_a_card_says_in_words_stands_outside_of_the_source():
+    one = Finding("forward", "norm", Kind.OTHER_FUNCTION, "words", "1", source="ours.py:1")
+    said = [["> 1 x"], ["the same line as mistake 1"]]
+    page = drawn([one, one], said, [])
+    assert "<p>the same line as mistake 1.</p>" in page and page.count("<pre") == 1
+    sections = Sections(False, "FAIL", [one, one], [], [], [], [], cards=said)
+    block = "\n".join(_found(Aligned([], Localization(one), Coverage([]), sections)))
+    assert "2. `norm`: the same line as mistake 1.\n" in block and block.count("```diff") == 1, block
 
 
 def test_a_search_that_is_broken_off_leaves_its_report(audit, tmp_path, monkeypatch):
@@ -179,13 +196,17 @@ def test_two_wrong_settings_of_one_layer_are_corrected_in_one_line(audit, case, 
     assert len(cards) == 1, "one edit is one mistake"
 
 
-def test_a_correction_that_is_not_known_has_its_reason(audit):
+def test_a_correction_that_is_not_known_has_its_reason_and_the_next_step(audit, tmp_path):
     status, said, cards = audit("--eval-only", edits=[SEARCHED["a name for the value"][:2], KNOWN["padding"][:2]])
     assert status == 1 and "fix.diff: corrections of 1 of 2 mistakes; apply them" in said, said
     why = "  no correction is known of norm: no setting of a layer that is a plain value in the source explains it\n"
-    assert f"{why}  --try-patch searches for corrections\n" in said and len(cards) == 2
+    assert why in said and len(cards) == 2
+    following = "corrections of 1 of 2 mistakes are shown; --try-patch searches for more, --write-patch FILE.diff writes them"
+    block, page = ((tmp_path / "report" / name).read_text() for name in ("report.md", "report.html"))
+    assert f"  next: {following}\n" in said and f"**Next:** {following}." in block and following in re.sub("<wbr>", "", page)
     _, said, _ = audit("--eval-only", edits=[KNOWN["padding"][:2]])
     assert "no correction" not in said and "--try-patch" not in said
+    assert "  next: apply the corrections in fix.diff with git apply or patch -p1, and run the audit again\n" in said
 
 
 def test_two_mistakes_of_one_line_have_one_card():
@@ -193,6 +214,7 @@ def test_two_mistakes_of_one_line_have_one_card():
     line = f"{shown(Path(__file__).resolve())}:3"
     first, second, third = cards([(), (), ()], [line, line, ""])
     assert first[-1].strip() and second == ["the same line as mistake 1"] and third == []
+    assert [is_sentence(one) for one in (first, second, third)] == [False, True, False]
 
 
 class Tried:

@@ -37,10 +37,7 @@ from mobilenetv3_common.json_output import writable
 ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
 ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
 MOST_UPDATES = 100
-NONE_VERIFIED = (
-    "patch: no verified correction was found; next: correct the first mistake by hand, at the line that the report shows, and run "
-    "the audit again"
-)
+BY_HAND = "correct the first mistake by hand, at the line that the report shows, and run the audit again"
 STEPS = (1, 5)  # those that need no part besides the models
 
 
@@ -129,12 +126,32 @@ def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Requ
 
 def _cards(
     made: list[tuple[Fix, str]], args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
-) -> list[list[str]]:
-    """The card of each mistake; the corrections are kept in ``made``, with why there is none."""
+) -> tuple[list[list[str]], str]:
+    """The card of each mistake, and what to do next; the corrections are kept in ``made``, with why there is none."""
     known, reasons = fixes.fixes_of(context, mistakes)
     found = correct(args, context, mistakes, known)
     made += [(fix, f"{one.location}: {why}") for fix, one, why in zip(found, mistakes, reasons, strict=True)]
-    return fixes.cards(found, [one.source for one in mistakes])
+    return fixes.cards(found, [one.source for one in mistakes]), _next(args, made)
+
+
+def _next(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> str:
+    """What to do about the mistakes, for people; nothing where there is none."""
+    known = sum(bool(fix) for fix, _ in made)
+    count = f"corrections of {known} of {counted(len(made), 'mistake')}"
+    again = "and run the audit again"
+    if not made:
+        return ""
+    if not known:
+        return (
+            f"no verified correction was found; {BY_HAND}" if args.try_patch else f"{BY_HAND}; --try-patch searches for corrections"
+        )
+    if known < len(made) and not args.try_patch:
+        return f"{count} are shown; --try-patch searches for more, --write-patch FILE.diff writes them"
+    if known < len(made):
+        return f"{count} are shown; apply them, correct the others by hand, {again}"
+    if args.write_patch is None:
+        return f"apply the corrections that are shown (--write-patch FILE.diff writes them as one diff), {again}"
+    return f"apply the corrections in {shown(args.write_patch)} with git apply or patch -p1, {again}"
 
 
 def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
@@ -144,12 +161,9 @@ def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
     if args.write_patch is not None:
         _write_patch(args.write_patch, known, count, len(made))
         if not args.try_patch:
-            without = [f"  no correction is known of {why}" for fix, why in made if not fix]
-            print("\n".join([*without, "  --try-patch searches for corrections"] if without else []), end="\n" if without else "")
-    elif not args.try_patch and len(known) < len(made):
-        print(f"corrections shown: {count}; --try-patch searches for more, --write-patch FILE.diff writes them")
+            print("".join(f"  no correction is known of {why}\n" for fix, why in made if not fix), end="")
     if args.try_patch and made:
-        print(tried.words(args, known) if known else NONE_VERIFIED)
+        print(tried.words(args, known) if known else "patch: no verified correction was found")
         if known and len(known) < len(made):
             print(f"patch: it corrects {count}; the copy still has the others")
 

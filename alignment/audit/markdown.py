@@ -9,6 +9,7 @@ from alignment.aligned import Aligned
 from alignment.comparisons.context import Context
 from alignment.report import table
 from alignment.report.environment import versions
+from alignment.report.sections import is_sentence
 
 SHOWN = 10  # rows that failed
 
@@ -56,11 +57,14 @@ def _found(aligned: Aligned) -> list[str]:
     for number, one in enumerate(wrong):
         if sections and (card := sections.card(number)):
             own = f" (`{one.own}` in the port)" if one.own else ""
-            lines += [f"{number + 1}. `{one.location}`{own}", "", "```diff", *card, "```", ""]
+            place = f"{number + 1}. `{one.location}`{own}"
+            lines += [f"{place}: {_plain(card[0])}.", ""] if is_sentence(card) else [place, "", "```diff", *card, "```", ""]
     if sections and sections.known_lines:
         lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     if aligned.localization.remarks:
         lines += [*(f"- {_plain(remark)}" for remark in aligned.localization.remarks), ""]
+    if sections and sections.next:
+        lines += [f"**Next:** {_plain(sections.next)}.", ""]
     return lines
 
 

@@ -96,7 +96,7 @@ def _wrong(localization: Localization) -> list[Finding]:
 def _said(sections: Sections | None, localization: Localization) -> list[str]:
     """What is said below the cards: how far the search came, and how long it took."""
     if sections:
-        return [*sections.rows, *sections.remarks]
+        return sections.further
     seconds = [f"Found in {localization.seconds:.1f} s."] if localization.first else []
     return [*localization.remarks, *seconds]
 

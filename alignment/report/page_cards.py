@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alignment.finding import Finding
+from alignment.report.sections import is_sentence
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import broken, escape, strip
 
@@ -61,6 +62,8 @@ def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
 
 def _source(lines: Sequence[str]) -> str:
     """The lines of a card, those taken out in red and those put in in green."""
+    if is_sentence(lines):
+        return f"<p>{broken(' '.join(lines))}.</p>"
     kinds = {"-": "out", "+": "in", ">": "out"}
     drawn = [f'<span class="{kinds[line[0]]}">{escape(line)}</span>' if line[:1] in kinds else escape(line) for line in lines]
     while drawn and not drawn[-1].strip():

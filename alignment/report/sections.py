@@ -68,7 +68,8 @@ class Sections:
         unchecked: what was not checked, with the flag that would check it.
         remarks: how far the search came.
         rows: where nothing was located: the rows that fail.
-        cards: for each mistake the port's own lines, and the correction as a diff where it is known.
+        cards: for each mistake the port's own lines, and the correction as a diff where it is known; or a sentence.
+        next: what to do about the mistakes, in words; empty where there is nothing to be done, or it is not known.
     """
 
     passed: bool
@@ -81,6 +82,7 @@ class Sections:
     remarks: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     cards: list[list[str]] = field(default_factory=list)
+    next: str = ""
 
     def lines(self) -> list[str]:
         """All of it for a terminal, the verdict first."""
@@ -122,7 +124,12 @@ class Sections:
         for number, one in enumerate(self.mistakes, start=1):
             lines.append(f"  {number}. {one.line()}{also(one.also)}; {table.kind_and_source(one)}")
             lines += [f"       {line}" for line in self.card(number - 1)]
-        return [self.mistake_title(), *lines, *(f"  {line}" for line in [*self.rows, *self.remarks])]
+        return [self.mistake_title(), *lines, *(f"  {line}" for line in self.further)]
+
+    @property
+    def further(self) -> list[str]:
+        """What is said below the mistakes: what failed, how far the search came, and what to do next."""
+        return [*self.rows, *self.remarks, *([f"next: {self.next}"] if self.next else [])]
 
     def as_json(self) -> dict[str, Any]:
         """What alignment.json has of it."""
@@ -132,6 +139,11 @@ class Sections:
             "known_differences": [vars(one) for one in self.known],
             "not_checked": [vars(one) for one in self.unchecked],
         }
+
+
+def is_sentence(card: Sequence[str]) -> bool:
+    """Whether a card says something in words; lines of a source have their mark, or a space, in the first column."""
+    return bool(card) and card[0][:1].isalpha()
 
 
 def sections_of(

@@ -199,4 +199,5 @@ def _distribution(ours: FreshTensor, theirs: FreshTensor, tests: int) -> tuple[s
         return None
     words = difference_words(mine, right, theirs.first.shape)
     words = words or f"values up to {np.abs(mine).max():.3g}, expected up to {np.abs(right).max():.3g}"
-    return words, f"Kolmogorov-Smirnov distance {apart:.3f} (bound {bound:.3f}), {beyond} extremes, {right.size} values"
+    further = f"{beyond} of {right.size} values larger in size than all of the other side's"
+    return words, f"Kolmogorov-Smirnov distance {apart:.3f} (bound {bound:.3f}), {further}"
