@@ -58,7 +58,8 @@ svg text{fill:var(--soft);font:11px system-ui,sans-serif}
 svg .names{display:none}svg .names text{font-size:4px}
 .zoom{float:right;font-size:.875rem;color:var(--soft);cursor:pointer}.zoom input{margin:0 .3rem 0 0;vertical-align:middle}
 figure:has(.zoom input:checked) .drawing{max-height:80vh;overflow:auto}
-@media (max-width:40rem){table{font-size:.75rem}th,td{padding:.3rem .2rem}td{min-width:4rem}.drawing svg{overflow:visible}.drawing svg text{font-size:24px}svg .wide{display:none}
+@media (max-width:40rem){table{font-size:.75rem}th,td{padding:.3rem .2rem}td{min-width:4rem}
+.drawing svg{overflow:visible}.drawing svg text{font-size:24px}svg .wide{display:none}
 figure:has(.zoom input:checked) svg text{font-size:11px}figure:has(.zoom input:checked) svg .wide{display:inline}
 figure:has(.zoom input:checked) svg .names text{font-size:4px}}
 figure:has(.zoom input:checked) svg{width:170rem}figure:has(.zoom input:checked) .names{display:block}

@@ -180,6 +180,13 @@ def test_the_page_says_how_to_read_it_and_how_to_make_it_again(chromium, failed)
         assert re.search(r"date\s+\d{4}-\d\d-\d\d", said) and re.search(r"processor\s+\S", said)
 
 
+@pytest.mark.parametrize("report", ["failed", "audited"])
+def test_the_table_of_steps_is_seen_whole_on_a_phone(chromium, report, request):
+    with opened(chromium, request.getfixturevalue(report), viewport=PHONE) as page:
+        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('[aria-label=Steps]'))")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
 def test_the_verdict_is_seen_on_a_phone_and_on_paper(chromium, failed):
     with opened(chromium, failed, viewport=PHONE) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
