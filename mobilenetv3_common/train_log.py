@@ -26,6 +26,7 @@ from mobilenetv3_common.terminal import for_terminal
 from mobilenetv3_common.tracking import Tracker, failing, open_trackers
 
 JSON_LINES = "train_log.jsonl"
+FROM_ZERO = "[Epoch 0] is the first epoch, which sentences and results call epoch 1"  # the guide's format counts so
 TEXT_LOG = "train.log"
 EVENTS = "watch.jsonl"  # of an observer
 TABLES = ("train.csv", "eval.csv", "eval_raw.csv")

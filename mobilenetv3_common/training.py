@@ -33,7 +33,7 @@ from mobilenetv3_common.run_told import beginning, ending
 from mobilenetv3_common.sampling import RunPlan
 from mobilenetv3_common.tracking import require_installed, trackers_of
 from mobilenetv3_common.train_config import TrainConfig
-from mobilenetv3_common.train_log import Stopwatch, TrainLog
+from mobilenetv3_common.train_log import FROM_ZERO, Stopwatch, TrainLog
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
 MicroBatch = tuple[Batch, tuple[int, ...]]  # pictures and labels, and the numbers of skipped pictures
@@ -72,11 +72,12 @@ def train(backend: TrainingBackend, config: TrainConfig, builder: Builder | None
         if folder is not None:
             written = write_effective(folder.folder, run.config)
         log = _log(run, folder)
-        log.line(
+        said = (
             f"{config.model} ({config.framework}), {run.train_index.num_classes} classes, {len(run.train_index)} training and "
             f"{len(run.val_index)} validation pictures, {ranks.world_size} rank(s) on {ranks.device}, "
             f"{counted(run.updates_per_epoch, 'update')} an epoch" + (f", resumed at update {run.update}" if run.update else "")
         )
+        log.line(f"{said}; {FROM_ZERO}", said)
         for line in beginning(run, config, None if folder is None else folder.folder):
             log.line(line)
         if earlier is not None:
@@ -252,8 +253,8 @@ def update(run: Run, gathered: list[MicroBatch]) -> None:
 
         place = backend.first_offender(run.model, forward)
         raise Diverged(
-            f"training diverged at epoch {run.epoch}, iter {run.iteration + 1}, lr {run.learning_rate():g}: not finite, first in "
-            f"{place}",
+            f"training diverged in epoch {run.epoch + 1} of {config.epochs}, update {run.iteration + 1} of it, lr "
+            f"{run.learning_rate():g}: not finite, first in {place}",
             f"; the last good checkpoint in {config.output_dir} is kept: lower --lr, or add --clip-norm, --warmup-epochs or "
             "--roll-back",
         )

@@ -19,7 +19,7 @@ from visualdl import LogReader
 
 from mobilenetv3_common.checkpoint import LATEST, read_checkpoint
 from mobilenetv3_common.digits import write_digits
-from mobilenetv3_common.train_log import read_json_lines
+from mobilenetv3_common.train_log import FROM_ZERO, read_json_lines
 from tests.conftest import ROOT, run_command
 from tests.training import QUICK, curve, train, write_start
 
@@ -49,6 +49,7 @@ def test_the_log_is_the_guides(finished):
     lines = [line for line in run.stdout.splitlines() if line.startswith("[Epoch")]
     assert len(lines) == 4 and all(LINE.fullmatch(line) for line in lines), lines[0]
     assert (folder / "train.log").read_text() == run.stdout
+    assert FROM_ZERO in run.stdout.splitlines()[0] and lines[0].startswith("[Epoch 0,")
     entries = read_json_lines(folder)
     assert [e["iter"] for e in entries] == [1, 2, 3, 4]
     assert f"loss: {entries[0]['loss']:.5f}" in lines[0] and f"lr: {entries[0]['lr']:.6f}" in lines[0]
@@ -187,7 +188,7 @@ def test_a_diverging_run_stops_names_the_place_and_keeps_its_checkpoint(framewor
     flags = (*ONE_EPOCH, "--framework", framework, "--pretrained", begin, "--save-every", "1")
     run = train(tmp_path / "out", *flags, "--lr", "1e30", "--lr-schedule", "constant")
     assert run.returncode == 2, run.stdout
-    assert re.search(r"training diverged (at epoch 0, iter \d|before update \d)", run.stderr), run.stderr
+    assert re.search(r"training diverged (in epoch 1 of \d+, update \d of it|before update \d)", run.stderr), run.stderr
     assert re.search(r"first in (weight|output of layer|gradient of) |is not finite", run.stderr) and run.stderr.count("\n") == 1
     for path in (tmp_path / "out").glob("*.safetensors"):
         assert all(np.isfinite(array).all() for array in read_checkpoint(path).arrays.values())
