@@ -238,6 +238,55 @@ def test_an_initialiser_that_the_ports_source_sets_is_no_default_of_a_framework(
         assert "fan_in for fan_out" in words and "the port's source sets this initialiser" in words and "wide.py:" in line
 
 
+HELPER = """
+def linear(n_in, n_out, init=None):
+    return nn.Linear(n_in, n_out, weight_attr=init or nn.initializer.Normal(0.0, {std}), bias_attr=nn.initializer.Constant(0.0))
+
+
+class Two(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first = linear(24, 24, nn.initializer.Constant(0.5))
+        self.other = linear(24, 24{half})
+        self.plain = linear(24, 24)
+
+    def forward(self, x):
+        return self.plain(self.other(self.first(x.flatten(1)[:, :24])))
+"""
+THEIRS = """
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.other, self.plain = nn.Linear(24, 24), nn.Linear(24, 24), nn.Linear(24, 24)
+        for one in (self.first, self.other, self.plain):
+            nn.init.constant_(one.weight, 0.5)
+            nn.init.zeros_(one.bias)
+        nn.init.normal_(self.plain.weight, 0.0, 0.1)
+
+    def forward(self, x):
+        return self.plain(self.other(self.first(x.flatten(1)[:, :24])))
+"""
+RIGHT = ", nn.initializer.Constant(0.5)"
+SHARED = {
+    "a caller's": (0.1, "", "other", "self.other"),
+    "the helper's": (0.3, RIGHT, "plain", "return nn.Linear("),
+    "none": (0.1, RIGHT, "", ""),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_where_a_helper_makes_others_rightly_the_line_is_its_callers(audit, case, tmp_path):
+    std, half, wrong, line = SHARED[case]
+    (tmp_path / "theirs.py").write_text(TORCH + THEIRS)
+    (tmp_path / "two.py").write_text(PADDLE + HELPER.format(std=std, half=half))
+    status, said, record = audit(port=f"{tmp_path}/two.py:Two", reference="Two")
+    assert status == bool(wrong), said.err + said.out
+    assert [one["location"] for one in record["mistakes"]] == [f"{wrong}.weight"] * bool(wrong), said.out
+    for one in record["mistakes"]:
+        number = int(one["source"].rpartition(":")[2])
+        assert (tmp_path / "two.py").read_text().splitlines()[number - 1].strip().startswith(line), said.out
+
+
 def test_without_training_mode_its_mistakes_are_not_seen_and_that_is_said(audit):
     status, said, record = audit("--eval-only", after="nn.BatchNorm2D(6, momentum=0.1)")
     assert status == 0 and "PASS: no mistake found in the port.\n" in said.out

@@ -24,7 +24,7 @@ from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake
 from alignment.localize.given import Givers
-from alignment.localize.last_set import last_set
+from alignment.localize.last_set import by_caller, last_set
 from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
@@ -241,16 +241,21 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
 def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:
     """Give what is initialised otherwise the line that does it: of those that read alike, the first."""
     fresh = {_alike(one): one for one in reversed(findings) if one.stage == "initialisation" and not one.known}
-    modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, int, str]]()
+    modules, wanted = context.port.framework.modules(model, every_path=True), list[tuple[Finding, str, str]]()
     for finding in fresh.values():
         path, _, name = (own_name(context, finding.location) or finding.location).rpartition(".")
-        if path in modules and (number := number_of(modules[path])) is not None:
-            wanted.append((finding, number, name))
+        if path in modules and number_of(modules[path]) is not None:
+            wanted.append((finding, path, name))
     if not wanted:
         return
+    wrong = {own_name(context, place) or place for one in findings if one.stage == "initialisation" for place in one.places}
+    asked = [(number_of(modules[path]) or 0, name) for _, path, name in wanted]
     with strangers("port"):
-        places = last_set(context.port.framework, lambda: _build_port(context), [one[1:] for one in wanted])
-        for (finding, _, _), place in zip(wanted, places, strict=True):
+        places = last_set(context.port.framework, lambda: _build_port(context), asked)
+        for (finding, path, name), place in zip(wanted, places, strict=True):
+            having = [one for at, one in modules.items() if f"{at}.{name}" not in wrong]
+            right = [one for one in having if name in context.port.framework.own_tensors(one)]
+            place = by_caller(place, modules[path], right) if place else None
             finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
 
 

@@ -7,6 +7,7 @@ line of its source the tensors are looked at.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from alignment.frameworks.base import Framework
-from alignment.localize.source import ENGINE, FileLine, counting_modules, of_framework
+from alignment.frameworks.base import Framework, Module
+from alignment.localize.source import ENGINE, FileLine, callers_of, counting_modules, of_framework
 from alignment.strangers import strangers
 
 FEW = 8  # numbers of a tensor that are looked at
@@ -35,6 +36,29 @@ def last_set(framework: Framework, build: Callable[[], Any], wanted: Sequence[tu
     with counting_modules(framework, lambda module, number, _: watch.modules.update({number: module})), watch.tracing():
         build()
     return watch.places
+
+
+def by_caller(place: FileLine, module: Module, right: Sequence[Module]) -> FileLine:
+    """The line that sets a tensor; of a helper that sets others rightly, given the same but sizes, the line that calls it.
+
+    Args:
+        place: the line that sets the tensor.
+        module: whose it is.
+        right: modules with a tensor of this name that is initialised as it should be.
+    """
+    lines = _lines(module)
+    alike = [one for one in map(_lines, right) if place in lines and one.get(place) == lines[place]]
+    outwards = itertools.dropwhile(lambda line: line != place, lines)
+    return next((line for line in outwards if not any(line in one for one in alike)), place)
+
+
+def _lines(module: Module) -> dict[FileLine, dict[str, Any]]:
+    """The lines that led to a module, and what the names there held but for numbers."""
+    found = {}
+    for one in callers_of(module):
+        numbers = [name for name, value in one.held.items() if type(value) in (int, float)]
+        found[one.file, one.line] = {name: value for name, value in one.held.items() if name not in numbers}
+    return found
 
 
 class _Traced:

@@ -32,7 +32,7 @@ class Caller:
         file, line: where it is.
         function: in which it stands.
         span: of the call that was under way; all None where Python does not keep it (before 3.11).
-        held: plain values that the function's names had then.
+        held: plain values that the function's names had then, and of others who they are.
     """
 
     file: Path
@@ -114,7 +114,7 @@ def _span(frame: FrameType) -> Span:
 
 def _held(frame: FrameType) -> dict[str, Any]:
     names = frame.f_locals if frame.f_code.co_name != "<module>" else {}
-    return {name: value for name, value in names.items() if isinstance(value, PLAIN)}
+    return {name: value if isinstance(value, PLAIN) else (type(value), id(value)) for name, value in names.items()}
 
 
 def source_line(framework: Framework, model: Module, path: str, made: bool = False) -> str:
