@@ -16,6 +16,7 @@ from pathlib import Path
 import mobilenetv3_common.quiet_ctrl_c  # noqa: F401
 from mobilenetv3_common.config_file import Parser, within
 from mobilenetv3_common.errors import UserError, exit_on_user_error
+from mobilenetv3_common.files import refuse_special
 from mobilenetv3_common.streams import keep_open, leave, put, tell
 from mobilenetv3_paddle.deploy.engines import Engine, cpu_threads, create_engine
 from mobilenetv3_paddle.deploy.flags import add_engine_flags, add_picture_flags, positive, rules_of
@@ -127,6 +128,7 @@ def token(path: Path | None) -> str:
     """
     if path is None:
         return ""
+    refuse_special(path)
     try:
         found = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

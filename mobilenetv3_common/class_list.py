@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mobilenetv3_common.errors import UserError, shown
+from mobilenetv3_common.files import refuse_special
 from mobilenetv3_common.yaml_file import read_yaml, value_of
 
 LONGEST = 1 << 23  # characters: the names of 30,000 classes take a tenth
@@ -37,6 +38,7 @@ def read_class_list(path: str | Path, known: Sequence[str] = ()) -> tuple[str, .
     Raises:
         UserError: the file cannot be read; its IDs have a gap or are there twice; or a class gets a name that another has already.
     """
+    refuse_special(path)
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(LONGEST + 1)

@@ -91,6 +91,16 @@ def regular_file(path: str | os.PathLike) -> bool:
     return False
 
 
+def refuse_special(path: str | os.PathLike) -> None:
+    """Refuse a pipe or a device in the place of a file that somebody gives: opening the one waits, and the other has no end.
+
+    Raises:
+        UserError: it is one.
+    """
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UserError(f"{path} is a pipe or a device: give a file")
+
+
 # First bytes of what stands where somebody expects weights, a record or pictures -> what it is, and what to do.
 STAND_INS = {
     b"version https://git-lfs": "a pointer of Git LFS, not the file itself: fetch that with git lfs pull",
@@ -121,6 +131,7 @@ def refuse_stand_in(path: str | os.PathLike) -> None:
     Raises:
         UserError: it is one of ``STAND_INS``.
     """
+    refuse_special(path)
     with open(path, "rb") as file:
         if words := stand_in(file.read(64)):
             raise UserError(f"{path} is {words}")
@@ -128,6 +139,7 @@ def refuse_stand_in(path: str | os.PathLike) -> None:
 
 def sha256_of(path: str | os.PathLike) -> str:
     """Hexadecimal SHA-256 of a file, read in chunks."""
+    refuse_special(path)
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):

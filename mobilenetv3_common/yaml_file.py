@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import refuse_special
 from mobilenetv3_common.growth import written_out
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def read_yaml(path: str | os.PathLike, what: str) -> yaml.Node | None:
     """
     import yaml
 
+    refuse_special(path)
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(LONGEST + 1)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import collections
 import io
 import json
+import os
 import pickle
 import resource
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -18,14 +21,21 @@ import numpy as np
 import pytest
 
 from alignment.audit.inputs import _of_file
+from alignment.dumps.api import load
+from alignment.dumps.store import TABLE
 from alignment.models.names import read_map
 from alignment.record import load_record, open_record
+from alignment_doctor.profile.command import _earlier
+from mnv3.serve import token
+from mobilenetv3_common.class_list import read_class_list
 from mobilenetv3_common.config_file import read_recipe
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import refuse_stand_in, sha256_of
 from mobilenetv3_common.safe_pickle import load_arrays
 from mobilenetv3_common.shards import BLOCK, list_shard
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.weights_file import read_state
+from mobilenetv3_common.yaml_file import read_yaml
 from tests.conftest import ROOT
 from tests.hostile_files import SOUND, in_a_child, wrong
 from tests.hostile_files import npz as npz_of_state
@@ -374,3 +384,32 @@ def test_the_limits_catch_what_they_should():
         assert row["status"] == 0 and wrong(row) == [] and "4 of 4 arrays agree" in row["said"]
         hungry = in_a_child("hungry", path, path)
         assert hungry["mib"] > 1024 and any("MiB" in one for one in wrong(hungry)), "memory is measured"
+
+
+READERS = {
+    "a recipe, a map of names": lambda path: read_yaml(path, "config"),
+    "class names": read_class_list,
+    "a list of pictures, arrays of a dump": sha256_of,
+    "tensors of others": refuse_stand_in,
+    "a token": token,
+    "an earlier profile": lambda path: _earlier(str(path)),
+    "a dump": lambda path: load(path.parent),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_and_not_waited_for(reader, tmp_path):
+    pipe, read = tmp_path / TABLE, READERS[reader]
+    os.mkfifo(pipe)
+    stuck = threading.Timer(20, lambda: os.close(os.open(pipe, os.O_RDWR)))  # a reader that waits is let go, and fails the test
+    stuck.start()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(UserError, match="is a pipe or a device"):
+            read(pipe)
+    finally:
+        stuck.cancel()
+    assert time.monotonic() - begun < 15
+    if reader != "a dump":
+        with pytest.raises(UserError, match="null is a pipe or a device"):
+            read(Path("/dev/null"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from alignment.dumps.store import TABLE, read
 from mobilenetv3_common.errors import UserError
+from mobilenetv3_common.files import refuse_special
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def load(folder: str | Path) -> Dump:
         UserError: there is none, or it is damaged, cut short or of another version.
     """
     folder = Path(folder)
+    refuse_special(folder / TABLE)
     try:
         role = json.loads((folder / TABLE).read_bytes()).get("role", "reference")
     except (OSError, ValueError, AttributeError):

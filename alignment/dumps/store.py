@@ -17,7 +17,7 @@ import numpy as np
 
 from alignment.frameworks.base import Keywords
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open, ensure_writable_dir
+from mobilenetv3_common.files import atomic_open, ensure_writable_dir, sha256_of
 
 FORMAT, VERSION = "alignment dump", 1
 TABLE, ARRAYS = "dump.json", "arrays.safetensors"
@@ -146,7 +146,7 @@ def read(flag: str, folder: Path, role: str) -> Reader:
     if content.get("role") != role:
         raise UserError(f"{flag} {folder}: the dump of a {content.get('role')}, expected one of a {role}")
     try:
-        found = {"bytes": arrays.stat().st_size, "sha256": hashlib.sha256(arrays.read_bytes()).hexdigest()}
+        found = {"bytes": arrays.stat().st_size, "sha256": sha256_of(arrays)}
         if found != content.get("arrays"):
             raise UserError(f"{flag} {folder}: {ARRAYS} is cut short or damaged: copy the folder again")
         opened = safe_open(arrays, framework="numpy")

@@ -23,7 +23,7 @@ from mobilenetv3_common.config_file import add_flags as add_config_flags
 from mobilenetv3_common.config_file import field_types, make_config
 from mobilenetv3_common.drawing import escape, table
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.files import atomic_open, refuse_special
 from mobilenetv3_common.train_config import TrainConfig
 from mobilenetv3_common.training_backend import Builder, TrainingBackend
 
@@ -113,6 +113,7 @@ def facts(profile: Profile) -> dict[str, Any]:
 
 def _earlier(path: str) -> dict[str, Any]:
     """The facts of an earlier profile."""
+    refuse_special(path)
     try:
         return earlier_facts(json.loads(Path(path).read_text(encoding="utf-8"))["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
