@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alignment import formulas
+from alignment.finding import NO_HINT
 from alignment.frameworks.base import Layer
 from alignment.kinds import Kind
 from alignment.localize.hypotheses import hint
@@ -198,9 +199,10 @@ case(STATISTICS, "never_written", Kind.STATISTICS_FROZEN, words, subject(own, ow
 OWN = function("own", lambda x: np.sin(x) + 2, "Own")
 
 
-def tabled(values):
+def tabled(values, name="base", **others):
     table = [np.array(values)]
-    return Plain(Layer("own", {}, "Own"), lambda x, s, w, inside: x * table[0], tables={"base": table})
+    given = lambda x, s, w, inside: x * table[0].reshape(-1, 5)[-1] + table[0].sum()  # noqa: E731
+    return Plain(Layer("own", {}, "Own"), given, tables={**{one: [np.array(array)] for one, array in others.items()}, name: table})
 
 
 case(
@@ -210,6 +212,23 @@ case(
     "base at [1] is 3, expected 2",
     subject(tabled([1.0, 3.0, 3.0, 4.0, 5.0]), tabled([1.0, 2.0, 3.0, 4.0, 5.0]), X),
 )
+ROWS = np.arange(20.0).reshape(4, 5) ** 2
+for words, mine, theirs in (
+    ("is reversed along axis 0", ROWS[::-1], ROWS),
+    ("has its halves exchanged along axis 0", ROWS[[2, 3, 0, 1]], ROWS),
+    ("begins one place too early along axis 0", np.vstack([ROWS[:1] - 1, ROWS[:-1]]), ROWS),
+    ("begins one place too late along axis 0", np.vstack([ROWS[1:], ROWS[-1:] + 1]), ROWS),
+    ("has rows and columns exchanged", np.arange(25.0), np.arange(25.0).reshape(5, 5).T),
+    ("at [1, 0] is 25, expected 24", np.where(ROWS == 25, 25, ROWS), np.where(ROWS == 25, 24, ROWS)),
+):
+    given = subject(tabled(mine, "pos", base=[1.0] * 5), tabled(theirs, index=[2.0] * 5, base=theirs), X)
+    case(TABLES, "other_constants", Kind.CONSTANT, f"the constructor makes other constants: pos {words}", given)
+
+
+def test_a_table_of_another_name_that_is_not_what_is_wrong_is_not_named():
+    port = tabled(ROWS, "pos", base=[1.0] * 5)
+    other = Plain(Layer("own", {}, "Own"), lambda x, s, w, inside: np.sin(x), tables={"index": [ROWS[::-1]]})
+    assert TABLES.hint(subject(port, other, X)) == NO_HINT
 
 
 def several(*made):

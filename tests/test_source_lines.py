@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework_of
 from alignment.localize.given import Givers
-from alignment.localize.last_set import last_set
+from alignment.localize.last_set import first_made, last_set
 from alignment.localize.source import noting_lines, number_of, source_place
 
 # Each line that makes a layer ends with the layer's path.
@@ -297,6 +298,37 @@ def test_a_tensor_has_the_line_in_which_it_was_last_set(tmp_path, framework):
     before = sys.gettrace()
     assert dict(zip(wanted, last_set(side, module.Net, asked), strict=True)) == wanted and len(wanted) == 7
     assert sys.gettrace() is before
+
+
+MADE = """
+import numpy as np
+import torch
+
+def half(n):
+    return np.arange(n) / 2
+
+def table(n):
+    made = half(n) ** 2
+    return made.astype("float32")
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("one", torch.tensor(table(6)))
+        self.register_buffer("two", torch.tensor(half(6)))
+"""
+
+
+def test_a_table_has_the_line_that_first_makes_its_values(tmp_path):
+    file = tmp_path / "made_net.py"
+    file.write_text(MADE)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    side, net = framework_of(module.Net()), module.Net()
+    assert first_made(side, module.Net, net.one.numpy()) == (file, 9)
+    assert first_made(side, module.Net, net.two.numpy()) == (file, 6)
+    assert first_made(side, module.Net, np.ones(6)) is None
 
 
 STOPPED = """

@@ -24,7 +24,8 @@ from alignment.frameworks.base import Module
 from alignment.kinds import NOT_EXPLAINED, Kind
 from alignment.localize import Pair, states_compared, tied_by_mistake
 from alignment.localize.given import Givers
-from alignment.localize.last_set import by_caller, last_set
+from alignment.localize.hypotheses.tables import SAID as CONSTANTS
+from alignment.localize.last_set import by_caller, first_made, last_set
 from alignment.localize.search import findings, random_cotangents
 from alignment.localize.source import noting_lines, number_of, source_line
 from alignment.localize.structure import structure_findings
@@ -235,7 +236,21 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
         if model is not None:
             finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
     if model is not None:
+        _where_made(context, model, findings)
         _where_set(context, model, findings)
+
+
+def _where_made(context: Context, model: Module, findings: Sequence[Finding]) -> None:
+    """Give constants that the constructor makes otherwise the line that makes them."""
+    modules, framework = context.port.framework.modules(model, every_path=True), context.port.framework
+    for finding in (one for one in findings if one.kind is Kind.CONSTANT and one.hint.startswith(CONSTANTS)):
+        path, _, name = finding.hint.removeprefix(CONSTANTS).split()[0].rpartition(".")
+        own = own_path(context, path)
+        tensor = framework.unsaved(modules[own]).get(name) if own in modules else None
+        with strangers("port"):
+            values = None if tensor is None else framework.array(tensor)
+            place = None if values is None else first_made(framework, lambda: _build_port(context), values)
+            finding.source = f"{shown(place[0])}:{place[1]}" if place else finding.source
 
 
 def _where_set(context: Context, model: Module, findings: Sequence[Finding]) -> None:

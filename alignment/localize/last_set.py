@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks.base import Framework, Module
+from alignment.localize.hypotheses.arrays import close
 from alignment.localize.source import ENGINE, FileLine, callers_of, counting_modules, of_framework
 from alignment.strangers import strangers
 
@@ -36,6 +38,14 @@ def last_set(framework: Framework, build: Callable[[], Any], wanted: Sequence[tu
     with counting_modules(framework, lambda module, number, _: watch.modules.update({number: module})), watch.tracing():
         build()
     return watch.places
+
+
+def first_made(framework: Framework, build: Callable[[], Any], values: np.ndarray) -> FileLine | None:
+    """The line after which a name of the port's source, or what a function gives, first holds the values; None where none does."""
+    watch = _Made(framework, values.astype(np.float64).ravel())
+    with watch.tracing():
+        build()
+    return watch.place
 
 
 def by_caller(place: FileLine, module: Module, right: Sequence[Module]) -> FileLine:
@@ -81,11 +91,11 @@ class _Traced:
         finally:
             sys.settrace(before)
 
-    def trace(self, frame: FrameType, event: str, _: Any) -> Any:
+    def trace(self, frame: FrameType, event: str, given: Any) -> Any:
         """What ran since the last event was the line that was noted then."""
         if not self._is_ports(frame):
             return None
-        self._look()
+        self._look(frame, given)
         at: FrameType | None = frame
         if event == "return":
             at = frame.f_back
@@ -103,7 +113,7 @@ class _Traced:
             self._ports[name] = not others and file.is_file()
         return self._ports[name]
 
-    def _look(self) -> None:
+    def _look(self, frame: FrameType, given: Any) -> None:
         for place, (number, name) in enumerate(self.wanted):
             tensor = getattr(self.modules.get(number), name, None)
             held = self._first_numbers(tensor) if isinstance(tensor, self.framework.tensor_type) else None
@@ -114,3 +124,20 @@ class _Traced:
         with strangers("port"):  # one without memory
             return self.framework.array(tensor.flatten()[:FEW]).tobytes()
         return None
+
+
+class _Made(_Traced):
+    """Looks for values among the names of the port's functions and what these give."""
+
+    def __init__(self, framework: Framework, values: np.ndarray) -> None:
+        super().__init__(framework, ())
+        self.values = values
+        self.place: FileLine | None = None
+
+    def _look(self, frame: FrameType, given: Any) -> None:
+        for one in [*frame.f_locals.values(), given] if self.place is None else ():
+            array: Any = one if isinstance(one, np.ndarray | self.framework.tensor_type) else np.empty(0)
+            if math.prod(array.shape) == self.values.size:
+                array = array if isinstance(array, np.ndarray) else self.framework.array(array)
+                if array.dtype.kind in "iuf" and close(array.astype(np.float64).ravel(), self.values):
+                    self.place = self.now
