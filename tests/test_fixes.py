@@ -122,6 +122,88 @@ def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
     assert any('+        self.drop = nn.Dropout(0.25, mode="upscale_in_train")' in line for line in cards[0]), cards
 
 
+BLOCKS = """
+import {0}
+from {0} import nn
+
+class Block(nn.{1}):
+    def __init__(self, stride):
+        super().__init__()
+        self.one = nn.{2}(4, 4, 3, stride=stride, padding=1)
+        self.two = nn.{2}(4, 4, 3, stride=1, padding=1)
+        self.beside = nn.{2}(4, 4, 1, stride=stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x):
+        out = self.relu(self.one(x))
+        out = self.two(out)
+        out = out + self.beside(x)
+        out = self.relu(out)
+        return out
+
+class Net(nn.{1}):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.{2}(3, 4, 3)
+        self.blocks = nn.Sequential(Block(1), Block(2), Block(1))
+
+    def forward(self, x):
+        return self.blocks(self.stem(x))
+"""
+SECOND = "self.two = nn.Conv2D(4, 4, 3, stride={}"
+EXCHANGED = [("3, stride=stride,", "3, stride=1,"), (SECOND.format("1,"), SECOND.format("stride,"))]
+
+
+@pytest.fixture
+def of_blocks(tmp_path, monkeypatch, capsys):
+    """A function that audits a port of blocks with pieces replaced: status, standard output, and what the patch makes of it."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(edits, *flags):
+        source = right = BLOCKS.format("paddle", "Layer", "Conv2D")
+        for before, after in edits:
+            assert before in source, before
+            source = source.replace(before, after, 1)
+        (tmp_path / "ours.py").write_text(source)
+        (tmp_path / "theirs.py").write_text(BLOCKS.format("torch", "Module", "Conv2d"))
+        sides = [
+            "--port",
+            "ours.py:Net",
+            "--reference",
+            "theirs.py:Net",
+            "--input",
+            "2x3x14x12",
+            "--report",
+            "report",
+            "--eval-only",
+        ]
+        status = main(["audit", *sides, "--write-patch", "fix.diff", *flags])
+        if (tmp_path / "fix.diff").exists():
+            subprocess.run(["git", "apply", "fix.diff"], cwd=tmp_path, check=True)
+        return status, capsys.readouterr().out, (tmp_path / "ours.py").read_text(), right
+
+    return run
+
+
+def test_settings_that_were_exchanged_are_corrected_for_every_layer_of_their_lines(of_blocks):
+    """The one has a number where the function's argument belongs, the other the argument where a number does."""
+    status, said, made, right = of_blocks(EXCHANGED)
+    assert status == 1 and "with these 2 mistakes fixed in memory, steps 1, 5 pass" in said and made == right, said
+
+
+def test_a_line_that_makes_layers_of_several_settings_is_not_corrected_for_one_of_them(of_blocks):
+    """No name of the function holds what every layer of the line should have."""
+    edits = [
+        ("self, stride):", "self, made):"),
+        ("3, stride=stride,", "3, stride=1,"),
+        ("1, stride=stride)", '1, stride=made["by"])'),
+    ]
+    edits += [("Block(1), Block(2), Block(1)", "*(Block({'by': n}) for n in (1, 2, 1))")]
+    status, said, made, _ = of_blocks(edits)
+    assert status == 1 and "stride 1, expected 2" in said and "fix.diff: not written" in said, said
+    assert "3, stride=1," in made
+
+
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tmp_path):
     (tmp_path / "fix.diff").write_text("of an earlier audit\n")
@@ -279,7 +361,7 @@ def test_settings_that_are_only_spelled_otherwise_stay_as_they_are(audit, tmp_pa
     status, said, cards = audit("--eval-only", edits=[("nn.Conv2D(3, 6, 3, padding=1)", spelled.format("0"))])
     assert status == 1 and f"+        self.conv = {spelled.format('1')}" in cards[0], cards
     status, said, cards = audit("--eval-only", edits=[("nn.Conv2D(3, 6, 3, padding=1)", spelled.format("[1, 1]"))])
-    assert status == 0 and cards == [] and (tmp_path / "fix.diff").read_text() == "", said
+    assert status == 0 and cards == [] and not (tmp_path / "fix.diff").exists(), said
 
 
 def test_a_card_has_the_ports_own_name_beside_the_references(audit, tmp_path):

@@ -20,8 +20,8 @@ from alignment.comparisons.every import fresh_port, givers, own_path
 from alignment.finding import Finding
 from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
-from alignment.localize.given import GivenValue, Givers, changes_of
-from alignment.localize.source import source_place
+from alignment.localize.given import GivenValue, Givers, changes_of, held_by_all, same
+from alignment.localize.source import Caller, source_place
 from alignment.raised import shown
 from alignment.repair.edits import Fix, SourceEdit, diff
 from alignment.repair.source import PortFile
@@ -70,13 +70,15 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
         if given is not None:
             edit = _of_caller(framework.name, given, known().wrong(own))
         else:
-            edit = _of_layer(framework, port, own, ours[own], (framework.layer(ours[own]), theirs.layer(right[place])))
+            edit = _of_layer(framework, port, own, ours[own], (framework.layer(ours[own]), theirs.layer(right[place])), known())
         if edits.setdefault((edit.file, edit.start), edit).text != edit.text:
             raise Unknown(f"line {edit.line} makes several layers, which need different corrections")
     return tuple(edits.values())
 
 
-def _of_layer(framework: Framework, port: Module, own: str, module: Module, layers: tuple[Layer, Layer]) -> SourceEdit:
+def _of_layer(
+    framework: Framework, port: Module, own: str, module: Module, layers: tuple[Layer, Layer], known: Givers
+) -> SourceEdit:
     """The call that makes a layer, as it should be.
 
     Raises:
@@ -87,7 +89,7 @@ def _of_layer(framework: Framework, port: Module, own: str, module: Module, laye
     call = _call(source, made[1], type(module)) if made and source else None
     if not made or not source or not call:
         raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
-    text = _corrected(framework.name, module, *layers, copy.deepcopy(call))
+    text = _corrected(framework.name, module, *layers, copy.deepcopy(call), known.beside(own))
     if text is None:
         raise Unknown("no setting of a layer that is a plain value in the source explains it")
     return source.replaced(call, text)
@@ -124,12 +126,17 @@ def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 
 
-def _corrected(framework: str, module: Module, ours: Layer, theirs: Layer, call: ast.Call) -> str | None:
-    """The call as it should be; None where that is not known."""
+Beside = Sequence[tuple[Caller, Layer, Layer]]  # the layers that one call makes
+
+
+def _corrected(framework: str, module: Module, ours: Layer, theirs: Layer, call: ast.Call, beside: Beside) -> str | None:
+    """The call as it should be, for every layer that it makes; None where that is not known."""
+    if any(one.kind != theirs.kind for _, _, one in beside):
+        return None
     if ours.kind != theirs.kind:
         return _of_another_class(framework, module, ours, theirs, call)
     changes = changes_of(framework, module, ours, theirs)
-    return _with_arguments(framework, type(module), changes, call) if changes else None
+    return _with_arguments(framework, type(module), changes, call, beside) if changes else None
 
 
 def _of_another_class(framework: str, module: Module, ours: Layer, theirs: Layer, call: ast.Call) -> str | None:
@@ -145,8 +152,22 @@ def _of_another_class(framework: str, module: Module, ours: Layer, theirs: Layer
     return f"{function}({', '.join(f'{one[0]}={_literal(one[1])}' for one in given if one)})"
 
 
-def _with_arguments(framework: str, kind: type, changes: Mapping[str, Any], call: ast.Call) -> str | None:
-    """The call with other values of some arguments; None where one of them is no plain value today."""
+def _value(framework: str, setting: str, value: Any, held: ast.expr | None, beside: Beside) -> ast.expr | None:
+    """What an argument should be: ``value``; where the layers of the call need several ones, the only name that holds them.
+
+    A name stays where all layers need one value, unless it holds several: it may be the name that has a wrong value.
+    """
+    given = [(caller, argument_of(framework, setting, one.settings.get(setting, value))) for caller, _, one in beside]
+    made = [(caller, one[1]) for caller, one in given if one is not None]
+    if all(same(one, value) for _, one in made):
+        varies = isinstance(held, ast.Name) and len({repr(caller.held.get(held.id)) for caller, _ in made}) > 1
+        return ast.parse(_literal(value), mode="eval").body if held is None or varies or _plain(held) else None
+    names = held_by_all(made) if held is None or _plain(held) else []
+    return ast.Name(names[0]) if len(names) == 1 else None
+
+
+def _with_arguments(framework: str, kind: type, changes: Mapping[str, Any], call: ast.Call, beside: Beside) -> str | None:
+    """The call with other values of some arguments; None where one of them is not known."""
     try:
         parameters = list(inspect.signature(kind.__init__).parameters)[1:]  # type: ignore[misc]
     except (TypeError, ValueError):
@@ -157,11 +178,12 @@ def _with_arguments(framework: str, kind: type, changes: Mapping[str, Any], call
         argument = argument_of(framework, setting, value)
         if argument is None or argument[0] not in parameters:
             return None
-        name, node = argument[0], ast.parse(_literal(argument[1]), mode="eval").body
+        name = argument[0]
         place = parameters.index(name)
         given = next((one for one in call.keywords if one.arg == name), None)
         held = given.value if given else call.args[place] if place < len(call.args) else None
-        if held is not None and not _plain(held):
+        node = _value(framework, setting, argument[1], held, beside)
+        if node is None:
             return None
         if given:
             given.value = node

@@ -46,7 +46,7 @@ def changes_of(framework: str, module: Module, ours: Layer, theirs: Layer) -> di
     if ours.kind != theirs.kind:
         return {}
     found = {
-        name: value for name, value in theirs.settings.items() if name in ours.settings and not _same(ours.settings[name], value)
+        name: value for name, value in theirs.settings.items() if name in ours.settings and not same(ours.settings[name], value)
     }
     if ours.kind == "dropout":
         found |= {name: value for name, value in UPSCALED.get(framework, {}).items() if getattr(module, name, value) != value}
@@ -92,6 +92,12 @@ class Givers:
         shared = (self._origin(*one) for one in kept)
         return None if any(one is not None and one.place == first.place for one in shared) else first
 
+    def beside(self, path: str) -> list[tuple[Caller, Layer, Layer]]:
+        """The layers that the same call makes, each with its caller, as it is and as the reference's in its place is."""
+        first = callers_of(self.layers[path][0])[:1] if path in self.layers else ()
+        made = [(callers_of(module)[:1], layer, right) for module, layer, right in self.layers.values()] if first else []
+        return [(one[0], layer, right) for one, layer, right in made if one and _call_of(one[0]) == _call_of(first[0])]
+
     def _origin(self, path: str, setting: str) -> GivenValue | None:
         if (path, setting) not in self._origins:
             module, layer, _ = self.layers[path]
@@ -100,6 +106,16 @@ class Givers:
             known = argument is not None and argument[0] in names
             self._origins[path, setting] = _followed(callers_of(module), names, *argument) if known and argument else None
         return self._origins[path, setting]
+
+
+def _call_of(caller: Caller) -> tuple[Path, int, Span]:
+    return caller.file, caller.line, caller.span
+
+
+def held_by_all(made: Sequence[tuple[Caller, Any]]) -> list[str]:
+    """Names of the function around a call that hold, whenever it is made, the value that it should be given then."""
+    names = made[0][0].held if made else {}
+    return [name for name in names if all(name in one.held and equal(one.held[name], value) for one, value in made)]
 
 
 def _names_of(kind: type) -> list[str]:
@@ -198,7 +214,7 @@ class _Source:
             parts = dict(zip(names, row.elts, strict=False)) if names and isinstance(row, ast.Tuple | ast.List) else {name: row}
             constants = {one: part for one, part in parts.items() if isinstance(part, ast.Constant)}
             if name in constants and all(
-                one in caller.held and _equal(caller.held[one], part.value) for one, part in constants.items()
+                one in caller.held and equal(caller.held[one], part.value) for one, part in constants.items()
             ):
                 found.append(constants[name])
         return found[0] if len(found) == 1 else None
@@ -249,17 +265,17 @@ def _bound(node: ast.AST) -> list[str]:
 
 def _is(node: ast.expr, held: Mapping[str, Any], value: Any) -> bool:
     known = node.value if isinstance(node, ast.Constant) else held.get(node.id, ...) if isinstance(node, ast.Name) else ...
-    return _equal(known, value)
+    return equal(known, value)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def equal(one: Any, other: Any) -> bool:
     """Whether two values say the same of a layer: 2 and (2, 2) do, 1 and True do not."""
     if isinstance(other, tuple | list) and other and all(part == other[0] for part in other) and not isinstance(one, tuple | list):
         other = other[0]
-    return isinstance(one, bool) is isinstance(other, bool) and _same(one, other)
+    return isinstance(one, bool) is isinstance(other, bool) and same(one, other)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=BASE_FLOOR_32)
     return bool(a == b)
