@@ -191,6 +191,22 @@ def test_settings_that_were_exchanged_are_corrected_for_every_layer_of_their_lin
     assert status == 1 and "with these 2 mistakes fixed in memory, steps 1, 5 pass" in said and made == right, said
 
 
+AFTER = "        out = self.two(out)\n        out = out + self.beside(x)\n        out = self.relu(out)\n"
+BEFORE = {
+    "a statement of its own": "        out = self.two(out)\n        out = self.relu(out)\n        out = out + self.beside(x)\n",
+    "around what is added to": "        out = self.relu(self.two(out))\n        out += self.beside(x)\n",
+}
+
+
+@pytest.mark.slow  # make test-slow
+@pytest.mark.parametrize("case", BEFORE)
+def test_an_activation_before_a_sum_is_moved_behind_it_and_the_copy_verified(of_blocks, case):
+    status, said, made, _ = of_blocks([(AFTER, BEFORE[case])], "--try-patch", "--patch-budget", "60")
+    assert status == 1 and "kind: activation_order" in said, said
+    assert "patch verified: the corrected copy passes an audit with other weights" in said, said
+    assert re.search(r"out (=|\+=) .*self\.beside\(x\)", made)
+
+
 def test_a_line_that_makes_layers_of_several_settings_is_not_corrected_for_one_of_them(of_blocks):
     """No name of the function holds what every layer of the line should have."""
     edits = [

@@ -141,7 +141,7 @@ class _Regions:
     def _line(self, framework: Framework, port: Module, own: str) -> tuple[Path, int] | None:
         name, _, number = self.finding.source.partition(":")
         said = [file for file in self.files if name and str(file).endswith(name)]
-        if said and number and ".forward" in self.finding.location:
+        if said and number:
             return said[0], int(number.partition("-")[0])
         with strangers("port"):
             return source_place(framework, port, own, made=True)

@@ -13,8 +13,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from alignment.repair.candidates import maker
+from alignment.kinds import Kind
+from alignment.repair.candidates import maker, statements_exchanged
 from alignment.repair.edits import SourceEdit
 from alignment.repair.mirror import Definition
 from alignment.repair.region import Region
@@ -216,6 +218,45 @@ def _with(call: ast.AST, value: ast.expr) -> ast.Call:
         return ast.Call(call.func, [value], [])
     assert isinstance(call.func, ast.Attribute)
     return ast.Call(ast.Attribute(value, call.func.attr), [], [])
+
+
+@maker
+def activation_moved(region: Region) -> Iterator[SourceEdit]:
+    """Where the finding says that an activation stands on the wrong side of a sum: the blamed statement and the next one."""
+    if str(Kind.ACTIVATION_ORDER) not in region.words:
+        return
+    for make in (statements_exchanged, regrouped, _behind):
+        yield from (edit for edit in make(region) if edit.line in region.lines)
+
+
+def _behind(region: Region) -> Iterator[SourceEdit]:
+    """``y = f(g(y))``, ``return y + x`` becomes ``y = g(y)``, ``return f(y + x)``: the first statement that adds to it."""
+    for node in [region.function, *region.nodes()]:
+        held = getattr(node, "body", None)
+        body: list[Any] = held if isinstance(held, list) else []
+        for number, one in enumerate(body):
+            inner = _only(one.value) if isinstance(one, ast.Assign) else None
+            name = ast.unparse(one.targets[0]) if isinstance(one, ast.Assign) else ""
+            behind = (other for other in body[number + 1 :] if _added_to(other, name))
+            if inner is None or (other := next(behind, None)) is None:
+                continue
+            (start, middle), (begin, end) = region.source.span(one), region.source.span(other)
+            own = "" if ast.unparse(inner) == name else f"{name} = {region.source.text(inner)}"
+            between = region.source.content[middle:begin].decode()
+            total = ast.BinOp(other.target, other.op, other.value) if isinstance(other, ast.AugAssign) else other.value
+            given = f"{'return' if isinstance(other, ast.Return) else f'{name} ='} {ast.unparse(_with(one.value, total))}"
+            text = f"{own}{between if own else between.lstrip()}{given}"
+            yield SourceEdit(region.source.file, start, end, text, one.lineno)
+
+
+def _added_to(node: ast.stmt, name: str) -> bool:
+    """Whether a statement gives a name, or returns, the sum of its value and another one."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and ast.unparse(node.target) == name
+    value = node.value if isinstance(node, ast.Assign | ast.Return) else None
+    kept = isinstance(node, ast.Return) or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name)
+    added = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+    return kept and added and name in (ast.unparse(value.left), ast.unparse(value.right))  # type: ignore[union-attr]
 
 
 @maker
