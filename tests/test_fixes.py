@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alignment import api
 from alignment.aligned import Aligned
 from alignment.audit.fixes import cards
 from alignment.audit.markdown import _found
@@ -22,6 +23,7 @@ from alignment.cli import main
 from alignment.coverage import Coverage
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
+from alignment.project import import_file
 from alignment.raised import shown
 from alignment.repair.candidates import Candidate
 from alignment.repair.edits import SourceEdit
@@ -94,6 +96,56 @@ def test_a_correction_is_searched_for_and_verified(audit, case):
     status, said, cards = audit("--eval-only", "--try-patch", edits=[(before, after)])
     assert status == 1 and any(one.startswith("+") and right in one for one in cards[0]), cards
     assert "patch verified: the corrected copy passes an audit with other weights" in said
+
+
+FORGETFUL = """{imports}
+
+class Block(nn.{module}):
+    def __init__(self, cin, cout, {name}):
+        super().__init__()
+        self.a = nn.{conv}(cin, cout, 3, {given}, 1)
+        self.b = nn.{conv}(cout, cout, 3, 1, 1)
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+class Net(nn.{module}):
+    def __init__(self):
+        super().__init__()
+        self.one = Block(3, 4, {strides[0]})
+        self.two = Block(4, 5, {strides[1]})
+
+    def forward(self, x):
+        return self.two(self.one(x)).mean([2, 3])
+"""
+# The port's argument and what it gives its layer -> the correction; none where no argument has the right values.
+SHARED = {
+    "an argument that is not read": ("stride", (1, 2), "1", "stride"),
+    "by another name": ("reduction", (1, 2), "1", "reduction"),
+    "an argument of other values": ("width", (1, 3), "1", ""),
+    "wrong in every layer": ("width", (1, 3), "3", "2"),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_line_that_makes_right_layers_too_is_not_given_another_constant(case, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, given_to_blocks, given, right = SHARED[case]
+    strides = (2, 2) if case.startswith("wrong") else (1, 2)
+    torch = {"imports": "from torch import nn", "module": "Module", "conv": "Conv2d", "name": "stride", "given": "stride"}
+    paddle = {"imports": "from paddle import nn", "module": "Layer", "conv": "Conv2D", "name": name, "given": given}
+    Path("their_blocks.py").write_text(FORGETFUL.format(**torch, strides=strides))
+    Path("our_blocks.py").write_text(FORGETFUL.format(**paddle, strides=given_to_blocks))
+    sides = ["--port", "our_blocks.py:Net", "--reference", "their_blocks.py:Net", "--input", "2x3x12x12"]
+    assert main(["audit", *sides, "--eval-only", "--write-patch", "fix.diff", "--report", "report"]) == 1
+    said = capsys.readouterr().out
+    if right:
+        assert f"+        self.a = nn.Conv2D(cin, cout, 3, {right}, 1)\n" in Path("fix.diff").read_text(), said
+    else:
+        assert "  no correction is known of two.a: " in said and not Path("fix.diff").exists(), said
+    made = [import_file(Path(one)).Net() for one in ("our_blocks.py", "their_blocks.py")]  # nobody sees how these are made
+    lines = api.audit(*made, inputs="2x3x12x12", training=False).mistakes[0].lines
+    assert ("+        self.a = nn.Conv2D(cin, cout, 3, 2, 1)" in lines) == (right == "2"), lines
 
 
 @pytest.mark.slow
@@ -349,6 +401,19 @@ def test_why_no_correction_was_found_is_said():
     assert both[1] == "place1: no correction found: it follows from a mistake that is corrected, and goes with it"
     fresh = searched([["b"], ["a"]], Tried(right=("b",)), kind="initialisation")
     assert fresh[1].startswith("place1: no correction found: a trial gives both sides the same weights")
+
+
+def test_a_known_correction_that_is_refused_gives_way_to_one_that_is_found():
+    edits = {text: (SourceEdit(Path("port.py"), 0, 1, text, 7),) for text in "abc"}
+    tried = [[Candidate("number", edits[text])] for text in "bc"]
+    for known, works, found in (("a", "ac", "a"), ("a", "b", "b"), ("a", "", "a")):
+        lines = []
+        fixes = corrections([edits[known]], [("place0", "stride")], tried[:1], Tried(works), 60.0, lines.append)
+        assert fixes == [edits[found]] and len(lines) == (works != "ac"), (known, works)
+    assert (
+        "no correction found: the one that its settings tell does not make the port right; none of 1 candidate" in lines[0].line()
+    )
+    assert corrections([edits["a"]], [("place0", "stride")], tried[:1], Tried("b"), 0.0) == [edits["a"]], "no time to try it"
 
 
 def test_a_mistake_that_takes_long_leaves_time_for_the_next():

@@ -89,7 +89,10 @@ def _of_layer(
     call = _call(source, made[1], type(module)) if made and source else None
     if not made or not source or not call:
         raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
-    text = _corrected(framework.name, module, *layers, copy.deepcopy(call), known.beside(own))
+    beside = known.beside(own)
+    if not beside and (right := known.right_at(made, type(module))):  # nobody saw the model being made
+        raise Unknown(f"line {call.lineno} also makes {right}, which agrees with the reference")
+    text = _corrected(framework.name, module, *layers, copy.deepcopy(call), beside)
     if text is None:
         raise Unknown("no setting of a layer that is a plain value in the source explains it")
     return source.replaced(call, text)

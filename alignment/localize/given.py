@@ -13,7 +13,7 @@ from typing import Any
 
 from alignment.frameworks._settings import UPSCALED, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
-from alignment.localize.source import Caller, Span, callers_of
+from alignment.localize.source import Caller, FileLine, Span, callers_of, source_place
 from alignment.tolerance import BASE_FLOOR_32
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -63,6 +63,7 @@ class Givers:
 
     def __init__(self, framework: Framework, model: Module, right: Mapping[str, Layer]) -> None:
         self.framework = framework
+        self.model = model
         modules = framework.modules(model, every_path=True)
         self.layers = {path: (modules[path], framework.layer(modules[path]), right[path]) for path in right if path in modules}
         self._wrong: dict[str, dict[str, Any]] = {}
@@ -91,6 +92,16 @@ class Givers:
         ]
         shared = (self._origin(*one) for one in kept)
         return None if any(one is not None and one.place == first.place for one in shared) else first
+
+    @functools.cached_property
+    def _right(self) -> dict[tuple[FileLine | None, type], str]:
+        alike = [path for path, (_, ours, theirs) in self.layers.items() if ours.kind == theirs.kind and not self.wrong(path)]
+        made = functools.partial(source_place, self.framework, self.model, made=True)
+        return {(made(path), type(self.layers[path][0])): path for path in alike}
+
+    def right_at(self, line: FileLine, kind: type) -> str:
+        """A layer of a class that a line makes and that agrees with the reference; ``""`` where there is none."""
+        return self._right.get((line, kind), "")
 
     def beside(self, path: str) -> list[tuple[Caller, Layer, Layer]]:
         """The layers that the same call makes, each with its caller, as it is and as the reference's in its place is."""

@@ -22,6 +22,7 @@ from mobilenetv3_common.counted import counted
 MOST = 150  # candidates of one mistake
 FOLLOWS = "it follows from a mistake that is corrected, and goes with it"
 UNSEEN = "a trial gives both sides the same weights, and does not tell how fresh ones are drawn"
+WRONG = "the one that its settings tell does not make the port right"
 QUICK, SEARCHED = "outputs", "search"  # how a candidate is tried
 Where = tuple[str, str]  # location and kind of a mistake
 
@@ -64,6 +65,8 @@ def corrections(
 ) -> list[Fix]:
     """The corrections that are known, and for the other mistakes those that are found.
 
+    One that is known and with which the port is not right is replaced by one that is found; where none is, it stays.
+
     Args:
         known: a correction of each mistake, empty where there is none.
         places: of the mistakes.
@@ -72,7 +75,9 @@ def corrections(
         budget: seconds for all mistakes.
         said: is told what came of each.
     """
-    fixes, end = list(known), time.monotonic() + budget
+    end = time.monotonic() + budget
+    refused = _refused(known, places, passes) if budget > 0 else set()
+    fixes = [() if number in refused else fix for number, fix in enumerate(known)]
     missing = [number for number, fix in enumerate(fixes) if not fix]
     for place, number in enumerate(missing):
         now = time.monotonic()
@@ -89,9 +94,22 @@ def corrections(
             found, further = _first(tried[number], others, more, until)
             count += further
         trials = len(tried[number]) * (2 if left else 1)
-        said(Outcome(places[number][0], found, "" if found else _why(len(tried[number]), count, trials, until - now)))
+        why = (f"{WRONG}; " if number in refused else "") + _why(len(tried[number]), count, trials, until - now)
+        said(Outcome(places[number][0], found, "" if found else why))
         fixes[number] = found.fix if found else ()
-    return fixes
+    return [fix or (known[number] if number in refused else ()) for number, fix in enumerate(fixes)]
+
+
+def _refused(known: Sequence[Fix], places: Sequence[Where], passes: Passes) -> set[int]:
+    """Which of the known corrections do not make the port right, but for the mistakes that have none."""
+    given = [number for number, fix in enumerate(known) if fix]
+    fixes, left = [known[number] for number in given], frozenset(place for place, fix in zip(places, known, strict=True) if not fix)
+    if not given or (not left and passes(fixes, QUICK)) or passes(fixes, SEARCHED, left):
+        return set()
+    if len(given) == 1:
+        return {*given}
+    others = [frozenset(places) - {places[number]} for number in given]
+    return {number for number, rest in zip(given, others, strict=True) if not passes([known[number]], SEARCHED, rest)}
 
 
 def _first(
