@@ -188,6 +188,8 @@ def _of_models(port: Any, reference: Any, folder: Path, options: dict[str, Any],
     makers = [maker_of("port", port), maker_of("reference", reference)]
     args = audit_parser().parse_args(["--port", makers[0].text, "--reference", makers[1].text])
     for name, value in options.items():
+        if name in more:  # one of audit's own arguments, by the command's name
+            raise UserError(f"audit() has no argument {name!r}: what the command calls --input is inputs=")
         if not hasattr(args, name):
             raise UserError(f"audit() has no argument {name!r}: it takes those of python -m alignment audit --help")
         setattr(args, name, Path(value) if name == "names" and value is not None else value)

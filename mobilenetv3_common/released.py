@@ -89,6 +89,9 @@ def _loading(model: str, framework: str) -> str:
     if framework in LOADED:
         lines += ["# into a network that is there, with the framework alone:", LOADED[framework]]
         lines.insert(0, f"import {'paddle' if framework == 'paddle' else 'torch'}")
+    if lines:
+        lines += ["model.eval()  # it is made in training mode, in which predictions are wrong"]
+        lines += ["# its input: pictures as the row Preprocessing of the table says; its output: one logit for each class below"]
     return "\n".join(["```python", *lines, "```"])
 
 

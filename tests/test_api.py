@@ -103,6 +103,8 @@ def test_what_cannot_be_used_is_named():
         audit(3, reference)
     with pytest.raises(UserError, match="no argument 'sed'"):
         audit(port, reference, sed=3)
+    with pytest.raises(UserError, match=r"no argument 'input': what the command calls --input is inputs="):
+        audit(port, reference, input="2x3x16x16")
 
 
 def test_importing_it_loads_no_framework():

@@ -120,7 +120,16 @@ def test_the_readmes_lines_load_a_checkpoint_and_name_a_picture(run, capsys):
 def test_the_cards_lines_can_be_pasted(run, monkeypatch):
     folder, _, _ = run
     monkeypatch.chdir(folder)
-    exec(code(folder / "model_card.md", "python")[0], {})
+    made = {}
+    exec(code(folder / "model_card.md", "python")[0], made)
+    assert not made["model"].training
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README_zh.md"])
+def test_the_readmes_network_is_made_for_prediction(readme):
+    made = {}
+    exec(next(lines for lines in code(ROOT / readme, "python") if "import create_model" in lines), made)
+    assert not made["model"].training and list(made["logits"].shape) == [2, 10]
 
 
 def test_another_number_of_classes_gives_a_fresh_last_layer(run):
