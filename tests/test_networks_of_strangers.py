@@ -32,7 +32,7 @@ MISTAKES = {
     "capsules, rounds": ("iterations=3", "iterations=2", "digit", ""),
     "sentence, padding": ("features, padding_idx=0", "features", "encoder.embedding", "padding_idx None, expected 0"),
     "sentence, order": ("[state, context], axis", "[context, state], axis", "Sentence.forward", "ours.py:40: concat of squeeze in"),
-    "sentence, direction": ("last.transpose", "last[::-1].transpose", "encoder", "ours.py:17: getitem index :, expected -2"),
+    "sentence, direction": ("last.transpose", "last[::-1].transpose", "encoder", "ours.py:17: getitem index ::-1, expected -2"),
 }  # fmt: skip
 
 

@@ -145,6 +145,54 @@ class OwnMaps(paddle.nn.Layer):
         return pooled, early if self.wrong == "early" else x
 
 
+class Frames(nn.Module):
+    """The channels before the bands, every fourth frame; the frames times 2, and the mask of those that are kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 12)
+
+    def forward(self, x, mask):
+        x = 2 * self.fc(x.permute(0, 2, 1, 3).flatten(2))
+        return x[:, :-2:2][:, :-2:2], mask[:, None][:, :, :-2:2][:, :, :-2:2].clone()
+
+
+class Speech(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frames = Frames()
+
+    def forward(self, x, mask):
+        x, mask = self.frames(x, mask)
+        there = torch.arange(0, x.shape[1], dtype=x.dtype)
+        waves = torch.cat([torch.sin(there).flip(0), torch.sin(-there)[1:]])
+        return (x * mask.transpose(1, 2)).mean(1)[:, None] * waves[:, None]
+
+
+class OwnFrames(paddle.nn.Layer):
+    def __init__(self, wrong):
+        super().__init__()
+        self.fc, self.wrong = paddle.nn.Linear(12, 12), wrong
+
+    def forward(self, x, mask):
+        wrong = self.wrong == "slice"
+        mask = mask[:, 2::2] if wrong else mask[:, :-2:2]
+        mask = mask[:, 2::2] if wrong else mask[:, :-2:2]
+        return self.fc(x.transpose([0, 2, 1, 3]).flatten(2))[:, :-2:2][:, :-2:2], mask
+
+
+class OwnSpeech(paddle.nn.Layer):
+    def __init__(self, wrong=""):
+        super().__init__()
+        self.frames, self.wrong = OwnFrames(wrong), wrong
+
+    def forward(self, x, mask):
+        x, mask = self.frames(x, mask)
+        count, late = x.shape[1], int(self.wrong == "position")
+        waves = paddle.sin(paddle.arange(count - 1 + late, late - count, -1).astype(x.dtype))
+        return (2 * x * mask.unsqueeze(-1)).mean(axis=1).unsqueeze(1) * waves.unsqueeze(-1)
+
+
 PICTURES = (RNG.standard_normal((2, 3, 4, 6)),)
 WIDE = (RNG.standard_normal((2, 3, 5, 12)),)
 TABLE = RNG.standard_normal((4, 6)), RNG.standard_normal((6, 3))
@@ -154,6 +202,7 @@ PAIRS = {
     OwnHeads: (Heads, WIDE),
     OwnResponse: (Response, PICTURES),
     OwnMaps: (Maps, PICTURES),
+    OwnSpeech: (Speech, (RNG.standard_normal((3, 3, 23, 4)), RNG.standard_normal((3, 23)))),
 }
 # Port, what is wrong in it -> kind, words, and what stands in the line.
 MISTAKES = {
@@ -168,6 +217,8 @@ MISTAKES = {
     (OwnResponse, "exchanged"): ("call_argument", "sum over axis 3 and mean over [1, 2], expected the other way round", "sum("),
     (OwnResponse, "batch"): ("call_argument", "sum axis [0, 1, 2], expected [1, 2]", "sum("),
     (OwnMaps, "early"): ("operand", "output 2 is stem in line", "block(x)"),
+    (OwnSpeech, "slice"): ("call_argument", "getitem [:, 2::2], expected getitem [:, 0:-2:2]", "[:, 2::2]"),
+    (OwnSpeech, "position"): ("call_argument", "the values of arange(start=5, end=-4, step=-1) are 1 too large", "paddle.arange"),
     (OwnMaps, "pooled"): ("call_order", "the layer norm and mean(axis=[1, 2]) in this order, expected mean(", "norm(x).mean"),
 }  # fmt: skip
 SOURCE = Path(__file__).read_text().splitlines()

@@ -25,7 +25,8 @@ def title(one: Operation) -> str:
 
 def _number(value: Any) -> str:
     if isinstance(value, slice):
-        return f"{'' if value.start is None else value.start}:{'' if value.stop is None else value.stop}"
+        start, stop, step = ("" if one is None else one for one in (value.start, value.stop, value.step))
+        return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
     if isinstance(value, tuple) and any(isinstance(part, slice) for part in value):
         return f"[{', '.join(map(_number, value))}]"
     if isinstance(value, tuple | list) and len(value) > SHOWN and isinstance(value[0], float):
@@ -53,6 +54,8 @@ def in_full(one: Operation) -> str:
         return f"the layer {words}"
     if words != title(one) or one.name in SYMBOLS or not one.attributes:
         return words
+    if isinstance(index := one.spelled.get("index"), slice | tuple):
+        return f"{words} {_number(index) if isinstance(index, tuple) else f'[{_number(index)}]'}"
     return f"{words}({', '.join(f'{key}={_number(value)}' for key, value in one.attributes.items() if value is not None)})"
 
 

@@ -43,7 +43,7 @@ def mistakes(s: Subject) -> list[Proposal]:
         return []
     if s.blame.what in s.blame.theirs.buffers:
         return []  # all that is wrong is a statistic, so that no call gives anything else
-    return _Search(s).found() or _with_other_weights(s)
+    return _search(s).found() or _with_other_weights(s)
 
 
 def _with_other_weights(s: Subject) -> list[Proposal]:
@@ -63,18 +63,31 @@ def parting(s: Subject) -> Proposal | None:
     """Where a module's own forward leaves the reference's, where no hypothesis says how: the call, and what it is for."""
     if s.pair.truth is not None or s.phase != "forward" or not s.blame.in_output or not s.blame.theirs.outputs:
         return None
-    return _Search(s).parting()
+    return _search(s).parting()
+
+
+def _search(s: Subject) -> _Search:
+    """The search of a module, where those inside are opened that give several outputs and are right in the first alone."""
+    search = _Search(s)
+    while (inside := search.partly_right()) is not None:
+        search = _Search(s, search.opened | {inside})
+    return search
 
 
 class _Search:
-    """The hypotheses about one module."""
+    """The hypotheses about one module.
 
-    def __init__(self, s: Subject) -> None:
-        self.s = s
+    Args:
+        s: the module.
+        opened: modules inside whose own calls are looked at, and not the module's as one.
+    """
+
+    def __init__(self, s: Subject, opened: frozenset[str] = frozenset()) -> None:
+        self.s, self.opened = s, opened
         adapters = s.pair.matching.adapters
         other_form = {key.partition("#")[0] for key in s.pair.calls if not s.pair.takes(key)}
         both = set(s.pair.port.modules) & set(s.pair.reference.modules)
-        self.among = {path for path in both - other_form if not adapters[path].bare}
+        self.among = {path for path in both - other_form - opened if not adapters[path].bare}
         self.expected = s.blame.theirs.outputs
         self.orders = adapters[s.path].orders
         with strangers("reference") as raised:  # its arrays are too large to be kept
@@ -136,7 +149,7 @@ class _Search:
         ours, theirs = (side.answer(s.path, call) for side in (s.pair.port, s.pair.reference))
         if ours.error or theirs.error:
             return []
-        other = _Search(replace(s, call=call, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={}))
+        other = _Search(replace(s, call=call, blame=replace(s.blame, ours=ours, theirs=theirs), _probes={}), self.opened)
         if other.theirs.error:
             return []
         made = replayed([Rerun(one.theirs, one._traced, one._right) for one in (self, other)], self.orders)
@@ -152,6 +165,18 @@ class _Search:
             following = roles.below(one.outputs, frozenset(other.name for other in ours.operations))
             if not any(user.outputs and not pair.diverges(user) and pair.other_numbers(one) for user, _ in following):
                 return self._told(Proposal(Kind.UNKNOWN, f"from {in_full(one)} on", one, {}))
+        return None
+
+    def partly_right(self) -> str | None:
+        """The first module inside that gets what the reference's does, and gives a further output that is nowhere there."""
+        if self.theirs.error or self._before is None:
+            return None
+        pair = aligned(self._before, self.theirs, self.orders)
+        for one in (one for one in pair.ours.operations if pair.known(one) and one.name.removeprefix("call ") in self.among):
+            others = [value for value in one.outputs[1:] if not pair.flat[value] and pair.ours.values[value].size]
+            users = [user for user in pair.ours.operations if set(others) & set(user.inputs)]
+            if users and not any(user.outputs and not pair.diverges(user) for user in users):
+                return one.name.removeprefix("call ")
         return None
 
     def _told(self, made: Proposal) -> Proposal:

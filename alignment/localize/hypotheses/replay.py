@@ -246,6 +246,15 @@ def _split(place: int, sizes: tuple[int, int], arrays: Arrays) -> Arrays:
     return [arrays[0].reshape(*shape[:place], *sizes, *shape[place + 1 :])]
 
 
+def _positions(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
+    """Positions that are counted from another one, or backwards."""
+    one = site[0]
+    made = pair.ours.values[one.outputs[0]]
+    if one.name == "arange" and not one.inputs and made.size > 1:
+        for words, right in (("1 too large", made - 1), ("1 too small", made + 1), ("in reverse order", made[::-1])):
+            yield _at(site, Kind.CALL_ARGUMENT, f"the values of {in_full(one)} are {words}", [right.astype(made.dtype)])
+
+
 def _diagonal(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
     """A triangle that begins at another diagonal."""
     one = site[0]
@@ -318,9 +327,14 @@ def _along(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Pro
                 words = f"{title(one)} {one.attributes['pad'][place]} on axis {place}, expected {tuple(margins[place])}"
                 yield _at(site, Kind.CALL_ARGUMENT, words, partial(_padded, attributes))
     if one.name == "getitem" and (index := one.spelled.get("index")) is not None:
-        for other in _indices(index):
+        known = frozenset[tuple]().union(*(_parts_of(other.spelled.get("index")) for other in pair.theirs.operations))
+        known -= _parts_of(index)
+        alike = [step for other in sites for step in other if step.name == one.name and same(step.spelled.get("index"), index)]
+        for other in sorted(_indices(index), key=lambda index: not _parts_of(index) & known):
             shown = [in_full(Operation(0, one.name, one.title, [], [], {"index": i}, {"index": i})) for i in (index, other)]
-            yield _at(site, Kind.CALL_ARGUMENT, f"{shown[0]}, expected {shown[1]}", {"index": other})
+            for changed in (site, alike) if len(alike) > len(site) and alike[0] is one else (site,):
+                words = f"{shown[0]}, expected {shown[1]}" + f", {len(alike)} times" * (changed is alike)
+                yield _at(changed, Kind.CALL_ARGUMENT, words, {"index": other})
 
 
 def _padded(attributes: Mapping[str, Any], arrays: Arrays) -> Arrays:
@@ -334,12 +348,30 @@ def _indices(index: Any) -> Iterator[Any]:
         others: list[Any] = []
         if isinstance(part, int) and not isinstance(part, bool):
             others = [n for n in dict.fromkeys((0, -1, part + 1, part - 1)) if n != part]
-        elif isinstance(part, slice) and isinstance(part.stop, int) and part.step is None and part.stop > 0:
-            start = part.start or 0
-            others = [slice(start + n, part.stop + n) for n in (1, -1) if isinstance(start, int) and start + n >= 0]
+        elif isinstance(part, slice) and isinstance(part.step or 1, int) and part.stop != 0:
+            steps = dict.fromkeys((1, -1, part.step or 1, -(part.step or 1)))
+            others = [other for by in steps if (other := _further(part, by)) is not None]
         for other in others:
             new = [*parts[:place], other, *parts[place + 1 :]]
             yield tuple(new) if isinstance(index, tuple) else new[0]
+
+
+def _parts_of(index: Any) -> frozenset[tuple]:
+    """The slices of an index."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return frozenset((one.start or 0, one.stop, one.step) for one in parts if isinstance(one, slice))
+
+
+def _further(part: slice, by: int) -> slice | None:
+    """A slice that begins and ends some places further on, of as many values; None where there is none."""
+    start, stop = part.start or 0, part.stop
+    if not isinstance(start, int) or not isinstance(stop, int | None) or start < 0 or start + by < 0:
+        return None
+    if stop is None:
+        return slice(start + by, by, part.step) if by < 0 else None
+    if stop < 0:
+        return slice(start + by, stop + by or None, part.step) if stop + by <= 0 else None
+    return slice(start + by, stop + by, part.step) if stop + by > 0 else None
 
 
 def _numbers(pair: PairedCalls, site: Site, sites: Sequence[Site]) -> Iterator[Proposal]:
@@ -524,6 +556,7 @@ CHANGES = (
     _alternate,
     _repeats,
     _heads,
+    _positions,
     _diagonal,
     _along,
     _reduced,
