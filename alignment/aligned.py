@@ -33,7 +33,7 @@ from alignment.report.sections import Sections, sections_of
 from alignment.strangers import engine
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
-from mobilenetv3_common.terminal import Progress, paint, verdict
+from mobilenetv3_common.terminal import Progress, paint, show, verdict
 
 UNFIT = "cannot be run again: the reference's own part does not take what the port gives it"
 FURTHER = 5  # mistakes, each seen once those before it are put right
@@ -114,7 +114,7 @@ def align(context: Context, wanted: Request) -> Aligned:
         check_pictures(context, splits=("train", "val") if 2 in wanted.steps and not lacks(2, context) else ("val",))
     done = [converted.run(context)] if context.port_weights else []  # first of all: a file that cannot be used ends the command
     compared = len(done)
-    print(_headline(context))
+    show(_headline(context))
     if wanted.injected:
         print(f"injected on purpose: {wanted.injected}")
     for result in done:
@@ -140,8 +140,9 @@ def align(context: Context, wanted: Request) -> Aligned:
         localization = locate(context, done, always=wanted.localize)
         localization.remarks += _unused(wanted.accepts)
     if differs:
-        first = f"\nfirst divergence: {localization.first.line()}" if wanted.onward and localization.first is not None else ""
-        print(f" {localization.seconds:.1f} s{first}")
+        print(f" {localization.seconds:.1f} s", flush=True)
+        if wanted.onward and localization.first is not None:
+            show(f"first divergence: {localization.first.line()}")
     together = (kept := _kept(context, wanted, done, seen)).with_(done)
     covered = coverage.coverage_of(context, together, seen)
     given = context, together, localization, covered, wanted.every, wanted.flags, wanted.command
@@ -150,7 +151,7 @@ def align(context: Context, wanted: Request) -> Aligned:
     write(sections)
     beside = ", picture alignment.png" if picture.plot(wanted.result_dir / "alignment.png", context, together) else ""
     _print(context, wanted, Aligned(together, localization, covered, sections))
-    print(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
+    show(f"results: {shown(wanted.result_dir / 'report.html')}, alignment.json, records and logs beside it{beside}")
     return Aligned(done, localization, covered, sections)
 
 
@@ -212,7 +213,7 @@ def _print(context: Context, wanted: Request, aligned: Aligned) -> None:
         notes = [note for note in notes if not note.startswith(CONVERSION)]  # it stands under what was not checked
     else:
         said = _explained(context, done, localization, covered, wanted.every)
-    print("\n".join([*said, *(f"note: {note}" for note in notes)]))
+    show("\n".join([*said, *(f"note: {note}" for note in notes)]))
 
 
 def _explained(
@@ -257,7 +258,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
     Returns:
         The results, those of the port put right where every difference is accepted; and what was found.
     """
-    found, search = every_mistake(context, Watch(wanted.budget, say=lambda lines: print(lines, flush=True)))
+    found, search = every_mistake(context, Watch(wanted.budget, say=show))
     if not found.every:
         return done, found if search.watch.ended else locate(context, done, always=wanted.localize)
     known.mark_rounding(found.every, done)

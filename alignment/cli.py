@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -335,6 +336,10 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
 }
 
 
+def _folded(line: str, further: int = 0) -> str:
+    return textwrap.fill(line, 80, subsequent_indent=" " * further, break_long_words=False, break_on_hyphens=False)
+
+
 @exit_on_user_error
 def main(argv: list[str] | None = None) -> int:
     """One of the commands."""
@@ -343,9 +348,9 @@ def main(argv: list[str] | None = None) -> int:
         [
             "usage: python -m alignment COMMAND ...",
             "",
-            *(f"  {name:8} {help}" for name, (_, help) in COMMANDS.items()),
+            *(_folded(f"  {name:8} {help}", 11) for name, (_, help) in COMMANDS.items()),
             "",
-            f"Exit status: 0 no mistake found, 1 a mistake found, 2 the input cannot be used, {BROKEN}.",
+            _folded(f"Exit status: 0 no mistake found, 1 a mistake found, 2 the input cannot be used, {BROKEN}."),
             "COMMAND --help says what they mean of one command.",
         ]
     )

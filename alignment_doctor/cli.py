@@ -13,6 +13,7 @@ from alignment_doctor import report
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error, shown
 from mobilenetv3_common.json_output import add_output_flags, outputs_of, writable
+from mobilenetv3_common.terminal import show
 
 DESCRIPTION = """Examine a training run and its data.
 
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         examination = flags.run(flags)
         if int(os.environ.get("PADDLE_TRAINER_ID") or os.environ.get("RANK") or 0):
             return examination.status  # the first rank says it for all of them
-        print(shown(report.text(examination)), flush=True)
+        show(shown(report.text(examination)))
     report.write(examination, page, outputs)
     return examination.status
 

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 OUTPUT = "standard output"  # its name in an error
 WIDEST = 100  # columns of a line that is broken for a terminal
+SOURCE = " " * 7  # how far in lines of a source stand
 _CODES = {"green": "32", "red": "31", "bold": "1"}
 _OF_VERDICTS = {"passed": "green", "PASSED": "green", "FAILED": "red"}
 
@@ -132,24 +133,26 @@ def _as_escaped(stream: Any, name: str) -> Any:
 
 
 def for_terminal(text: str) -> str:
-    """A line for people at a terminal, broken at 100 columns, or fewer where the terminal is narrower.
+    """A line for people at a terminal, broken at 100 columns, or fewer where the terminal is narrower, and set in by two more.
 
-    A command is broken before its flags, so that it can still be copied whole.
+    A command is broken before its flags, so that it can still be copied whole. A line of a source, which stands further in than
+    words do, stays whole.
     """
     wide = max(20, min(WIDEST, shutil.get_terminal_size().columns))
     spread = "".join(c + "\0" * (unicodedata.east_asian_width(c) in "WF") for c in text)  # two columns each
-    if len(spread) <= wide:
+    if len(_OWN.sub("", spread)) <= wide or text.startswith(SOURCE):
         return text
     before, python, command = text.partition("python ")
     if before == "next: " and " --" in command:
         return f"{before}{python}{command}".replace(" --", " \\\n  --")
-    return textwrap.fill(spread, wide, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).replace("\0", "")
+    further = " " * (len(text) - len(text.lstrip(" ")) + 2)
+    return textwrap.fill(spread, wide, subsequent_indent=further, break_long_words=False, break_on_hyphens=False).replace("\0", "")
 
 
-def show(line: str, stream: TextIO | None = None) -> None:
-    """Print a line, on a terminal as ``for_terminal`` breaks it."""
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Print lines, on a terminal as ``for_terminal`` breaks them."""
     target = stream or sys.stdout
-    print(for_terminal(line) if target.isatty() else line, file=target, flush=True)
+    print("\n".join(map(for_terminal, text.split("\n"))) if target.isatty() else text, file=target, flush=True)
 
 
 class Progress:

@@ -18,7 +18,7 @@ from alignment.comparisons.result import StepResult
 from alignment.report.table import table
 from mobilenetv3_common.config_file import Parser
 from mobilenetv3_common.errors import UserError, exit_on_user_error
-from mobilenetv3_common.terminal import Progress, all_printable, coloured, escaped_output, paint, printable, verdict
+from mobilenetv3_common.terminal import SOURCE, Progress, all_printable, coloured, escaped_output, paint, printable, show, verdict
 from tests.conftest import ROOT
 
 TOOLS = (
@@ -262,3 +262,35 @@ def test_a_run_that_is_started_without_streams_is_trained(tmp_path, closed):
     env = {**os.environ, "PYTHONPATH": "."}
     assert subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=120).returncode == 0
     assert "[Eval epoch 0]" in (tmp_path / "run" / "train.log").read_text()
+
+
+LONG = "  1. forward: " + "it computes other numbers " * 8
+
+
+def test_lines_fit_a_terminal_and_sources_and_what_is_no_terminal_stay_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    source = f"{SOURCE}+        {'self.conv, ' * 12}"
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        show(f"{LONG}\n{source}", stream)
+    assert file.getvalue() == f"{LONG}\n{source}\n"
+    *words, code = terminal.getvalue().splitlines()
+    assert code == source and max(map(len, words)) <= 80 and len(words) == 3
+    assert [len(line) - len(line.lstrip()) for line in words] == [2, 4, 4]
+
+
+def test_an_audit_at_a_terminal_has_lines_of_its_width(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    pair = ["--port", "docs/examples/vit_port.py:ViT", "--reference", "docs/examples/vit_reference.py:VisionTransformer"]
+    assert alignment.cli.main(["audit", *pair, "--input", "2x3x32x32", "--eval-only", "--report", str(tmp_path)]) == 1
+    said = sys.stdout.getvalue()
+    wide = [line for line in said.splitlines() if len(line.rpartition("\r")[2]) > 80 and not line.startswith(SOURCE)]
+    assert "Your mistakes: 3 mistakes" in said and not [line for line in wide if str(tmp_path) not in line], wide
+
+
+def test_the_help_of_the_engine_fits_80_columns(capsys):
+    assert alignment.cli.main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

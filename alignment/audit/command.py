@@ -33,6 +33,7 @@ from mobilenetv3_common.counted import counted
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.files import atomic_open, ensure_writable_dir, regular_file
 from mobilenetv3_common.json_output import writable
+from mobilenetv3_common.terminal import show
 
 ANEW = (("_g", "_v"), ("_orig", "_u"))  # how tensors of weight and of spectral normalisation end
 ALONE = {"port": "missing", "reference": "extra"}  # kind of what a side does not have
@@ -59,7 +60,7 @@ def _searched(args: argparse.Namespace, context: Context, mistakes: Sequence[Fin
     """The corrections that are known; with ``--try-patch`` others are searched for."""
     if not args.try_patch:
         return known
-    said = lambda outcome: print(f"patch: {outcome.line()}", flush=True)  # noqa: E731
+    said = lambda outcome: show(f"patch: {outcome.line()}")  # noqa: E731
     places = [(one.location, str(one.kind)) for one in mistakes]
     likely = [search.likely(context, one) for one in mistakes]
     trials = Trials(tried.job_of(args, context, mistakes))
@@ -105,15 +106,13 @@ def audited(
     if args.training and (why := context.unshared_randomness):
         raise UserError(f"--training: {why.removeprefix('training mode: ')}; without this flag it is left out")
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        print(
-            f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})"
-        )
-        print(f"input: {_input(pair)}")
+        show(f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})")
+        show(f"input: {_input(pair)}")
         made: list[tuple[Fix, str]] = []
         aligned = align(context, _request(args, flags, functools.partial(_cards, made, args, correct)))
         _offer(args, made)
         written = _write(args.report, context, pair, aligned, flags)
-        print(written)
+        show(written)
     print_json(args, args.report)
     return aligned
 
@@ -161,11 +160,12 @@ def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
     if args.write_patch is not None:
         _write_patch(args.write_patch, known, count, len(made))
         if not args.try_patch:
-            print("".join(f"  no correction is known of {why}\n" for fix, why in made if not fix), end="")
+            for why in (why for fix, why in made if not fix):
+                show(f"  no correction is known of {why}")
     if args.try_patch and made:
-        print(tried.words(args, known) if known else "patch: no verified correction was found")
+        show(tried.words(args, known) if known else "patch: no verified correction was found")
         if known and len(known) < len(made):
-            print(f"patch: it corrects {count}; the copy still has the others")
+            show(f"patch: it corrects {count}; the copy still has the others")
 
 
 def _write_patch(file: Path, known: Sequence[Fix], count: str, mistakes: int) -> None:
@@ -173,11 +173,11 @@ def _write_patch(file: Path, known: Sequence[Fix], count: str, mistakes: int) ->
     if known:
         with atomic_open(file, "w") as opened:
             opened.write(diff(known))
-        print(f"{shown(file)}: corrections of {count}; apply them with git apply or patch -p1")
+        show(f"{shown(file)}: corrections of {count}; apply them with git apply or patch -p1")
         return
     earlier = ", and the one of an earlier audit removed" if regular_file(file) else ""
     file.unlink(missing_ok=True)
-    print(f"{shown(file)}: not written{earlier}: {f'corrections of {count}' if mistakes else 'there is no mistake to correct'}")
+    show(f"{shown(file)}: not written{earlier}: {f'corrections of {count}' if mistakes else 'there is no mistake to correct'}")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:

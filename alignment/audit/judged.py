@@ -20,6 +20,7 @@ from alignment.flags import audit_name, shown
 from alignment.report import results, table
 from alignment.report.results import print_json
 from mobilenetv3_common.files import atomic_open
+from mobilenetv3_common.terminal import show
 
 
 def reported(
@@ -45,7 +46,7 @@ def reported(
     """
     command = [*audit_name().split(), *flags]
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        print("\n".join(said))
+        show("\n".join(said))
         steps = run()
         for one in steps:
             print(f"step {one.step} {one.name} ... {one.verdict} in {one.seconds:.1f} s")
@@ -56,7 +57,7 @@ def reported(
         results.write_results(args.report, context, steps, localization, covered, every, flags, command)
         print(f"\n{table.table(steps)}\n")
         lines = table.explanation(steps, localization) or [table.verdict(context, steps, every), *covered.lines()]
-        print("\n".join([*lines, *table.notes(context)]))
+        show("\n".join([*lines, *table.notes(context)]))
         joined, aligned = shlex.join(command), Aligned(steps, localization, covered)
         with atomic_open(args.report / "report.md", "w") as file:
             file.write(markdown.block(context, aligned, every, joined, about))
