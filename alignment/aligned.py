@@ -59,7 +59,8 @@ class Request:
         keep: go on with the steps that ``result_dir`` has of an earlier run of the same models and flags.
         budget: seconds that the search behind the first mistake may last; what it left out is said.
         covered: print what was covered, which ``covered.txt`` has.
-        cards: makes a card of each mistake, and says what to do next, of the two sides and the mistakes; heeded with ``onward``.
+        cards: makes a card of each mistake, says what came of corrections and what to do next, of the two sides and the mistakes;
+            heeded with ``onward``.
     """
 
     steps: Sequence[int]
@@ -75,7 +76,7 @@ class Request:
     keep: bool = False
     budget: float = math.inf
     covered: bool = False
-    cards: Callable[[Context, Sequence[Finding]], tuple[list[list[str]], str]] | None = None
+    cards: Callable[[Context, Sequence[Finding]], tuple[list[list[str]], list[str], str]] | None = None
     searched: bool = False
     command: Sequence[str] = ()
 
@@ -183,8 +184,8 @@ def _sections(
         return sections
     if wanted.searched and sections.mistakes:
         write(sections)
-    cards, following = wanted.cards(context, sections.mistakes)
-    return replace(sections, cards=cards, next=following)
+    cards, patch, following = wanted.cards(context, sections.mistakes)
+    return replace(sections, cards=cards, patch=patch, next=following)
 
 
 def _told(label: str, context: Context, run: Callable[[Context], StepResult], onward: bool = False) -> StepResult:

@@ -85,7 +85,7 @@ def audited(folder: str, seed: int, training: bool, search: bool) -> dict[str, A
     args = audit_parser().parse_args([*flags, *([] if training else ["--eval-only"])])
     found: dict[str, Any] = {"mistakes": [], "known": [], "candidates": [], "job": None}
 
-    def note(args, context, mistakes, known):  # type: ignore[no-untyped-def]
+    def note(args, context, mistakes, known, reasons):  # type: ignore[no-untyped-def]
         found["mistakes"] = [(one.location, str(one.kind)) for one in mistakes]
         found["known"] = known
         if search and not all(known):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import multiprocessing
 import os
@@ -357,6 +358,53 @@ def test_a_correction_that_is_not_known_has_its_reason_and_the_next_step(audit, 
     _, said, _ = audit("--eval-only", edits=[KNOWN["padding"][:2]])
     assert "no correction" not in said and "--try-patch" not in said
     assert "  next: apply the corrections in fix.diff with git apply or patch -p1, and run the audit again\n" in said
+
+
+def of_the_report(folder):
+    """What the three forms of a report say below the mistakes."""
+    said = json.loads((folder / "report" / "alignment.json").read_text())["patch"]
+    block, page = ((folder / "report" / name).read_text() for name in ("report.md", "report.html"))
+    page = html.unescape(re.sub("<wbr>", "", page))
+    assert said and all(line in page and f"- {line}" in block for line in said), (said, block)
+    return said
+
+
+def test_a_patch_that_is_refused_is_said_first_and_not_recommended(audit, tmp_path):
+    """A port that computes otherwise in another folder, as its copy does."""
+    moved = f".mean([2, 3]) + float(__import__('pathlib').Path(__file__).parent != __import__('pathlib').Path({str(tmp_path)!r}))"
+    status, said, _ = audit(
+        "--eval-only", "--try-patch", "--patch-budget", "0", edits=[KNOWN["padding"][:2], (".mean([2, 3])", moved)]
+    )
+    below = said.partition("Your mistakes: 1 mistake")[2]
+    refused = "patch not verified: the corrected copy still fails: FAIL"
+    assert status == 1 and of_the_report(tmp_path)[0].startswith(refused) and refused in below, said
+    assert below.index(refused) < below.index("next: do not apply the corrections as they are") and "git apply" not in said, said
+    assert "fix.diff: corrections of 1 of 1 mistake; not verified, not to be applied as they are\n" in said
+    audit("--eval-only", "--try-patch", edits=[KNOWN["padding"][:2]])
+    assert of_the_report(tmp_path) == ["patch verified: the corrected copy passes an audit with other weights"]
+
+
+def test_the_report_says_why_there_is_no_correction(audit, tmp_path):
+    _, said, _ = audit("--eval-only", "--try-patch", "--patch-budget", "0", edits=[SEARCHED["another function"][:2]])
+    (why,) = of_the_report(tmp_path)
+    assert why.startswith("Net.forward: no correction found: not searched: its share of --patch-budget, 0 seconds") and why in said
+
+
+@pytest.mark.parametrize("where", [".", "elsewhere", "port"])
+def test_the_command_that_is_shown_applies_the_patch_of_a_port_in_another_folder(where, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "a port"
+    for one in (folder, tmp_path / "elsewhere"):
+        one.mkdir()
+    (folder / "ours.py").write_text(PADDLE.replace(*KNOWN["padding"][:2], 1))
+    (folder / "theirs.py").write_text(TORCH)
+    monkeypatch.chdir(here := {".": tmp_path, "elsewhere": tmp_path / "elsewhere", "port": folder}[where])
+    sides = ["--port", f"{folder}/ours.py:Net", "--reference", f"{folder}/theirs.py:Net", "--input", "2x3x10x8", "--eval-only"]
+    assert main(["audit", *sides, "--write-patch", "fix.diff", "--report", "report"]) == 1
+    said = capsys.readouterr().out
+    command = re.search(r"next: apply the corrections in fix.diff with (.*), and run the audit again", said)[1]
+    command = "git apply fix.diff" if command == "git apply or patch -p1" else command
+    subprocess.run(command, shell=True, cwd=here, check=True)
+    assert (folder / "ours.py").read_text() == PADDLE, command
 
 
 def test_two_mistakes_of_one_line_have_one_card():

@@ -9,7 +9,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from alignment.finding import Finding
 from alignment.flags import audit_name, shown
 from alignment.models.names import NameMap, read_map
 from alignment.repair import search
-from alignment.repair.edits import Fix, diff
+from alignment.repair.edits import Fix, base, diff
 from alignment.report.environment import commit, machine
 from alignment.report.results import print_json
 from alignment.report.sections import LEFT_OUT
@@ -53,17 +53,24 @@ def audit(args: argparse.Namespace, flags: Sequence[str]) -> int:
     return audited(args, flags, port, reference).status
 
 
-Correct = Callable[[argparse.Namespace, Context, Sequence[Finding], list[Fix]], list[Fix]]
+Correct = Callable[[argparse.Namespace, Context, Sequence[Finding], list[Fix], list[str]], list[Fix]]
 
 
-def _searched(args: argparse.Namespace, context: Context, mistakes: Sequence[Finding], known: list[Fix]) -> list[Fix]:
-    """The corrections that are known; with ``--try-patch`` others are searched for."""
+def _searched(
+    args: argparse.Namespace, context: Context, mistakes: Sequence[Finding], known: list[Fix], reasons: list[str]
+) -> list[Fix]:
+    """The corrections that are known; with ``--try-patch`` others are searched for, and ``reasons`` say why there is none."""
     if not args.try_patch:
         return known
-    said = lambda outcome: show(f"patch: {outcome.line()}")  # noqa: E731
+
+    def said(outcome: search.Outcome) -> None:
+        show(f"patch: {outcome.line()}")
+        reasons.extend([] if outcome.found else [outcome.line()])
+
     places = [(one.location, str(one.kind)) for one in mistakes]
     likely = [search.likely(context, one) for one in mistakes]
     trials = Trials(tried.job_of(args, context, mistakes))
+    reasons.clear()
     return search.corrections(known, places, likely, trials, args.patch_budget, said)
 
 
@@ -108,9 +115,9 @@ def audited(
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         show(f"port {args.port} ({context.port.framework.title}), reference {args.reference} ({context.reference.framework.title})")
         show(f"input: {_input(pair)}")
-        made: list[tuple[Fix, str]] = []
-        aligned = align(context, _request(args, flags, functools.partial(_cards, made, args, correct)))
-        _offer(args, made)
+        offer = Offer()
+        aligned = align(context, _request(args, flags, functools.partial(_cards, offer, args, correct)))
+        _write_patch(args.write_patch, offer)
         written = _write(args.report, context, pair, aligned, flags)
         show(written)
     print_json(args, args.report)
@@ -123,61 +130,84 @@ def _request(args: argparse.Namespace, flags: Sequence[str], cards: Any) -> Requ
     return replace(wanted, strict=args.strict, budget=args.budget, covered=args.covered, cards=cards, searched=args.try_patch)
 
 
+@dataclass
+class Offer:
+    """What an audit offers.
+
+    Attributes:
+        made: a correction of each mistake, empty where there is none.
+        refused: whether the port still fails with a correction of every mistake.
+    """
+
+    made: list[Fix] = field(default_factory=list)
+    refused: bool = False
+
+
 def _cards(
-    made: list[tuple[Fix, str]], args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
-) -> tuple[list[list[str]], str]:
-    """The card of each mistake, and what to do next; the corrections are kept in ``made``, with why there is none."""
-    known, reasons = fixes.fixes_of(context, mistakes)
-    found = correct(args, context, mistakes, known)
-    made += [(fix, f"{one.location}: {why}") for fix, one, why in zip(found, mistakes, reasons, strict=True)]
-    return fixes.cards(found, [one.source for one in mistakes]), _next(args, made)
+    offer: Offer, args: argparse.Namespace, correct: Correct, context: Context, mistakes: Sequence[Finding]
+) -> tuple[list[list[str]], list[str], str]:
+    """The card of each mistake, what came of the corrections, which ``offer`` keeps, and what to do next."""
+    known, unknown = fixes.fixes_of(context, mistakes)
+    named = zip(mistakes, unknown, strict=True)
+    reasons = [f"no correction is known of {one.location}: {why}" for one, why in named if why and args.write_patch is not None]
+    offer.made = made = correct(args, context, mistakes, known, reasons)
+    tested = tried.verified(args, [fix for fix in made if fix]) if args.try_patch and any(made) else None
+    said = [tested.words, *reasons] if tested else reasons
+    if tested and not all(made):
+        said.insert(1, f"the patch corrects {_count(made)}; the copy still has the others")
+    offer.refused = tested is not None and tested.passed is False and all(made)
+    return fixes.cards(made, [one.source for one in mistakes]), said, _next(args, offer)
 
 
-def _next(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> str:
+def _count(made: Sequence[Fix]) -> str:
+    return f"{sum(map(bool, made))} of {counted(len(made), 'mistake')}"
+
+
+def _next(args: argparse.Namespace, offer: Offer) -> str:
     """What to do about the mistakes, for people; nothing where there is none."""
-    known = sum(bool(fix) for fix, _ in made)
-    count = f"corrections of {known} of {counted(len(made), 'mistake')}"
+    made = offer.made
+    count = f"corrections of {_count(made)}"
     again = "and run the audit again"
     if not made:
         return ""
-    if not known:
+    if offer.refused:
+        return f"do not apply the corrections as they are: with them the port still fails; {BY_HAND}"
+    if not any(made):
         return (
             f"no verified correction was found; {BY_HAND}" if args.try_patch else f"{BY_HAND}; --try-patch searches for corrections"
         )
-    if known < len(made) and not args.try_patch:
+    if not all(made) and not args.try_patch:
         return f"{count} are shown; --try-patch searches for more, --write-patch FILE.diff writes them"
-    if known < len(made):
+    if not all(made):
         return f"{count} are shown; apply them, correct the others by hand, {again}"
     if args.write_patch is None:
         return f"apply the corrections that are shown (--write-patch FILE.diff writes them as one diff), {again}"
-    return f"apply the corrections in {shown(args.write_patch)} with git apply or patch -p1, {again}"
+    return f"apply the corrections in {shown(args.write_patch)} with {_command(args.write_patch, made)}, {again}"
 
 
-def _offer(args: argparse.Namespace, made: Sequence[tuple[Fix, str]]) -> None:
-    """Write the corrections, and try them, where that is asked for."""
-    known = [fix for fix, _ in made if fix]
-    count = f"{len(known)} of {counted(len(made), 'mistake')}"
-    if args.write_patch is not None:
-        _write_patch(args.write_patch, known, count, len(made))
-        if not args.try_patch:
-            for why in (why for fix, why in made if not fix):
-                show(f"  no correction is known of {why}")
-    if args.try_patch and made:
-        show(tried.words(args, known) if known else "patch: no verified correction was found")
-        if known and len(known) < len(made):
-            show(f"patch: it corrects {count}; the copy still has the others")
+def _command(file: Path, made: Sequence[Fix]) -> str:
+    """What applies a patch from the working folder."""
+    folder = base(made)
+    if folder == Path.cwd():
+        return "git apply or patch -p1"
+    return f"patch -d {shlex.quote(str(folder))} -p1 < {shlex.quote(shown(file))}"
 
 
-def _write_patch(file: Path, known: Sequence[Fix], count: str, mistakes: int) -> None:
-    """Write the corrections; where there is none, no file is left, and none of an earlier audit."""
-    if known:
+def _write_patch(file: Path | None, offer: Offer) -> None:
+    """Write the corrections where a file is given; where there is none, no file is left, and none of an earlier audit."""
+    made = offer.made
+    if file is None:
+        return
+    if any(made):
         with atomic_open(file, "w") as opened:
-            opened.write(diff(known))
-        show(f"{shown(file)}: corrections of {count}; apply them with git apply or patch -p1")
+            opened.write(diff([fix for fix in made if fix]))
+        how = "not verified, not to be applied as they are" if offer.refused else f"apply them with {_command(file, made)}"
+        show(f"{shown(file)}: corrections of {_count(made)}; {how}")
         return
     earlier = ", and the one of an earlier audit removed" if regular_file(file) else ""
     file.unlink(missing_ok=True)
-    show(f"{shown(file)}: not written{earlier}: {f'corrections of {count}' if mistakes else 'there is no mistake to correct'}")
+    why = f"corrections of {_count(made)}" if made else "there is no mistake to correct"
+    show(f"{shown(file)}: not written{earlier}: {why}")
 
 
 def _check_outputs(args: argparse.Namespace, context: Context, pair: AuditPair) -> None:

@@ -59,6 +59,8 @@ def _found(aligned: Aligned) -> list[str]:
             own = f" (`{one.own}` in the port)" if one.own else ""
             place = f"{number + 1}. `{one.location}`{own}"
             lines += [f"{place}: {_plain(card[0])}.", ""] if is_sentence(card) else [place, "", "```diff", *card, "```", ""]
+    if sections and sections.patch:
+        lines += [*(f"- {_plain(line)}" for line in sections.patch), ""]
     if sections and sections.known_lines:
         lines += [f"**{sections.known_title()}**", "", *(f"- {_plain(line)}" for line in sections.known_lines), ""]
     if aligned.localization.remarks:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from alignment.audit.pair import arguments
@@ -24,8 +25,21 @@ LIMIT = 1800  # seconds
 HANDED_ON = ("port_args", "reference_args", "input", "names", "precision", "device")  # flags that the second audit has, too
 
 
-def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
-    """One line: whether the audit of the corrected copy passes. The user's own files stay as they are.
+@dataclass(frozen=True)
+class Verified:
+    """What an audit of the corrected copy says.
+
+    Attributes:
+        passed: whether it passes; None where it was not made.
+        words: the same in one line.
+    """
+
+    passed: bool | None
+    words: str
+
+
+def verified(args: argparse.Namespace, fixes: Sequence[Fix]) -> Verified:
+    """Whether the audit of the corrected copy passes. The user's own files stay as they are.
 
     Args:
         args: of the audit.
@@ -34,7 +48,7 @@ def words(args: argparse.Namespace, fixes: Sequence[Fix]) -> str:
     changed = applied(fixes)
     installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     if any(file.is_relative_to(folder) for file in changed for folder in installed):
-        return "patch not tried: the port's source belongs to an installed package"
+        return Verified(None, "patch not verified: not tried, the port's source belongs to an installed package")
     with scratch() as made:
         port, _ = copied(args.port, changed, made)
         return _audited(args, port, made)
@@ -56,7 +70,7 @@ def job_of(args: argparse.Namespace, context: Context, mistakes: Sequence[Findin
     return Job(*sides, tuple(context.fake_inputs(2, small=True)), training, ignored=ignored)
 
 
-def _audited(args: argparse.Namespace, port: str, folder: Path) -> str:
+def _audited(args: argparse.Namespace, port: str, folder: Path) -> Verified:
     """Audit the copy in a process of its own."""
     reference = args.reference
     name, _, maker = reference.rpartition(":")
@@ -74,11 +88,12 @@ def _audited(args: argparse.Namespace, port: str, folder: Path) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode == 0:
-        return "patch verified: the corrected copy passes an audit with other weights"
+        return Verified(True, "patch verified: the corrected copy passes an audit with other weights")
     if done.returncode == 1:
         record = json.loads((folder / "r" / "alignment.json").read_text(encoding="utf-8"))
-        return f"patch not verified: the corrected copy still fails: {record['verdict']}"
-    return f"patch not verified: the corrected copy cannot be audited: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        return Verified(False, f"patch not verified: the corrected copy still fails: {record['verdict']}")
+    why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return Verified(False, f"patch not verified: the corrected copy cannot be audited: {why}")
 
 
 def _input(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +56,18 @@ def _text(content: bytes, edit: SourceEdit) -> str:
     return kept(old, edit.text, lambda text: tree(text) == right, usual_quote(content.decode())) if right else edit.text
 
 
+def base(fixes: Sequence[Fix]) -> Path:
+    """The folder to which the paths of their diff are relative: the working folder; where files are not in it, their own."""
+    files = {edit.file for fix in fixes for edit in fix}
+    inside = all(file.is_relative_to(Path.cwd()) for file in files)
+    return Path.cwd() if inside else Path(os.path.commonpath([file.parent for file in files]))
+
+
 def diff(fixes: Sequence[Fix], context: int = 3) -> str:
-    """One unified diff of corrections, which ``git apply`` and ``patch -p1`` take in the working folder; ``""`` for none."""
+    """One unified diff of corrections, which ``git apply`` and ``patch -p1`` take in the folder ``base``; ``""`` for none."""
     lines: list[str] = []
     for file, content in applied(fixes).items():
-        name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(str(file).lstrip("/"))
+        name = file.relative_to(base(fixes))
         before, after = (text.decode().splitlines(keepends=True) for text in (file.read_bytes(), content))
         for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}", n=context):
             lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")

@@ -69,6 +69,7 @@ class Sections:
         remarks: how far the search came.
         rows: where nothing was located: the rows that fail.
         cards: for each mistake the port's own lines, and the correction as a diff where it is known; or a sentence.
+        patch: what came of the corrections: whether they are verified, and why there is none of a mistake.
         next: what to do about the mistakes, in words; empty where there is nothing to be done, or it is not known.
     """
 
@@ -82,6 +83,7 @@ class Sections:
     remarks: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     cards: list[list[str]] = field(default_factory=list)
+    patch: list[str] = field(default_factory=list)
     next: str = ""
 
     def lines(self) -> list[str]:
@@ -128,8 +130,8 @@ class Sections:
 
     @property
     def further(self) -> list[str]:
-        """What is said below the mistakes: what failed, how far the search came, and what to do next."""
-        return [*self.rows, *self.remarks, *([f"next: {self.next}"] if self.next else [])]
+        """What is said below the mistakes: what came of corrections, what failed, how far the search came, and what to do next."""
+        return [*self.patch, *self.rows, *self.remarks, *([f"next: {self.next}"] if self.next else [])]
 
     def as_json(self) -> dict[str, Any]:
         """What alignment.json has of it."""
@@ -138,6 +140,7 @@ class Sections:
             "mistakes": [{**vars(one), "card": self.card(number)} for number, one in enumerate(self.mistakes)],
             "known_differences": [vars(one) for one in self.known],
             "not_checked": [vars(one) for one in self.unchecked],
+            "patch": self.patch,
         }
 
 
