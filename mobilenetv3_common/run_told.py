@@ -25,6 +25,7 @@ CHANCE = 0.1  # probability of as many right answers by guessing the largest cla
 FALLEN = 0.98  # of the first loss: a later one above it has not fallen
 LARGE = 0.5  # of the loss of equal probabilities: a smaller one need not fall any more
 FEW_UPDATES = 100  # of a run: with fewer its length is the first thing to change
+FEW_PICTURES = 1000  # of training: with fewer, weights drawn at random are a likely cause of a result by chance
 ABOVE_GUESSING = 2.0  # times the loss of equal probabilities: smoothing and mixing keep it below that
 
 
@@ -92,7 +93,8 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
     if record is None:
         return
     train_entries, evaluations = read_json_lines(folder), read_json_lines(folder, "eval")
-    doubted = doubts(train_entries, evaluations, record, config.first_weights_left(run.update), config.bn_momentum)
+    fresh = 0 if config.pretrained else len(run.train_index)
+    doubted = doubts(train_entries, evaluations, record, config.first_weights_left(run.update), config.bn_momentum, fresh)
     facts = [
         ("model", f"{config.model} ({config.framework})"),
         ("weights", f"{config.output_dir}/{BEST}, epoch {record.epoch} of {config.epochs}"),
@@ -110,6 +112,8 @@ def ending(run: Run, folder: Path, log: TrainLog, skipped: int = 0) -> None:
         log.line(f"warning: the page was not written: {error.line}")
     for line in doubted:
         log.line(f"warning: {line}")
+    if doubted:
+        log.line(as_called(f"note: what can be seen of this run: python tools/doctor.py {folder}"))
     for line in last_lines(config, record, train_entries, evaluations, run.val_index):
         log.line(line)
 
@@ -120,6 +124,7 @@ def doubts(
     record: Record,
     first_weights: float = 0.0,
     bn_momentum: float | None = None,
+    fresh: int = 0,
 ) -> list[str]:
     """What speaks against a run, a line each; none where nothing does.
 
@@ -129,6 +134,7 @@ def doubts(
         record: of the best weights.
         first_weights: their share in the moving average that is evaluated, 0..1.
         bn_momentum: of the run; None for the network's own.
+        fresh: training pictures of a run that began with weights drawn at random; 0 of one that did not, or where it is not known.
     """
     said = []
     samples, classes = int(record.figures["samples"]), len(record.classes)
@@ -137,7 +143,7 @@ def doubts(
     right = round(final * samples)
     if share < 1 and (chance := _by_guessing(right, samples, share)) > CHANCE:
         learnt = float(train[-1].get("top1", 0.0)) if train else 0.0
-        hint = _why_at_chance(learnt > (1 + share) / 2, learnt, first_weights, bn_momentum)
+        hint = _why_at_chance(learnt > (1 + share) / 2, learnt, first_weights, bn_momentum, fresh)
         by_luck = f", and luck gives as much in {chance:.0%} of all cases" if right > share * samples else ""
         said.append(
             f"top-1 {final:.4f} of the last epoch {'may be' if by_luck else 'is at'} chance: always answering the most frequent "
@@ -184,7 +190,7 @@ def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates
     )
 
 
-def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momentum: float | None) -> str:
+def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momentum: float | None, fresh: int) -> str:
     if first_weights > STALE_AVERAGE:
         return f"What is evaluated is a moving average, of which {first_weights:.0%} are still the first weights: add --ema-warmup"
     if by_heart and (bn_momentum or 0.0) >= 0.1:
@@ -194,8 +200,13 @@ def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momen
             f"Training pictures reach {learnt:.4f}: with few updates BatchNorm's statistics lag behind (--bn-momentum 0.1), or the "
             "labels of validation differ"
         )
-    where = "python tools/doctor.py with the folder of this run"
-    return as_called(f"Look at the labels, the learning rate and the number of updates ({where})")
+    look = "ook at the labels, the learning rate and the number of updates"
+    if not 0 < fresh < FEW_PICTURES:
+        return f"L{look}"
+    return (
+        f"A likely cause: fresh weights learn little from {fresh} pictures; begin with published ones (--pretrained torchvision "
+        f"--config configs/finetune.yaml). Else l{look}"
+    )
 
 
 def _by_guessing(right: int, samples: int, share: float) -> float:

@@ -153,7 +153,10 @@ def test_a_moving_average_of_the_first_weights_is_the_cause_that_is_named():
     (stale,) = doubts(entries(FALLING), tops, record(GUESSED), 0.92)
     assert "of which 92% are still the first weights: add --ema-warmup" in stale and "Look at the labels" not in stale
     (other,) = doubts(entries(FALLING), tops, record(GUESSED), 0.05)
-    assert "moving average" not in other
+    assert "moving average" not in other and "fresh weights" not in other and "the folder of this run" not in other
+    (few,) = doubts(entries(FALLING), tops, record(GUESSED), 0.05, None, 96)
+    assert "A likely cause: fresh weights learn little from 96 pictures; begin with published ones (--pretrained" in few
+    assert doubts(entries(FALLING), tops, record(GUESSED), 0.05, None, 5000) == [other], "many pictures"
     assert doubts(entries(FALLING), entries((0.6, 0.85, 0.9), "top1"), record(RIGHT), 0.92) == []
 
 

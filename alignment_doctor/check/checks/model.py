@@ -131,7 +131,7 @@ def probabilities(subject: RunSubject) -> Outcome:
     said = f"at least {low:.3f}, rows sum to {sums.min():.3f} to {sums.max():.3f}"
     if low >= 0 and (np.abs(sums - 1) < 1e-3).all():
         return found(f"the output is probabilities, of which the loss takes the softmax again: {said}", ["the model's output"])
-    return nothing(said)
+    return nothing(f"the output is logits, as the loss takes them: {said}")
 
 
 @check(

@@ -80,7 +80,7 @@ def files(run: RunFolder) -> Outcome:
     "002 hp.01",
     "000 step 10",
     measures="top-1 against that of guessing, the course of the loss, and which epoch was the best",
-    fix="look at labels and learning rate first: python tools/doctor.py check --run FOLDER, and python tools/lr_find.py",
+    fix='look at labels and learning rate first: the command below at "not run here", and python tools/lr_find.py',
 )
 def learning(run: RunFolder) -> Outcome:
     if run.record is None:
@@ -89,8 +89,10 @@ def learning(run: RunFolder) -> Outcome:
         {"epoch": e.epoch, "update": e.update, "loss": e.loss, "top1": e.top1 or 0.0} for e in run.log.entries if e.loss is not None
     ]
     evaluated = [{"epoch": e.epoch, "top1": e.top1} for e in run.log.evaluations]
-    momentum = run.stands.get("config", {}).get("bn_momentum")
-    said = doubts(rows, evaluated, run.record, run.first_weights, momentum)
+    config = run.stands.get("config", {})
+    seen = config.get("batch_size", 0) * (rows[-1]["update"] or 0) // len({one["epoch"] for one in rows}) if rows else 0
+    fresh = 0 if config.get("pretrained") else seen
+    said = doubts(rows, evaluated, run.record, run.first_weights, config.get("bn_momentum"), fresh)
     figures = run.record.figures
     told = f"top-1 {figures['top1']:.4f} of {figures['samples']:g} pictures, best after epoch {run.record.epoch}"
     return judged(said, told, told)
