@@ -293,8 +293,8 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
             found.first = locate(corrected, again, with_table=False).first
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
-    if failed:
-        what = _wrong(failed[0])
+    what = _wrong(failed[0]) if failed else ""
+    if what and found.every:  # else nothing was put right
         how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"
         found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} {how}")
     elif open_ and "" not in corrected.mended:

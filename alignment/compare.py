@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -104,7 +104,7 @@ class Leeway:
         pooled32, pooled64: relative floors of the quantity's siblings; a single tensor's floor can be small by luck.
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
-        sum: whether each number is one sum over samples and places, whose order of summation is the framework's own.
+        summation32: relative L2 error that the order of summation, which is the framework's own, may leave in float32.
         nothing32, nothing64: L2 errors that a quantity that is zero but for rounding may have, whatever its own floor: of the
             norm of what it is part of (``Leeway.part_of``).
     """
@@ -114,13 +114,33 @@ class Leeway:
     pooled64: float = 0.0
     float32: bool = True
     change64: Change | None = None
-    sum: bool = False
+    summation32: float = 0.0
     nothing32: float = 0.0
     nothing64: float = 0.0
 
     def part_of(self, norm: float) -> Leeway:
         """The same for a part of something of this L2 norm: where it is zero but for rounding, rounding is that of the whole."""
         return replace(self, nothing32=tolerance.BASE_FLOOR_32 * norm, nothing64=tolerance.SUMMATION_64 * norm)
+
+
+def summation32(shapes: Iterable[tuple[int, ...]], across: bool) -> float:
+    """What adding one number after another may leave of float32, where values of these shapes are added up (relative L2).
+
+    Args:
+        shapes: of arrays, samples first: a sum runs along an axis of a sample, or over the places of a channel.
+        across: whether sums run over samples too, as a BatchNorm's in training do.
+    """
+    return min(tolerance.SUMMATION_32, _longest_sum(shapes, across) ** 0.5 * tolerance.SUMMED_32)
+
+
+def summation64(shapes: Iterable[tuple[int, ...]]) -> float:
+    """What it may do to all gradients together in float64, which are sums over the samples and places of inputs of these shapes."""
+    return min(tolerance.EXACT_RTOL, max(tolerance.SUMMATION_64, _longest_sum(shapes, across=True) * tolerance.SUMMED_64))
+
+
+def _longest_sum(shapes: Iterable[tuple[int, ...]], across: bool) -> int:
+    counts = [max([1, *one[1:], math.prod(one[2:]), math.prod(one[1:-1])]) * (one[0] if across else 1) for one in shapes if one]
+    return max(counts, default=1)
 
 
 def strict_problem(a: np.ndarray | None, b: np.ndarray | None, finite: bool = True) -> str:
@@ -318,9 +338,9 @@ def _judge_float32(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         floor = max(floor, tolerance.FLIP_ALLOWANCE * scale)
         quantity.flips = leeway.flips
         quantity.note(f"{leeway.flips} kink flip(s)")
-    if leeway.sum and tolerance.FLOOR_FACTOR * floor < error <= tolerance.SUMMATION_32 * scale:
-        floor = tolerance.SUMMATION_32 * scale
-        quantity.reference_error = tolerance.SUMMATION_32
+    if tolerance.FLOOR_FACTOR * floor < error <= leeway.summation32 * scale:
+        floor = leeway.summation32 * scale
+        quantity.reference_error = leeway.summation32
         quantity.note("order of summation in float32")
     if leeway.float32 and not error <= tolerance.FLOOR_FACTOR * floor:
         quantity.fail(f"float32 error {relative(error, scale):.1e} is {relative(error, floor):.0f} x its noise floor")

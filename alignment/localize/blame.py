@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment import low_precision, tolerance
-from alignment.compare import distance, norm, relative, strict_problem, where_derived, without_masked
+from alignment.compare import distance, norm, relative, strict_problem, summation32, where_derived, without_masked
 from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.watch import Watch
@@ -291,13 +291,16 @@ class Pair:
             found, right = ({n: v for n, v in one.items() if n not in needless} for one in (found, right))
         largest = largest_of(right)
         known = self._known_below(path)
+        arrays = [*leaves((call.args, call.kwargs), np.ndarray), *(array for array in right.values() if array is not None)]
+        summed = summation32((array.shape for array in arrays), self.training) if phase == "forward" else 0.0
         for name in dict.fromkeys([*right, *found]):
             if name.removeprefix(GRADIENT_OF) in known or self._is_unused_part(path, name, found, right):
                 continue
             if self.draws:
                 wrong, own, words = self._differs_in_low(name, found.get(name), right.get(name), [d.get(name) for d in drawn])
             else:
-                wrong, own, words = self.differs(found.get(name), right.get(name), shaken.get(name, floors.get(name)), largest)
+                shaken_here = shaken.get(name, floors.get(name))
+                wrong, own, words = self.differs(found.get(name), right.get(name), shaken_here, largest, summed)
             blame.own = max(blame.own, own)
             blame.every += [name] if wrong else []
             if wrong and not blame.guilty:
@@ -388,13 +391,14 @@ class Pair:
         row = low_precision.judge(name, a, drawn, b, self.dtype)
         return not row.passed, float("inf") if row.port_error is None else row.port_error, row.reason
 
-    def differs(self, a: Any, b: Any, noisy: Any, largest: float) -> tuple[bool, float, str]:
+    def differs(self, a: Any, b: Any, noisy: Any, largest: float, summed: float = 0.0) -> tuple[bool, float, str]:
         """Whether the port's array ``a`` differs from the right one ``b``; by how much (relative L2); the same in words.
 
         Args:
             a, b: the arrays; None where there is none.
             noisy: the right one with rounding in it, or the L2 distance between the two.
             largest: L2 norm of the largest array of the same call.
+            summed: what the order of summation may leave in float32 (relative L2).
         """
         if a is None and b is None:
             return False, 0.0, ""
@@ -418,7 +422,7 @@ class Pair:
             else:
                 floor = distance(noisy, b) if noisy is not None and noisy.shape == b.shape else 0.0
         if self.truth is not None:
-            bound = tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale)
+            bound = max(tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale), summed * scale)
         else:
             bound = max(self.rtol * max(scale, largest * tolerance.GRADIENT_LEAST), tolerance.TRAJECTORY_FACTOR * floor)
         nothing = (tolerance.SUMMATION_64 if self.truth is None else tolerance.BASE_FLOOR_32) * largest

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alignment import tolerance
-from alignment.compare import IN_EXACT_MODE, Lanes, Quantity, judge_equal, judge_measured
+from alignment.compare import IN_EXACT_MODE, Lanes, Leeway, Quantity, judge_equal, judge_measured, summation32
 from alignment.comparisons.comparison import Searched, compare
 from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain, initialisation, variants
@@ -112,19 +112,29 @@ def _changed(context: Context, case: PassCase, blocks: list[str]) -> Iterator[Na
 
 
 def _rows(
-    case: PassCase, values: Mapping[str, Lanes], truth: NamedOutputs, moved: Callable[[list[str]], Mapping[str, float]]
+    case: PassCase,
+    values: Mapping[str, Lanes],
+    truth: NamedOutputs,
+    moved: Callable[[list[str]], Mapping[str, float]],
+    across: bool,
 ) -> dict[str, Quantity]:
-    """The rows of one case by value; those that have just missed their bound are judged again by what one-ulp changes do."""
+    """The rows of one case by value; those that have just missed their bound are judged again by what one-ulp changes do.
+
+    What a sum leaves of float32 is in all that is computed behind it.
+    """
     rows = {}
+    leeway = Leeway(summation32=summation32((array.shape for array in leaves(case.inputs, np.ndarray)), across))
     for name, lanes in values.items():
-        floating = lanes.reference32 is None or lanes.reference32.dtype.kind == "f"
         row = f"{case.name}.{name}"
-        rows[name] = judge_measured(row, lanes) if floating else judge_equal(row, lanes.port32, lanes.reference32)
+        if lanes.reference32 is not None:
+            leeway.summation32 = max(leeway.summation32, summation32([lanes.reference32.shape], across))
+        floating = lanes.reference32 is None or lanes.reference32.dtype.kind == "f"
+        rows[name] = judge_measured(row, lanes, leeway) if floating else judge_equal(row, lanes.port32, lanes.reference32)
     failed = [name for name, row in rows.items() if not row.passed]
     whole = wholes(truth) if failed else {}
     narrow = [name for name in failed if just_missed(rows[name]) or near_zero(rows[name], values[name], whole.get(name, 0.0))]
     for name, far in moved(narrow).items():
-        rows[name] = judge_again(rows[name], values[name], far, whole[name])
+        rows[name] = judge_again(rows[name], values[name], far, whole[name], leeway)
     return rows
 
 
@@ -162,7 +172,7 @@ def judge_case(
     every = dict.fromkeys([*runs["reference32"], *runs["port32"]])
     names = [name for name in every if name not in left_out and name.partition("#")[0] not in uneven]
     lanes = {name: Lanes(**{lane: trace.get(name) for lane, trace in runs.items()}) for name in names}
-    rows = _rows(case, lanes, runs["reference64"], moved)
+    rows = _rows(case, lanes, runs["reference64"], moved, case.training or context.spec.whole_inputs)
     # Of blocks that the project names, a port may compute some by functions; where it calls one, that has to be right.
     free = blocks if context.spec.blocks is None else sorted(called["reference"] - called["port"])
     if other := of_another_form(rows, free):

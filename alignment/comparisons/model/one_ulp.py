@@ -6,6 +6,7 @@ In a network of very many layers, or one that enlarges every difference, two sou
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -91,7 +92,7 @@ def farthest(passes: Iterable[Mapping[K, np.ndarray]], truth: Mapping[K, np.ndar
     return found
 
 
-def judge_again(row: Quantity, lanes: Lanes, moved: float, whole: float = 0.0) -> Quantity:
+def judge_again(row: Quantity, lanes: Lanes, moved: float, whole: float = 0.0, leeway: Leeway | None = None) -> Quantity:
     """The row of a value that has just missed its bound, held to ``TRAJECTORY_FACTOR`` of what one-ulp changes do to it.
 
     Where these show it to be zero but for rounding, it may have the rounding of what it is part of.
@@ -101,9 +102,11 @@ def judge_again(row: Quantity, lanes: Lanes, moved: float, whole: float = 0.0) -
         lanes: of the value.
         moved: how far (L2) one-ulp changes move the truth.
         whole: the norm of what the value is part of.
+        leeway: that it was judged with.
     """
     scale = norm(without_masked(lanes.reference64, lanes.port64)[0])
-    again = judge_measured(row.name, lanes, Leeway(change64=Change(moved, scale)).part_of(whole))
+    leeway = replace(leeway or Leeway(), change64=Change(moved, scale))
+    again = judge_measured(row.name, lanes, leeway.part_of(whole))
     if again.passed and not again.noise:
         again.note(
             f"exact mode differs by {again.float64_diff:.1e}, one-ulp changes of the reference by {relative(moved, scale):.1e}"

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from alignment.compare import where_derived
+from alignment.compare import summation64, where_derived
 from alignment.comparisons.context import Context
 from alignment.comparisons.model.forward import NamedOutputs
 from alignment.comparisons.result import StepResult
 from alignment.comparisons.update.runs import SGD, Iteration, Run
 from alignment.comparisons.update.tensors import PORT_LANES, REFERENCE_LANES, History, flips_of, judge_tensors, norm_of, unsteady
-from alignment.frameworks.base import Wanted
+from alignment.frameworks.base import Wanted, leaves
 from alignment.models.observe import traced_kinks
 from alignment.models.tracing import Network
 
@@ -30,7 +30,7 @@ def compare_gradients(context: Context, result: StepResult, training: bool) -> N
         found[name] = gradients_of(context.networks.of(name), inputs, cotangents, training)
         context.progress.done()
     _leave_out_unused_parts(context, found)
-    judge_gradients(result, found, training)
+    judge_gradients(result, found, training, [array.shape for array in leaves(inputs, np.ndarray)])
 
 
 def _leave_out_unused_parts(context: Context, found: Mapping[str, Iteration]) -> None:
@@ -78,8 +78,15 @@ def product(outputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | Non
     return sum(float((np.where(np.isneginf(o), 0, o) * c).sum()) for o, c in pairs)
 
 
-def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool) -> None:
-    """Compare the gradients that all lanes computed, but for those that the reference itself does not have."""
+def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool, given: Sequence[tuple[int, ...]] = ()) -> None:
+    """Compare the gradients that all lanes computed, but for those that the reference itself does not have.
+
+    Args:
+        result: of the step.
+        now: by lane.
+        training: the mode.
+        given: shapes of the inputs, samples first: a gradient is a sum over samples and places.
+    """
     run = Run("train" if training else "eval", SGD, training)
     now, words = _where_derived(now)
     if words:
@@ -87,7 +94,7 @@ def judge_gradients(result: StepResult, now: dict[str, Iteration], training: boo
     if words := unsteady(run, now, "gradients"):
         result.not_run = "; ".join(filter(None, [result.not_run, words]))
         return
-    judge_tensors(result, run, 0, now, "gradients", flips_of(now), History())
+    judge_tensors(result, run, 0, now, "gradients", flips_of(now), History(summation64=summation64(given)))
     size = norm_of(now["reference64"].gradients.values())
     result.require(f"{run.name}.gradient_norm", float(f"{size:.4g}"), size > 1e-9, "above 1e-9")
 

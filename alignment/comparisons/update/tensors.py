@@ -32,7 +32,7 @@ REFERENCE_LANES = ("reference64", *ULP_DRAWS, "reference32", "ulp32")
 
 @dataclass
 class History:
-    """What a run needs to remember from one iteration to the next."""
+    """What a run needs to remember from one iteration to the next; and what the order of summation may do to all gradients."""
 
     flips: int = 0
     losses: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -40,6 +40,7 @@ class History:
     floor32: float = 0.0
     pooled64: dict[str, float] = field(default_factory=dict)
     together64: dict[str, float] = field(default_factory=dict)
+    summation64: float = tolerance.SUMMATION_64
 
 
 def flips_of(now: dict[str, Iteration]) -> int:
@@ -80,7 +81,7 @@ def judge_tensors(
     for name in dict.fromkeys([*tensors["reference64"], *tensors["port64"]]):
         leeway.change64 = changes.get(name)
         leeway = leeway.part_of(size if kind == "gradients" else layers.get(name, 0.0))
-        leeway.sum = kind == "gradients" and np.ndim(tensors["reference64"].get(name)) == 1
+        leeway.summation32 = tolerance.SUMMATION_32 * is_sum(name, now, kind)
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
         if name not in changes or (row.float64_diff is None and not row.noise):
@@ -94,6 +95,11 @@ def judge_tensors(
     if number == 0:
         judge_together_in_float32(together, now, kind, flips)
     result.quantities.append(together)
+
+
+def is_sum(name: str, now: dict[str, Iteration], kind: str) -> bool:
+    """Whether each number of a tensor is one sum over samples and places: a gradient of a vector."""
+    return kind == "gradients" and np.ndim(now["reference64"].gradients.get(name, np.zeros(()))) == 1
 
 
 def unsteady(run: Run, now: dict[str, Iteration], kind: str) -> str:
@@ -130,13 +136,13 @@ def _floating(group: Group, now: dict[str, Iteration], kind: str) -> dict[str, I
 
 
 def judge_together(name: str, error: float, draws: list[dict[str, Change]], kind: str, history: History) -> Quantity:
-    """All tensors of a kind as one vector, within SUMMATION_64 or TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
+    """All tensors of a kind as one vector, within ``summation64`` or TRAJECTORY_FACTOR of the largest one-ulp floor so far."""
     scale = sum(change.scale**2 for change in draws[0].values()) ** 0.5
     floor = max(relative(sum(change.distance**2 for change in draw.values()) ** 0.5, scale) for draw in draws)
     history.together64[kind] = floor = max(history.together64.get(kind, tolerance.BASE_FLOOR_64), floor)
     difference = relative(error, scale)
     quantity = Quantity(name, [len(draws[0])], float64_diff=difference)
-    if not difference <= max(tolerance.SUMMATION_64, tolerance.TRAJECTORY_FACTOR * floor):
+    if not difference <= max(history.summation64, tolerance.TRAJECTORY_FACTOR * floor):
         quantity.fail(f"exact mode differs by {difference:.1e}, one-ulp changes by {floor:.1e}")
     return quantity
 
@@ -154,6 +160,12 @@ def judge_together_in_float32(quantity: Quantity, now: dict[str, Iteration], kin
     if flips:
         quantity.flips = flips
         quantity.note(f"{flips} kink flip(s)")
+    sizes = {name: norm(array) for name, array in getattr(now["reference64"], kind).items()}
+    sums = [sizes[name] for name in sizes if is_sum(name, now, kind)]
+    summed = relative(tolerance.SUMMATION_32 * norm(np.array(sums)), norm(np.array(list(sizes.values()))))
+    if tolerance.FLOOR_FACTOR * quantity.reference_error < quantity.port_error <= summed:
+        quantity.reference_error = summed
+        quantity.note("order of summation in float32")
     if not quantity.port_error <= tolerance.FLOOR_FACTOR * quantity.reference_error:
         quantity.fail(f"float32 error {quantity.port_error:.1e}, noise floor {quantity.reference_error:.1e}")
 
