@@ -52,10 +52,7 @@ class ConvertedSides:
 
 
 def _shown(entry: Entry) -> str:
-    if not isinstance(entry, Piece) or entry.shape == entry.whole:
-        return entry.own
-    rows = f"rows {entry.start}:{entry.stop}"
-    return f"{entry.own}[{rows}{f' of each of {entry.groups} groups' if entry.groups > 1 else ''}]"
+    return entry.label if isinstance(entry, Piece) else entry.own
 
 
 def sides_of(port: ModelMaker, reference: ModelMaker, names: Path | None = None, given: str | None = None) -> ConvertedSides:

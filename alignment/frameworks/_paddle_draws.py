@@ -48,7 +48,8 @@ def dropout(
     **more: Any,
 ) -> Any:
     """Dropout with the masks that the calling layer shares; NotImplemented where it shares none."""
-    if others or not more.keys() <= {"inplace", "name"} or not isinstance(p, float | int):
+    known = isinstance(p, float | int) and isinstance(x, paddle.Tensor)  # of anything else, Paddle's own error is the port's
+    if others or not more.keys() <= {"inplace", "name"} or not known:
         return NotImplemented
     axes = range(x.ndim) if axis is None else [one % x.ndim for one in (axis if isinstance(axis, list | tuple) else (axis,))]
     drawn = tuple(size if number in axes else 1 for number, size in enumerate(x.shape))

@@ -1,10 +1,11 @@
-"""Tensors that the other side holds otherwise: parts of a packed one, sums, and other shapes of the same numbers."""
+"""Tensors that the other side holds otherwise: parts of a packed one, sums, other shapes and orders of the same numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import einops
 import numpy as np
 
 from alignment.frameworks._passes import Module
@@ -35,6 +36,18 @@ class Piece(Entry):
     @property
     def own_shape(self) -> tuple[int, ...]:
         return self.whole[::-1] if self.transposed else self.whole
+
+    @property
+    def partial(self) -> bool:
+        """Whether the tensor holds more than this."""
+        return self.whole != () and self.groups * (self.stop - self.start) < self.whole[0]
+
+    @property
+    def label(self) -> str:
+        """The own name, and which part of it is meant, for people."""
+        if self.shape == self.whole:
+            return self.own
+        return f"{self.own}[rows {self.start}:{self.stop}{f' of each of {self.groups} groups' if self.groups > 1 else ''}]"
 
     def _rows(self, array: np.ndarray) -> np.ndarray:
         """The part's rows of the whole tensor, as (groups, rows of a group, ...); a view where ``array`` allows one."""
@@ -70,6 +83,62 @@ class Piece(Entry):
             values = values.T
         place[...] = 0 if self.added else values.reshape(place.shape)
         return np.ascontiguousarray(given.T) if self.transposed else given
+
+
+@dataclass(frozen=True)
+class Arranged(Piece):
+    """A tensor, or a part of one, whose axes lie otherwise: split, joined, in another order.
+
+    Attributes:
+        layout: from the whole tensor to the canonical values, in the words of einops: ``"tap in out -> out in tap"``, or to as many
+            parts, ``"in (h part d) -> part (h d) in, h=4"``.
+        place: of this part; None where the layout has none.
+    """
+
+    layout: str = ""
+    place: int | None = None
+
+    @property
+    def partial(self) -> bool:
+        return self.place is not None
+
+    @property
+    def label(self) -> str:
+        return f"{self.own}[{self.layout}{'' if self.place is None else f', part {self.place}'}]"
+
+    def to_canonical(self, array: np.ndarray) -> np.ndarray:
+        parts = arranged(array.T if self.transposed else array, self.layout)
+        return np.ascontiguousarray(parts if self.place is None else parts[self.place])
+
+    def into(self, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+        if self.place is not None:
+            whole = np.zeros(self.whole, values.dtype) if own is None else np.array(own.T if self.transposed else own)
+            parts = np.array(arranged(whole, self.layout))
+            parts[self.place] = values
+            values = parts
+        given = arranged(values, turned_back(self.layout))
+        return np.ascontiguousarray(given.T if self.transposed else given)
+
+
+def arranged(array: np.ndarray, layout: str) -> np.ndarray:
+    """An array with its axes split, joined and ordered as a layout says: an einops pattern, and behind it sizes, ``", h=4"``.
+
+    Raises:
+        ValueError: the layout is none, or does not fit the array.
+    """
+    pattern, *sizes = layout.split(",")
+    known = {name.strip(): int(size) for name, _, size in (one.partition("=") for one in sizes)}
+    try:
+        return einops.rearrange(array, pattern, **known)
+    except einops.EinopsError as error:
+        raise ValueError(str(error)) from error
+
+
+def turned_back(layout: str) -> str:
+    """The layout that undoes another one."""
+    pattern, comma, sizes = layout.partition(",")
+    left, _, right = pattern.partition("->")
+    return f"{right.strip()} -> {left.strip()}{comma}{sizes}"
 
 
 Pieces = Mapping[str, Sequence[Piece]]

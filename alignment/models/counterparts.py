@@ -120,6 +120,14 @@ def _linked(links: Sequence[Link], number: int, path: str) -> frozenset[tuple]:
     return frozenset(found)
 
 
+def contradicted(paths: Mapping[str, str], links: Sequence[Link]) -> bool:
+    """Whether links say of the tensors of paired modules, reference path -> port path, that the two are not each other's."""
+    linked = [set().union(*({name.rpartition(".")[0] for name in names} for names in side), ()) for side in
+              zip(*((link.port, link.reference) for link in links), strict=True)] or [set(), set()]  # fmt: skip
+    held = [(own, other) for other, own in paths.items() if own in linked[0] or other in linked[1]]
+    return any(_linked(links, 0, own) != _linked(links, 1, other) for own, other in held if other and own)
+
+
 def pair_by_tensors(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link], inputs: tuple) -> None:
     """Modules of a user's own that hold the same tensors, whatever these are called, and that take the same arrays.
 

@@ -13,7 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from alignment.frameworks.base import Piece
+import numpy as np
+
+from alignment.frameworks.base import Arranged, Piece, arranged, turned_back
 from mobilenetv3_common.errors import UserError
 from mobilenetv3_common.weights import Entry
 
@@ -34,6 +36,8 @@ class Link:
             kernel's axes: a patch embedding as a linear layer.
         columns: whether the parts of a packed matrix lie side by side: two embeddings, or two linear layers whose outputs are added
             up, as one on what they are given, joined.
+        layout: how the axes of the packed tensor become those of its parts, of two single ones those of the port's the reference's,
+            in the words of einops (``alignment.frameworks.base.arranged``); empty where the other attributes say it.
     """
 
     port: tuple[str, ...]
@@ -43,6 +47,7 @@ class Link:
     added: bool = False
     channels_last: bool = False
     columns: bool = False
+    layout: str = ""
 
     def words(self) -> str:
         return f"{' + '.join(self.port)} of the port, {' + '.join(self.reference)} of the reference"
@@ -83,6 +88,8 @@ def forms_of(links: Iterable[Link], port: Sequence[Entry], reference: Sequence[E
 
 def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Piece], list[Piece]]:
     """The pieces of both sides of one link."""
+    if link.layout:
+        return _laid_out(link, ours, theirs)
     if len(ours) == len(theirs) == 1:
         return [_whole(link, ours[0], theirs[0])], []
     # ``packed``: one tensor, or several that are added up; ``parts``: those that lie in it.
@@ -115,6 +122,30 @@ def _parts(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Pie
             made.append(Piece(name, entry.own, part.shape, turned, entry.role, shape, link.groups, start, stop, number > 0))
             start = stop
     return (made, _single(parts, names)) if port_is_packed else (_single(parts, names), made)
+
+
+def _laid_out(link: Link, ours: list[Entry], theirs: list[Entry]) -> tuple[list[Piece], list[Piece]]:
+    """The pieces of a link with a layout."""
+    packed, parts = (ours, theirs) if len(ours) == 1 else (theirs, ours)
+    whole, several = packed[0], len(parts) > 1
+    said = f"--names: {link.words()}: layout {link.layout!r}"
+    if len(packed) > 1 or replace(link, layout="") != Link(link.port, link.reference):
+        raise UserError(f"{said} stands alone: it takes one tensor on one side, and no other key")
+    try:
+        made = arranged(np.empty(whole.shape, np.int8), link.layout)
+        back = arranged(made, turned_back(link.layout))
+    except ValueError as error:
+        raise UserError(f"{said} does not fit {whole.shape}: {str(error).strip().splitlines()[-1].strip()}") from error
+    wanted = [(len(parts), *part.shape) if several else part.shape for part in parts]
+    if back.shape != whole.shape or any(made.shape != shape for shape in wanted):
+        raise UserError(f"{said} makes {made.shape} of {whole.shape}, expected {wanted[0]}")
+    names = _named_in(whole, parts, packed is ours)
+    pieces: list[Piece] = []
+    for number, (name, part) in enumerate(zip(names, parts, strict=True)):
+        place = number if several else None
+        form = (name, whole.own, part.shape, whole.transposed, whole.role, whole.shape)
+        pieces.append(Arranged(*form, layout=link.layout, place=place))
+    return (pieces, _single(parts, names)) if packed is ours else (_single(parts, names), pieces)
 
 
 def _side_by_side(

@@ -7,6 +7,7 @@ layers in the same order of use, the layers are paired in that order, whatever t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,12 @@ from alignment.models.counterparts import (
     Sides,
     Unmatched,
     UnmatchedKind,
+    contradicted,
     pair_by_tensors,
     pair_containers,
     pair_wrapped,
 )
+from alignment.models.layouts import occurring, stored
 from alignment.models.links import Forms, Link, covered, forms_of, plain, same_kernels
 from alignment.models.pairing import Part, joined, paired, part_of
 from alignment.models.passes import paired_layers
@@ -33,6 +36,7 @@ from alignment.models.units import Unit, Use, lies_turned, units_of, use_of
 from alignment.models.unused import unused
 from alignment.models.values import Live
 from alignment.models.weights import translated
+from alignment.strangers import strangers
 from mobilenetv3_common.counted import agreed, counted
 from mobilenetv3_common.weights import Entry, is_statistic
 
@@ -107,6 +111,9 @@ def matched(
             (matching, found, fits), unknown, tied = other, more, second
         else:
             _hide(models, sides, unknown)
+    if live and (not fits or any(APART in note for note in matching.notes)):
+        laid_out = _with_layouts(models, dict(names), live, inputs, list(links), (matching, found))
+        matching, found, fits = laid_out or (matching, found, fits)
     if not fits and live and any(more := _left_over(models, live, matching, found, inputs)):
         without = unknown[0] | more[0], unknown[1] | more[1]
         left = lacking(matching, found, mine.entries(port), theirs.entries(reference))
@@ -118,6 +125,64 @@ def matched(
         else:
             _hide(models, sides, unknown, tied)
     return _as_known(models, sides, matching, found, fits, unknown, tied)
+
+
+def _with_layouts(
+    models: tuple[Module, Module], names: dict[str, str], live: Live, inputs: Callable[[], tuple], links: list[Link],
+    so_far: tuple[Matching, list[Link]],
+) -> tuple[Matching, list[Link], bool] | None:  # fmt: skip
+    """The matching once a module's own tensors are known to hold layers' weights with other axes; None where it fits no better."""
+    if not _may_lie_otherwise(models, live, *so_far):
+        return None
+    found = stored(models, live, inputs())
+    named = covered(links)
+    more = [one for one in found.links if not (named[0] & {*one.port} or named[1] & {*one.reference})]
+    if not found.confirmed or not more:
+        return None
+    entries = live[0].entries(models[0]), live[1].entries(models[1])
+    other = _match(models, found.names | names, live, inputs, [*links, *more], live)
+    lacks = [lacking(*one[:2], *entries) for one in (so_far, other)]
+    if lacks[1] > lacks[0] or (lacks[1] == lacks[0] and not _occurs_more(models, live, inputs(), (so_far, other[:2]))):
+        return None
+    count = agreed(f"{sum(len(link.reference) for link in more)} tensors are stored differently in the port")
+    other[0].notes.append(f"{count}, first {more[0].words()}")
+    return other
+
+
+def _may_lie_otherwise(models: tuple[Module, Module], sides: Live, matching: Matching, links: Sequence[Link]) -> bool:
+    """Whether as many numbers have no counterpart on both sides, or a side has matrices of its own for the other's layers."""
+    names, named = matching.renaming(), covered(links)
+    held: list[Counter[tuple]] = []
+    own: list[dict[str, tuple[int, ...]]] = []
+    for number, (side, model) in enumerate(zip(sides, models, strict=True)):
+        modules = side.modules(model, every_path=True)
+        entries = [entry for entry in side.entries(model) if entry.role == "parameter"]
+        theirs = {entry.canonical: translated(entry.canonical, names) if number == 0 else entry.canonical for entry in entries}
+        held.append(Counter((theirs[e.canonical], e.shape) for e in entries if e.canonical not in named[number]))
+        raw = [e for e in entries if len(e.shape) > 1 and not side.knows(modules[e.canonical.rpartition(".")[0]])]
+        own.append({e.canonical: plain(e.shape) for e in raw})
+    left = [sum(math.prod(shape) * count for (_, shape), count in rest.items()) for rest in (held[0] - held[1], held[1] - held[0])]
+    if any(left):
+        return left[0] == left[1]
+    pairs = {name: translated(name, names) for name in own[0]}
+    pairs |= {link.port[0]: link.reference[0] for link in links if len(link.port) == len(link.reference) == 1}
+    same = {(a, b) for a, b in pairs.items() if a in own[0] and own[1].get(b) == own[0][a]}
+    return len(same) < max(map(len, own))
+
+
+def _occurs_more(
+    models: tuple[Module, Module], sides: Live, inputs: tuple, matchings: Sequence[tuple[Matching, list[Link]]]
+) -> bool:
+    """Whether more of what the reference's modules give occurs in the port under the second of two matchings."""
+    counts = []
+    for matching, links in matchings:
+        with strangers("reference") as raised:
+            trial = values.Trial(models, sides, inputs)
+            trial.load(matching.paths, links)
+            counts.append(occurring(trial))
+        if raised.error is not None:
+            return False
+    return counts[1] > counts[0]
 
 
 def _as_known(
@@ -260,21 +325,12 @@ def _match(
     ranks = lambda number: {path: place for place, path in enumerate(used()[number].order)}  # noqa: E731
     matching = Matching({"": ""})
     _Matcher(*sides, names, matching, ranks).children(*models, "", "")
-    left = lacking(matching, links, *entries)
-    if not left:
-        if live and _is_guessed(matching, names, entries[1]):
-            matching, _ = _confirmed(models, matching, links, names, links, live, inputs())
-        return matching, links, True
-    other = _by_path(*models, names, sides)
-    if not lacking(other, links, *entries):
-        return other, links, True
-    if not lacking(other, links, *entries, shapes=False):  # what differs is no name
-        shaped = _otherwise_shaped(models, matching, links, sides, entries) if live else None
-        if shaped is None:
-            return matching, links, False
-        if live and any(link.transposed for link in shaped):
-            matching, shaped = _confirmed(models, matching, shaped, names, links, live, inputs())
-        return matching, shaped, True
+    if contradicted(matching.paths, links):  # no names are the same then
+        left = 1 + lacking(matching, links, *entries)
+    elif (by_names := _by_names(models, names, sides, inputs, matching, links, live)) is not None:
+        return by_names
+    else:
+        left = lacking(matching, links, *entries)
     other, found = _by_layers(models, names, sides, used(), links)
     lacks = lacking(other, found, *entries)
     if lacks:
@@ -290,6 +346,29 @@ def _match(
         pair_by_tensors(models, live, other, found, inputs())
         pair_wrapped(models, other, found, live, inputs())
     return other, found, not lacks
+
+
+def _by_names(
+    models: tuple[Module, Module], names: dict[str, str], sides: Sides, inputs: Callable[[], tuple], matching: Matching,
+    links: list[Link], live: Live | None,
+) -> tuple[Matching, list[Link], bool] | None:  # fmt: skip
+    """The matching where names, or the order of definition, say all; None where they do not."""
+    entries = sides[0].entries(models[0]), sides[1].entries(models[1])
+    if not lacking(matching, links, *entries):
+        if live and _is_guessed(matching, names, entries[1]):
+            matching, _ = _confirmed(models, matching, links, names, links, live, inputs())
+        return matching, links, True
+    other = _by_path(*models, names, sides)
+    if not lacking(other, links, *entries):
+        return other, links, True
+    if lacking(other, links, *entries, shapes=False):
+        return None
+    shaped = _otherwise_shaped(models, matching, links, sides, entries) if live else None  # what differs is no name
+    if shaped is None:
+        return matching, links, False
+    if live and any(link.transposed for link in shaped):
+        matching, shaped = _confirmed(models, matching, shaped, names, links, live, inputs())
+    return matching, shaped, True
 
 
 def _otherwise_shaped(
@@ -433,7 +512,7 @@ def _by_layers(
     taken = [{unit.path for unit in side} for side in zip(*given, strict=True)] or [set(), set()]
     named = covered(links)
     rest = [
-        [u for u in units if u.path not in taken[n] and not (u.entries and all(e.canonical in named[n] for e in u.entries))]
+        [u.without(named[n]) for u in units if u.path not in taken[n] and not (u.entries and not u.without(named[n]).entries)]
         for n, units in enumerate((own, other))
     ]
     found = paired_layers(rest[0], rest[1], uses)

@@ -163,7 +163,7 @@ def _tied_by_mistake(port: Network, reference: Network, path: str) -> set[str]:
 
 def is_part(entry: Entry) -> bool:
     """Whether a tensor holds more than this."""
-    return isinstance(entry, Piece) and entry.whole != () and entry.groups * (entry.stop - entry.start) < entry.whole[0]
+    return isinstance(entry, Piece) and entry.partial
 
 
 def _pieces_within(network: Network, path: str) -> dict[str, list[Piece]]:

@@ -25,6 +25,7 @@ TENSORS_HEADER = (
     "# axis more than each of them, they are its places on the first axis.\n"
     "# added: the two of one side are added up; transposed: the one tensor lies transposed; channels_last: a linear layer\n"
     "# on patches holds the kernels of a convolution, the channels behind height and width; columns: they lie side by side.\n"
+    "# layout: how the axes of the one tensor become those of the other, or of the several ones, as einops writes it.\n"
 )
 
 
@@ -51,6 +52,7 @@ class NameMap:
                 lines.append(f"{lead}{side}: {shown}\n")
             lines += [f"  groups: {link.groups}\n"] if link.groups != 1 else []
             lines += [f"  {flag}: true\n" for flag in FLAGS if getattr(link, flag)]
+            lines += [f"  layout: {json.dumps(link.layout)}\n"] if link.layout else []
         return "".join(lines)
 
 
@@ -101,7 +103,7 @@ def _link(path: str | Path, node: Any) -> Link:
         said[key.value] = tuple(one.value for one in every)
     if missing := {"port", "reference"} - said.keys():
         raise UserError(f"{where}: a tensor needs port and reference; {' and '.join(sorted(missing))} is missing")
-    known = ("port", "reference", "groups", *FLAGS)
+    known = ("port", "reference", "groups", *FLAGS, "layout")
     if unknown := said.keys() - set(known):
         raise UserError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(known)}")
     groups, flags = said.get("groups", ("1",)), [said.get(flag, ("false",)) for flag in FLAGS]
@@ -110,7 +112,11 @@ def _link(path: str | Path, node: Any) -> Link:
     for flag in flags:
         if flag not in (("true",), ("false",)):
             raise UserError(f"{where}: expected true or false, found {', '.join(flag)}")
-    return Link(said["port"], said["reference"], int(groups[0]), *(flag == ("true",) for flag in flags))
+    layout = said.get("layout", ("",))
+    if len(layout) != 1:
+        raise UserError(f"{where}: layout must be one text, such as 'tap in out -> out in tap'")
+    set_flags = dict(zip(FLAGS, (flag == ("true",) for flag in flags), strict=True))
+    return Link(said["port"], said["reference"], int(groups[0]), layout=layout[0], **set_flags)
 
 
 def check_names(names: Mapping[str, str], port: Collection[str] | None, reference: Collection[str]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -120,6 +120,14 @@ class Unit:
     @property
     def path(self) -> str:
         return self.part.path
+
+    def without(self, names: Collection[str]) -> Unit:
+        """The same without some tensors, by canonical name."""
+        kept = tuple(entry for entry in self.entries if entry.canonical not in names)
+        last = [entry.canonical.rpartition(".")[2] for entry in kept]
+        rows = sum(entry.shape[0] for entry in kept if len(entry.shape) > 1)
+        tensors = {name: shape for name, shape in self.tensors.items() if name in last}
+        return self if kept == self.entries else replace(self, entries=kept, tensors=tensors, rows=rows)
 
 
 def units_of(framework: Description, model: Module, use: Use, branches: bool = False) -> list[Unit]:

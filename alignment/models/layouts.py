@@ -1,0 +1,533 @@
+"""Tensors of a module's own that hold a layer's weights with other axes: by tap, by head, packed, transposed.
+
+``einsum`` ports, and those of JAX, keep a projection as (inputs, heads, depth) where the other side has a linear layer. Names and
+shapes do not say which tensor is which layer's, and in which order its axes lie; values do. The layers of the one side have
+random weights and are run; the other side takes them one layer after another, in the order of use, and a choice is right where a
+value that the layer gave occurs among the values of its pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+import string
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from alignment import tolerance
+from alignment.compare import distance, norm, relative
+from alignment.frameworks.base import Module, arranged, leaves, turned_back
+from alignment.models.links import Link, plain
+from alignment.models.units import use_of, words_of_tensor
+from alignment.models.values import Live, Trial
+from alignment.strangers import strangers
+from mobilenetv3_common.weights import Entry
+
+SECONDS = 8.0  # of the processor, after which nothing more is tried
+MOST_PARTS = 8  # of one tensor
+NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
+BESIDE = 1.5  # as how far apart two tensors of one module count
+GIVE_UP = 3  # layers, none of which is right
+FEW = 4  # passes for a layer behind one for which none was right
+MOST_TRIALS = 60  # passes for one layer
+SPLIT = 10  # how much less plain a layout is that splits an axis than one that takes two axes the other way round
+PART = "part"  # the axis of a layout that counts the parts
+Sizes = tuple[int, ...]
+
+
+# --- how the axes may lie -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def layouts(whole: Sizes, part: Sizes, count: int = 1) -> Sequence[str]:
+    """Layouts by which a tensor holds so many others of one shape, the plainest first.
+
+    Args:
+        whole: its shape.
+        part: the shape of each other.
+        count: how many there are.
+    """
+    if math.prod(whole) != count * math.prod(part):
+        return ()
+    found: list[tuple[int, str]] = []
+    for axis, groups in _divided(whole, count):
+        for split in _split(whole, part, axis, groups, count):
+            found += _arranged(split, part, count > 1)
+    return tuple(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+
+
+def _divided(whole: Sizes, count: int) -> Iterator[tuple[int, int]]:
+    """Which axis may count the parts, and in how many groups around them; one axis that there is not where there is one part."""
+    if count == 1:
+        yield -1, 1
+    for axis, size in enumerate(whole if count > 1 else ()):
+        if size % count == 0:
+            yield from ((axis, groups) for groups in range(1, size // count + 1) if size // count % groups == 0)
+
+
+SplitAxes = list[list[tuple[str, int]]]  # of each axis its parts, by name
+
+
+def _split(whole: Sizes, part: Sizes, axis: int, groups: int, count: int) -> Iterator[SplitAxes]:
+    """The axes of a tensor, each split as the axes of a part demand it."""
+    options: list[list[list[int]]] = []
+    for place, size in enumerate(whole):
+        if place == axis:
+            options.append([[groups, -count, size // count // groups]])
+            continue
+        several = [
+            [part[i] for i in order]
+            for length in range(2, len(part) + 1) if len(part) > len([n for n in whole if n > 1]) - (axis >= 0)
+            for order in itertools.permutations([i for i, n in enumerate(part) if n > 1], length)
+            if math.prod(part[i] for i in order) == size
+        ]  # fmt: skip
+        options.append([[size], *several])
+    for chosen in itertools.product(*options):
+        names = iter(string.ascii_lowercase)
+        yield [[(PART if size < 0 else next(names), abs(size)) for size in sizes if size != 1] for sizes in chosen]
+
+
+def _arranged(axes: SplitAxes, part: Sizes, counted: bool) -> Iterator[tuple[int, str]]:
+    """The orders in which the axes' parts make up a shape: how far each is from how they lie, and its layout."""
+    atoms = [atom for axis in axes for atom in axis if atom[0] != PART]
+    wanted = [size for size in part if size != 1]
+    for order in itertools.permutations(range(len(atoms))):
+        joined = _joined([atoms[place] for place in order], wanted)
+        if joined is None:
+            continue
+        groups = iter(joined)
+        right = [_group(next(groups)) if size != 1 else "1" for size in part]
+        left = [_group(axis) if axis else "1" for axis in axes]
+        sizes = "".join(f", {name}={size}" for axis in [*axes, *joined] if len(axis) > 1 for name, size in axis)
+        turns = sum(a > b for a, b in itertools.combinations(order, 2)) + SPLIT * sum(len(axis) > 1 for axis in axes)
+        yield turns, f"{' '.join(left)} -> {' '.join([*([PART] if counted else []), *right])}{_once(sizes)}"
+
+
+def _once(sizes: str) -> str:
+    return "".join(dict.fromkeys(f",{one}" for one in sizes.split(",") if one))
+
+
+def _inputs_first(layout: str) -> bool | None:
+    """Whether a matrix (outputs, inputs, ...) lies with the inputs before the outputs; None of what has one axis."""
+    left, _, right = layout.partition(",")[0].partition("->")
+    axes = [re.findall(r"[a-z]+", one) for one in re.findall(r"\([^)]*\)|\S+", right) if one != PART]
+    names, axes = re.findall(r"[a-z]+", left), [axis for axis in axes if axis]
+    return None if len(axes) < 2 else names.index(axes[1][0]) < names.index(axes[0][0])
+
+
+def _in_order(layout: str) -> bool:
+    """Whether the axes of a part lie as they do in the whole."""
+    names = re.findall(r"\b[a-z]\b", layout.partition("->")[2].partition(",")[0])
+    return names == sorted(names)
+
+
+def _joined(atoms: Sequence[tuple[str, int]], wanted: Sequence[int]) -> SplitAxes | None:
+    """The parts of axes, in this order, joined to axes of the sizes that are wanted; None where they do not fit."""
+    found: SplitAxes = []
+    waiting = list(atoms)
+    for size in wanted:
+        axis: list[tuple[str, int]] = []
+        while waiting and math.prod(n for _, n in axis) < size:
+            axis.append(waiting.pop(0))
+        if math.prod(n for _, n in axis) != size:
+            return None
+        found.append(axis)
+    return None if waiting else found
+
+
+def _group(axis: Sequence[tuple[str, int]]) -> str:
+    names = " ".join(name for name, _ in axis)
+    return f"({names})" if len(axis) > 1 else names
+
+
+# --- which tensor is which layer's ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _HeldAt:
+    """Where a tensor of a layer may lie on the other side.
+
+    Attributes:
+        own: canonical name of the tensor there.
+        layout: of its axes.
+        place: of the part, of so many.
+        count: parts.
+    """
+
+    own: str
+    layout: str
+    place: int
+    count: int
+
+
+@dataclass
+class Stored:
+    """What was found.
+
+    Attributes:
+        links: of tensors that a module holds itself.
+        names: port path -> reference path of layers that both sides have.
+        confirmed: how many layers gave what the other side computes, too.
+    """
+
+    links: list[Link] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    confirmed: int = 0
+
+
+class _LayerByLayer:
+    """One side's own tensors, and the layers of the other one whose weights they may hold.
+
+    Args:
+        models: whose own tensors are meant, and the one with layers.
+        sides: their frameworks.
+        inputs: of both.
+        end: when to stop, by ``time.process_time``.
+    """
+
+    def __init__(self, models: tuple[Module, Module], sides: Live, inputs: tuple, end: float) -> None:
+        self.trial, self.end = Trial(models, sides, inputs), end
+        self.side = sides[0]
+        modules = self.trial.modules
+        self.own = {
+            entry.canonical: entry for entry, _ in self.trial.described if not sides[0].knows(modules[_holder(entry.canonical)])
+        }
+        self.entries = {entry.canonical: entry for entry, _ in self.trial.described}
+        self.tensors = {entry.canonical: tensor for entry, tensor in self.trial.described}
+        self.rank = self.ranked()
+        by_layer: dict[str, list[Entry]] = {}
+        for entry in self.trial.entries[1]:
+            by_layer.setdefault(_holder(entry.canonical), []).append(entry)
+        order = use_of(sides[1], models[1], inputs).order
+        theirs = sides[1].modules(models[1], every_path=True)
+        alone = {path for path in by_layer if sides[1].children(theirs[path])}
+        self.layers = [
+            (path, by_layer[path]) for path in order if path in by_layer and path in self.trial.calls and path not in alone
+        ]
+        self.loose = [entry for path in by_layer if path in alone for entry in by_layer[path]]
+        self.taken: dict[str, list[tuple[_HeldAt, str]]] = {}  # own name -> its parts, and which tensor of the layers each is
+        self.known: dict[tuple[Sizes, Sizes, int], str] = {}  # layouts that were right
+        self.signs: dict[str, list[np.ndarray]] = {}
+        self.called: set[tuple[str, str]] = set()  # names of tensors, and what they were called on the other side
+        self.values: list[np.ndarray] = []
+        self.behind, self.home = 0, ""
+        self.confirmed = 0
+
+    def ranked(self) -> dict[str, int]:
+        """The places of all tensors in the order of use."""
+        held: dict[str, list[str]] = {}
+        for name in self.entries:
+            held.setdefault(name if name in self.own else _holder(name), []).append(name)
+        modules = {path: module for path, module in self.trial.modules.items() if path in held and path not in self.own}
+        names = {id(tensor): name if name in self.own else _holder(name) for name, tensor in self.tensors.items()}
+        used = [*self.side.first_uses(self.trial.port, self.trial.inputs, modules, names), *held]
+        return {name: place for place, name in enumerate(dict.fromkeys(name for one in used for name in held[one]))}
+
+    def run(self) -> None:
+        """Choose for one layer after another."""
+        self.take_loose()
+        right: tuple[_HeldAt, ...] | None = ()
+        for number, (path, entries) in enumerate(self.layers):
+            self.begin(number)
+            if number == GIVE_UP and not self.confirmed:
+                return  # the two compute something else from the start
+            choices = self.choices(entries)[: None if right is not None else FEW]  # what follows on a mistake seldom agrees
+            right = next((one for one in choices if self.right(path, entries, one)), None)
+            if right is None and number and choices:
+                right = self.exchanged(number, choices)
+            self.take(entries, right or next(iter(choices), ()), right is not None)
+
+    def take_loose(self) -> None:
+        """Tensors that modules around layers hold are those of their shapes and names: positions, a first token, a gain."""
+        for entry in self.loose:
+            words = words_of_tensor(entry.canonical)
+            free = [name for name, mine in self.own.items() if name not in self.taken and plain(mine.shape) == plain(entry.shape)]
+            if free:
+                own = max(free, key=lambda name: (len(words_of_tensor(name) & words), -self.rank[name]))
+                way = layouts(self.own[own].shape, entry.shape)[0]
+                self.take([entry], [_HeldAt(own, way, 0, 1)], False)
+        self.behind, self.home = 0, ""
+        self.values = _values(self.trial)
+
+    def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
+        """Where the tensors of a layer may lie, the likeliest first."""
+        each = [self.places(entry)[:MOST_TRIALS] for entry in entries]
+        apart = [one for one in itertools.product(*each) if len({(held.own, held.place) for held in one}) == len(one)]
+
+        def order(choice: Sequence[_HeldAt]) -> float:
+            likely = sum(map(self.follows, choice, entries)) * NEAREST
+            return (
+                self.spread(choice)
+                - likely
+                - sum((_tail(h.own), _tail(e.canonical)) in self.called for h, e in zip(choice, entries, strict=True))
+            )
+
+        return sorted(apart, key=order)[:MOST_TRIALS]
+
+    def spread(self, choice: Sequence[_HeldAt]) -> float:
+        """How unlikely a choice is: tensors that are used far from each other, or from the last ones, or lie in a new way."""
+        new = [held.own for held in choice if held.own not in self.taken]
+        fresh = [self.rank[own] for own in new]
+        far = sum(map(self.distance, new)) / len(fresh) + max(fresh) - min(fresh) if fresh else 0.0
+        turned = sum(a > b for a, b in itertools.pairwise(fresh))
+        begun = len(choice) - len(fresh)
+        mixed = float(0 < begun < len(choice))
+        return far + 0.2 * turned - 0.5 * begun + mixed + sum(self.strange(held) for held in choice)
+
+    def follows(self, held: _HeldAt, entry: Entry) -> bool:
+        """Whether the tensor holds a tensor of the same name but for its numbers: of another one of numbered blocks."""
+        return any(_numberless(name) == _numberless(entry.canonical) for _, name in self.taken.get(held.own, ()))
+
+    def beside(self, one: str, other: str) -> bool:
+        """Whether two layers were given the same array: their weights may lie in one tensor."""
+        first, second = self.given(one), self.given(other)
+        return first is not None and second is not None and np.array_equal(first, second)
+
+    def distance(self, name: str) -> float:
+        """How far from the last ones a tensor is used; one of the same module is near, whenever it is used."""
+        far = float(abs(self.rank[name] - self.behind))
+        home = (name in self.own and _holder(name)) or _holder(_holder(name))
+        return min(far, BESIDE) if home and home == self.home else far
+
+    def strange(self, held: _HeldAt) -> float:
+        """How unlikely a layout is beside those that were right."""
+        if held.layout in self.known.values():
+            return 0.0
+        others = [_inputs_first(layout) for layout in self.known.values()]
+        against = others.count(not first) > len(others) / 4 if (first := _inputs_first(held.layout)) is not None else False
+        return (3.0 if "(" in held.layout.partition("->")[0] else 0.1) + 0.2 * against
+
+    def places(self, entry: Entry) -> list[_HeldAt]:
+        """Where one tensor may lie."""
+        found: list[tuple[float, _HeldAt]] = []
+        size = math.prod(entry.shape)
+        for name, mine in self.entries.items():
+            parts = self.taken.get(name, [])
+            count = math.prod(mine.shape) // size if size and math.prod(mine.shape) % size == 0 else 0
+            if not 1 <= count <= MOST_PARTS or len(parts) >= count or mine.role != entry.role:
+                continue
+            last = name.rpartition(".")[2]
+            if name not in self.own and (mine.shape[1:] != entry.shape[1:] or last != entry.canonical.rpartition(".")[2]):
+                continue
+            far = self.distance(name) - bool(words_of_tensor(last) & words_of_tensor(entry.canonical))
+            if parts:
+                held = _HeldAt(name, parts[0][0].layout, len(parts), count)
+                goes_on = self.follows(held, entry) or self.beside(_holder(parts[-1][1]), _holder(entry.canonical))
+                found += [(-1.0, held)] if goes_on and held.layout in self.ways(name, entry, count) else []
+                continue
+            known = self.known.get((mine.shape, entry.shape, count))
+            every = self.ways(name, entry, count)
+            ordered = dict.fromkeys([known, *every] if known else every)
+            found += [(far + 0.01 * place, _HeldAt(name, text, 0, count)) for place, text in enumerate(ordered)]
+        nearest = sorted({held.own for _, held in found}, key=lambda own: min(far for far, held in found if held.own == own))[
+            :NEAREST
+        ]
+        return [held for _, held in sorted(found, key=lambda one: one[0]) if held.own in nearest]
+
+    def ways(self, name: str, entry: Entry, count: int) -> Sequence[str]:
+        """Layouts of a tensor: a layer of the framework has its own, and may hold the rows of several layers."""
+        every = layouts(self.entries[name].shape, entry.shape, count)
+        if name in self.own:
+            return every
+        return [one for one in every if one.startswith("(") and _in_order(one)] if count > 1 else every[:1]
+
+    def fill(self, held: _HeldAt, array: np.ndarray) -> None:
+        entry, tensor = self.entries[held.own], self.tensors[held.own]
+        own = entry.to_canonical(self.side.array(tensor))
+        if held.count > 1:
+            parts = np.array(arranged(own, held.layout))
+            parts[held.place] = array
+            array = parts
+        self.side.assign(tensor, entry.to_own(np.ascontiguousarray(arranged(array, turned_back(held.layout)))))
+
+    def right(self, path: str, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> bool:
+        """Whether the values of a pass hold what the layer gave."""
+        if time.process_time() > self.end:
+            return False
+        before = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
+        self.load(entries, choice)
+        values = _values(self.trial)
+        if any(_among(self.signs[path], values)):
+            self.values = values
+            return True
+        for tensor, array in before:
+            self.side.assign(tensor, array)
+        return False
+
+    def begin(self, number: int) -> None:
+        """Note what shows that a layer has its weights: what it gave, or the next layer was given, and what is not there before."""
+        path = self.layers[number][0]
+        given = [self.given(other) for other, _ in self.layers[number:]]
+        later = next(
+            (one for one in given[1:] if one is not None and (given[0] is None or not np.array_equal(one, given[0]))), None
+        )
+        every = [*leaves(self.trial.calls[path].output, np.ndarray)[:1], *([later] if later is not None else [])]
+        signs = [np.sort(one.ravel()) for one in every if one.dtype.kind == "f"]
+        self.signs[path] = [one for one, there in zip(signs, _among(signs, self.values), strict=True) if not there]
+
+    def given(self, path: str) -> np.ndarray | None:
+        """The first array that a layer was given."""
+        return next(iter(leaves(self.trial.calls[path].args, np.ndarray)), None)
+
+    def exchanged(self, number: int, choices: Sequence[tuple[_HeldAt, ...]]) -> tuple[_HeldAt, ...] | None:
+        """The choice that is right once layers before this one, which were given one array, are exchanged."""
+        path, entries = self.layers[number]
+        group = self.alike(number)
+        if len(group) < 2 or len(group) > 4:
+            return None
+        before = {
+            one: [(held, name) for parts in self.taken.values() for held, name in parts if _holder(name) == one] for one in group
+        }
+        for order in list(itertools.permutations(group))[1:]:
+            self.exchange(before, dict(zip(group, order, strict=True)))
+            for choice in choices[:NEAREST]:
+                if self.right(path, entries, choice):
+                    return choice
+        self.exchange(before, {one: one for one in group})
+        return None
+
+    def alike(self, number: int) -> list[str]:
+        """The layers before one that were given the same array as the last of them, and have tensors of the same shapes."""
+        found: list[str] = []
+        first: tuple[str, list[Sizes]] | None = None
+        for path, entries in reversed(self.layers[:number]):
+            shapes = [entry.shape for entry in entries]
+            if first is not None and (shapes != first[1] or not self.beside(path, first[0])):
+                break
+            first = first or (path, shapes)
+            found.insert(0, path)
+        return found
+
+    def exchange(self, before: Mapping[str, list[tuple[_HeldAt, str]]], to: Mapping[str, str]) -> None:
+        """Let the tensors that held one layer's weights hold another's."""
+        for one, held in before.items():
+            for place, name in held:
+                other = f"{to[one]}.{name.rpartition('.')[2]}"
+                parts = self.taken[place.own]
+                parts[next(i for i, (part, _) in enumerate(parts) if part.place == place.place)] = (place, other)
+                self.fill(place, self.trial.state[other])
+
+    def take(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], right: bool) -> None:
+        """Keep a choice; what was right is tried first from then on."""
+        for entry, held in zip(entries, choice, strict=False):
+            self.taken.setdefault(held.own, []).append((held, entry.canonical))
+            if right:
+                self.called.add((_tail(held.own), _tail(entry.canonical)))
+                self.known[self.entries[held.own].shape, entry.shape, held.count] = held.layout
+        if choice:
+            if not right:
+                self.load(entries, choice)
+                self.values = _values(self.trial)
+            last = max(choice, key=lambda held: self.rank[held.own]).own
+            if right or self.rank[last] - self.behind < NEAREST:
+                self.behind = max(self.behind, self.rank[last] + 1)
+                self.home = (last in self.own and _holder(last)) or _holder(_holder(last))
+            self.confirmed += right
+
+    def load(self, entries: Sequence[Entry], choice: Sequence[_HeldAt]) -> None:
+        """Give the tensors of a choice the layer's weights."""
+        for entry, held in zip(entries, choice, strict=True):
+            self.fill(held, self.trial.state[entry.canonical])
+
+
+def _tail(name: str) -> str:
+    """The last two parts of a name."""
+    return ".".join(name.split(".")[-2:])
+
+
+def _among(wanted: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> list[bool]:
+    """Which sorted arrays are among values, in any order of their numbers."""
+    return [any(_same_numbers(value, one) for value in values) for one in wanted]
+
+
+def _values(trial: Trial) -> list[np.ndarray]:
+    """Those of a pass of the side that was given the weights."""
+    with strangers("port"):  # with such weights it may raise anything
+        trace = trial.sides[0].traced(trial.port, trial.inputs)
+        return [one for one in (trace.values if trace is not None else ()) if one.dtype.kind == "f"]
+    return []
+
+
+def occurring(trial: Trial) -> int:
+    """How many of the reference's modules give what occurs in a pass of the port, in any order of the numbers."""
+    values = _values(trial)
+    given = [leaves(call.output, np.ndarray)[:1] for call in trial.calls.values()]
+    return sum(
+        any(_same_numbers(value, np.sort(one.ravel())) for value in values)
+        for some in given
+        for one in some
+        if one.dtype.kind == "f"
+    )
+
+
+def _numberless(name: str) -> str:
+    """A name without the numbers of blocks."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "", name)
+
+
+def _same_numbers(value: np.ndarray, wanted: np.ndarray) -> bool:
+    """Whether an array holds the numbers of a sorted one."""
+    size = norm(wanted)
+    if value.size != wanted.size or abs(norm(value) - size) > tolerance.PAIRED_AGREE * size:
+        return False
+    return relative(distance(np.sort(value.ravel()), wanted), size) <= tolerance.PAIRED_AGREE
+
+
+def _holder(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> Stored:
+    """How the own tensors of a side hold the weights of the other side's layers.
+
+    Args:
+        models: port and reference, which are left as they are.
+        sides: their frameworks.
+        inputs: of both.
+
+    Returns:
+        What was found; nothing where a model does not run, or has no tensors of its own.
+    """
+    end = time.process_time() + SECONDS
+    best = Stored()
+    for turned in (False, True):
+        pair = (models[::-1], sides[::-1]) if turned else (models, sides)
+        with strangers("reference") as raised:  # whose model runs is somebody else's to report
+            search = _LayerByLayer(*pair, inputs, end)  # type: ignore[arg-type]
+        if raised.error is not None or not search.layers:
+            continue
+        search.run()
+        found = _as_found(search, turned)
+        if found.confirmed > best.confirmed:
+            best = found
+        if found.confirmed == len(search.layers):
+            break
+    return best
+
+
+def _as_found(search: _LayerByLayer, turned: bool) -> Stored:
+    found = Stored(confirmed=search.confirmed)
+    for own, parts in search.taken.items():
+        held = sorted(parts, key=lambda one: one[0].place)
+        names = tuple(name for _, name in held)
+        if own not in search.own and len(names) == 1:
+            found.names[_holder(names[0])] = _holder(own)
+            continue
+        if len(names) != held[0][0].count:
+            continue
+        layout = held[0][0].layout
+        plainly = layout == layouts(search.entries[own].shape, search.entries[own].shape)[0]
+        link = Link((own,), names, layout="" if plainly else layout)
+        if turned:
+            link = replace(
+                link, port=names, reference=(own,), layout=turned_back(layout) if len(names) == 1 and link.layout else link.layout
+            )
+        found.links.append(link)
+    if not turned:
+        found.names = {own: other for other, own in found.names.items()}
+    return found
