@@ -15,7 +15,7 @@ from alignment.cli import main
 from alignment.frameworks import framework_of
 from alignment.frameworks.base import Arranged, arranged, turned_back
 from alignment.models import matching
-from alignment.models.layouts import Stored, layouts, stored
+from alignment.models.layouts import HeldOtherwise, layouts, stored
 from alignment.project import import_file
 from mobilenetv3_common.weights import read_state, write_state
 from tests.conftest import ROOT
@@ -82,7 +82,7 @@ def test_a_sound_port_passes(port, tmp_path):
 
 
 def test_without_the_search_a_sound_port_would_fail(monkeypatch, tmp_path):
-    monkeypatch.setattr(matching, "stored", lambda *_: Stored())
+    monkeypatch.setattr(matching, "stored", lambda *_: HeldOtherwise())
     result = audit(f"{OURS}:Own", f"{THEIRS}:Own", inputs=given("Own"), report=tmp_path, training=False)
     assert not result.passed
 

@@ -166,7 +166,7 @@ class _HeldAt:
 
 
 @dataclass
-class Stored:
+class HeldOtherwise:
     """What was found.
 
     Attributes:
@@ -482,7 +482,7 @@ def _holder(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> Stored:
+def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOtherwise:
     """How the own tensors of a side hold the weights of the other side's layers.
 
     Args:
@@ -494,7 +494,7 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> Stored:
         What was found; nothing where a model does not run, or has no tensors of its own.
     """
     end = time.process_time() + SECONDS
-    best = Stored()
+    best = HeldOtherwise()
     for turned in (False, True):
         pair = (models[::-1], sides[::-1]) if turned else (models, sides)
         with strangers("reference") as raised:  # whose model runs is somebody else's to report
@@ -510,8 +510,8 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> Stored:
     return best
 
 
-def _as_found(search: _LayerByLayer, turned: bool) -> Stored:
-    found = Stored(confirmed=search.confirmed)
+def _as_found(search: _LayerByLayer, turned: bool) -> HeldOtherwise:
+    found = HeldOtherwise(confirmed=search.confirmed)
     for own, parts in search.taken.items():
         held = sorted(parts, key=lambda one: one[0].place)
         names = tuple(name for _, name in held)
