@@ -231,6 +231,8 @@ class _LayerByLayer:
     def run(self) -> None:
         """Choose for one layer after another."""
         self.take_loose()
+        if not self.values:
+            return  # it does not run, or the engine cannot see its values
         right: tuple[_HeldAt, ...] | None = ()
         for number, (path, entries) in enumerate(self.layers):
             self.begin(number)
@@ -260,12 +262,9 @@ class _LayerByLayer:
         apart = [one for one in itertools.product(*each) if len({(held.own, held.place) for held in one}) == len(one)]
 
         def order(choice: Sequence[_HeldAt]) -> float:
-            likely = sum(map(self.follows, choice, entries)) * NEAREST
-            return (
-                self.spread(choice)
-                - likely
-                - sum((_tail(h.own), _tail(e.canonical)) in self.called for h, e in zip(choice, entries, strict=True))
-            )
+            pairs = list(zip(choice, entries, strict=True))
+            called = sum((_tail(held.own), _tail(entry.canonical)) in self.called for held, entry in pairs)
+            return self.spread(choice) - called - NEAREST * sum(self.follows(held, entry) for held, entry in pairs)
 
         return sorted(apart, key=order)[:MOST_TRIALS]
 
@@ -324,10 +323,9 @@ class _LayerByLayer:
             every = self.ways(name, entry, count)
             ordered = dict.fromkeys([known, *every] if known else every)
             found += [(far + 0.01 * place, _HeldAt(name, text, 0, count)) for place, text in enumerate(ordered)]
-        nearest = sorted({held.own for _, held in found}, key=lambda own: min(far for far, held in found if held.own == own))[
-            :NEAREST
-        ]
-        return [held for _, held in sorted(found, key=lambda one: one[0]) if held.own in nearest]
+        found.sort(key=lambda one: one[0])
+        nearest = list(dict.fromkeys(held.own for _, held in found))[:NEAREST]
+        return [held for _, held in found if held.own in nearest]
 
     def ways(self, name: str, entry: Entry, count: int) -> Sequence[str]:
         """Layouts of a tensor: a layer of the framework has its own, and may hold the rows of several layers."""
@@ -337,6 +335,7 @@ class _LayerByLayer:
         return [one for one in every if one.startswith("(") and _in_order(one)] if count > 1 else every[:1]
 
     def fill(self, held: _HeldAt, array: np.ndarray) -> None:
+        """Put a layer's tensor where it is held."""
         entry, tensor = self.entries[held.own], self.tensors[held.own]
         own = entry.to_canonical(self.side.array(tensor))
         if held.count > 1:
@@ -362,17 +361,16 @@ class _LayerByLayer:
     def begin(self, number: int) -> None:
         """Note what shows that a layer has its weights: what it gave, or the next layer was given, and what is not there before."""
         path = self.layers[number][0]
-        given = [self.given(other) for other, _ in self.layers[number:]]
-        later = next(
-            (one for one in given[1:] if one is not None and (given[0] is None or not np.array_equal(one, given[0]))), None
-        )
+        behind = (self.given(other) for other, _ in self.layers[number + 1 :] if not self.beside(path, other))
+        later = next((one for one in behind if one is not None), None)
         every = [*leaves(self.trial.calls[path].output, np.ndarray)[:1], *([later] if later is not None else [])]
         signs = [np.sort(one.ravel()) for one in every if one.dtype.kind == "f"]
         self.signs[path] = [one for one, there in zip(signs, _among(signs, self.values), strict=True) if not there]
 
     def given(self, path: str) -> np.ndarray | None:
         """The first array that a layer was given."""
-        return next(iter(leaves(self.trial.calls[path].args, np.ndarray)), None)
+        call = self.trial.calls.get(path)
+        return None if call is None else next(iter(leaves(call.args, np.ndarray)), None)
 
     def exchanged(self, number: int, choices: Sequence[tuple[_HeldAt, ...]]) -> tuple[_HeldAt, ...] | None:
         """The choice that is right once layers before this one, which were given one array, are exchanged."""
@@ -380,9 +378,8 @@ class _LayerByLayer:
         group = self.alike(number)
         if len(group) < 2 or len(group) > 4:
             return None
-        before = {
-            one: [(held, name) for parts in self.taken.values() for held, name in parts if _holder(name) == one] for one in group
-        }
+        taken = [one for parts in self.taken.values() for one in parts]
+        before = {path: [one for one in taken if _holder(one[1]) == path] for path in group}
         for order in list(itertools.permutations(group))[1:]:
             self.exchange(before, dict(zip(group, order, strict=True)))
             for choice in choices[:NEAREST]:
@@ -456,13 +453,8 @@ def _values(trial: Trial) -> list[np.ndarray]:
 def occurring(trial: Trial) -> int:
     """How many of the reference's modules give what occurs in a pass of the port, in any order of the numbers."""
     values = _values(trial)
-    given = [leaves(call.output, np.ndarray)[:1] for call in trial.calls.values()]
-    return sum(
-        any(_same_numbers(value, np.sort(one.ravel())) for value in values)
-        for some in given
-        for one in some
-        if one.dtype.kind == "f"
-    )
+    given = [one for call in trial.calls.values() for one in leaves(call.output, np.ndarray)[:1] if one.dtype.kind == "f"]
+    return sum(_among([np.sort(one.ravel()) for one in given], values))
 
 
 def _numberless(name: str) -> str:
