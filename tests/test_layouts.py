@@ -4,10 +4,12 @@ Sound ones pass in both directions, a mistake beside them is found in its line, 
 """
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from alignment import audit
@@ -155,6 +157,22 @@ def test_the_search_confirms_every_layer_of_a_sound_port():
     found = stored(models, frameworks, given("Layers"))
     assert found.confirmed == 23 and found.names["embed"] == "emb"
     assert {link.reference for link in found.links if link.port == ("q",)} == {("blocks.0.q.weight", "blocks.1.q.weight")}
+
+
+def test_a_layer_of_many_tensors_is_no_endless_search():
+    class Many(torch.nn.Module):
+        def __init__(self, turned):
+            super().__init__()
+            for number in range(9):
+                setattr(self, f"part{number}", torch.nn.Parameter(torch.randn(*((2, 4, 4) if turned else (8, 4)))))
+
+        def forward(self, x):
+            return sum(x @ part.reshape(8, 4) for part in self.parameters())
+
+    models = torch.nn.Sequential(Many(True)), torch.nn.Sequential(Many(False))
+    start = time.process_time()
+    stored(models, tuple(map(framework_of, models)), (np.ones((2, 8), "float32"),))
+    assert time.process_time() - start < 30
 
 
 def test_a_port_with_a_layer_of_another_width_is_no_other_layout(tmp_path):

@@ -34,6 +34,7 @@ NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
 BESIDE = 1.5  # as how far apart two tensors of one module count
 GIVE_UP = 3  # layers, none of which is right
 FEW = 4  # passes for a layer behind one for which none was right
+MOST_CHOICES = 4000  # among which those are looked for
 MOST_TRIALS = 60  # passes for one layer
 SPLIT = 10  # how much less plain a layout is that splits an axis than one that takes two axes the other way round
 PART = "part"  # the axis of a layout that counts the parts
@@ -258,7 +259,8 @@ class _LayerByLayer:
 
     def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
         """Where the tensors of a layer may lie, the likeliest first."""
-        each = [self.places(entry)[:MOST_TRIALS] for entry in entries]
+        most = max(1, int(MOST_CHOICES ** (1 / len(entries))))  # of each: a layer of somebody's own may have many tensors
+        each = [self.places(entry)[:most] for entry in entries]
         apart = [one for one in itertools.product(*each) if len({(held.own, held.place) for held in one}) == len(one)]
 
         def order(choice: Sequence[_HeldAt]) -> float:
