@@ -48,7 +48,11 @@ def test_a_run_goes_back_and_on_and_resumes_as_if_it_had_not_stopped(package, bu
     whole, part = (dataclasses.replace(WILD, output_dir=str(tmp_path / name), ema_decay=0.5) for name in ("whole", "part"))
     assert package.train(whole, builder) == 0
     text = (tmp_path / "whole" / "train.log").read_text()
-    assert "epoch 1, iter 2" in text and "rolled back to update 4 (1 of 1), learning rates are 1.26218e-29 of the" in text
+    assert (
+        "in epoch 2 of " in text
+        and ", update 2 of it" in text
+        and "rolled back to update 4 (1 of 1), learning rates are 1.26218e-29 of the" in text
+    )
     assert [entry["update"] for entry in read_json_lines(tmp_path / "whole")] == list(range(1, 13)), "no line twice"
     rates = curve(tmp_path / "whole", "lr")[::4]
     assert np.allclose(rates, [2.0**-10, 2.0**-7, 2.0**-6], rtol=1e-3)

@@ -113,6 +113,7 @@ def _once(sizes: str) -> str:
     return "".join(dict.fromkeys(f",{one}" for one in sizes.split(",") if one))
 
 
+@functools.cache
 def _inputs_first(layout: str) -> bool | None:
     """Whether a matrix (outputs, inputs, ...) lies with the inputs before the outputs; None of what has one axis."""
     left, _, right = layout.partition(",")[0].partition("->")
@@ -121,6 +122,7 @@ def _inputs_first(layout: str) -> bool | None:
     return None if len(axes) < 2 else names.index(axes[1][0]) < names.index(axes[0][0])
 
 
+@functools.cache
 def _in_order(layout: str) -> bool:
     """Whether the axes of a part lie as they do in the whole."""
     names = re.findall(r"\b[a-z]\b", layout.partition("->")[2].partition(",")[0])
@@ -236,6 +238,8 @@ class _LayerByLayer:
             return  # it does not run, or the engine cannot see its values
         right: tuple[_HeldAt, ...] | None = ()
         for number, (path, entries) in enumerate(self.layers):
+            if time.process_time() > self.end:
+                return
             self.begin(number)
             if number == GIVE_UP and not self.confirmed:
                 return  # the two compute something else from the start
