@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -48,7 +49,7 @@ def test_killed_at_ten_random_moments_and_resumed_a_run_ends_bit_identical(frame
         if kills < 5:  # ten over both frameworks, and each costs a start
             left = rng.randint(2, 3)  # updates; before the second one the first has been saved
             for line in run.stdout:
-                resumed_within_an_epoch |= "resumed at update" in line and int(line.split("update ")[-1].split()[0]) % 4 != 0
+                resumed_within_an_epoch |= "resumed at update" in line and int(re.search(r"update (\d+)", line)[1]) % 4 != 0
                 left -= "iter:" in line
                 if left == 0:
                     break
