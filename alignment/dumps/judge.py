@@ -189,7 +189,7 @@ def _backward(dumps: Dumps, without_training: str) -> StepResult:
             continue
         now = {name: _iteration(theirs, one["lanes"][name]) for name in GRADIENT_LANES}
         now |= {name: _iteration(ours, made[name]) for name in PORT_LANES}
-        judge_gradients(result, now, MODES[mode])
+        judge_gradients(result, now, MODES[mode], [array.shape for array in leaves(theirs.value(one["inputs"]), np.ndarray)])
     return result
 
 

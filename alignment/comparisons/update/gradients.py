@@ -78,7 +78,7 @@ def product(outputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | Non
     return sum(float((np.where(np.isneginf(o), 0, o) * c).sum()) for o, c in pairs)
 
 
-def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool, given: Sequence[tuple[int, ...]] = ()) -> None:
+def judge_gradients(result: StepResult, now: dict[str, Iteration], training: bool, given: Sequence[tuple[int, ...]]) -> None:
     """Compare the gradients that all lanes computed, but for those that the reference itself does not have.
 
     Args:
