@@ -279,7 +279,7 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
     status, said, cards = audit("--eval-only", "--try-patch", "--patch-budget", "15", edits=[UNKNOWN[case]])
     assert status == 1 and not (tmp_path / "fix.diff").exists(), said
     assert not [one for card in cards for one in card if one.startswith(("+", "-"))]
-    assert [one for one in cards[0] if one.startswith("> ")], cards
+    assert [one for one in cards[0] if one.startswith("> ")] and all(card[-1] for card in cards), cards
     assert (
         "fix.diff: not written, and the one of an earlier audit removed: corrections of 0 of 1 mistake" in said
         and "  next: no verified correction was found; correct the first mistake by hand" in said
@@ -298,11 +298,14 @@ def test_no_patch_is_left_where_there_is_no_mistake(audit, tmp_path):
 def test_what_a_card_says_in_words_stands_outside_of_the_source():
     one = Finding("forward", "norm", Kind.OTHER_FUNCTION, "words", "1", source="ours.py:1")
     said = [["> 1 x"], ["the same line as mistake 1"]]
+    changed = Sections(False, "FAIL", [one], [], [], [], [], cards=[["-x", "+y"]])
+    assert "```diff\n-x\n+y\n```" in "\n".join(_found(Aligned([], Localization(one), Coverage([]), changed)))
     page = drawn([one, one], said, [])
     assert "<p>the same line as mistake 1.</p>" in page and page.count("<pre") == 1
     sections = Sections(False, "FAIL", [one, one], [], [], [], [], cards=said)
     block = "\n".join(_found(Aligned([], Localization(one), Coverage([]), sections)))
-    assert "2. `norm`: the same line as mistake 1.\n" in block and block.count("```diff") == 1, block
+    assert "2. `norm`: the same line as mistake 1.\n" in block and "1. `norm`:\n\n```text\n> 1 x\n```" in block, block
+    assert "```diff" not in block, "nothing is changed"
 
 
 def test_a_search_that_is_broken_off_leaves_its_report(audit, tmp_path, monkeypatch):

@@ -156,6 +156,7 @@ KEPT = {
     "how numbers are written": ("x = f(1e-3, 0x10)\n", "f(0.001, 17)", "x = f(1e-3, 17)\n"),
     "the file's quotes": ("x = f('a', mode(b))\n", "f('a', mode('b'))", "x = f('a', mode('b'))\n"),
     "another function": ("x = F.relu( y )  # act\n", "F.gelu(y)", "x = F.gelu( y )  # act\n"),
+    "a bracket that closes later": ("x = F.relu(y) + z\n", "F.relu(y + z)", "x = F.relu(y + z)\n"),
     "nothing but a part": ("x = y  .detach()\n", "y", "x = y\n"),
 }  # fmt: skip
 

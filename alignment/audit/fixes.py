@@ -226,9 +226,11 @@ def cards(fixes: Sequence[Fix], sources: Sequence[str]) -> list[list[str]]:
 
 def card(fix: Fix, source: str) -> list[str]:
     """The port's line with two around it, and the correction as a diff where one is known; nothing where there is no line."""
-    if fix:
-        return [line.rstrip() for line in diff([fix], AROUND).splitlines() if not line.startswith(("---", "+++", "@@"))]
-    return _around(source)
+    lines = [line.rstrip() for line in diff([fix], AROUND).splitlines() if not line.startswith(("---", "+++", "@@"))] if fix else []
+    lines = lines or _around(source)
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def _around(source: str) -> list[str]:

@@ -58,7 +58,9 @@ def _found(aligned: Aligned) -> list[str]:
         if sections and (card := sections.card(number)):
             own = f" (`{one.own}` in the port)" if one.own else ""
             place = f"{number + 1}. `{one.location}`{own}"
-            lines += [f"{place}: {_plain(card[0])}.", ""] if is_sentence(card) else [place, "", "```diff", *card, "```", ""]
+            changed = any(line[:1] in "+-" for line in card if line)  # else the lines are shown as they are, and no diff
+            fenced = ["", f"```{'diff' if changed else 'text'}", *card, "```", ""]
+            lines += [f"{place}: {_plain(card[0])}.", ""] if is_sentence(card) else [place if changed else f"{place}:", *fenced]
     if sections and sections.patch:
         lines += [*(f"- {_plain(line)}" for line in sections.patch), ""]
     if sections and sections.known_lines:

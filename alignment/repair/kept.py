@@ -93,7 +93,7 @@ class _Both:
                 yield self._inserted(a, c, d)
             elif what == "delete" and not needless.issuperset(said[0][a:b]):
                 comma = b - a > 1 and said[0][a] == "," and "," in (said[0][b - 1], *said[0][b : b + 1])
-                yield self._deleted(a + comma, b + (comma and said[0][b - 1] != ","))
+                yield self._deleted(a + comma, b + (comma and said[0][b - 1] != ","), 0 if comma else c)
 
     def _replaced(self, a: int, b: int, c: int, d: int) -> Replacement:
         """With the blanks around, where it is not token for token."""
@@ -112,8 +112,11 @@ class _Both:
             return before, after, self.new[first:last]
         return before, before, self.new[first : self.theirs[d - 1].end]
 
-    def _deleted(self, a: int, b: int) -> Replacement:
-        """Whole lines where nothing else stands in them, with their comment; else with the blanks on one side."""
+    def _deleted(self, a: int, b: int, c: int) -> Replacement:
+        """Whole lines where nothing else stands in them, with their comment; else with the blanks on one side.
+
+        Of a closing bracket the blanks around are those that the new text has, before its token ``c``.
+        """
         start, end = self.ours[a].start, self.ours[b - 1].end
         line, below = self.old.rfind("\n", 0, start) + 1, self.old.find("\n", end) + 1
         rest = self.old[end : below - 1].strip()
@@ -121,6 +124,9 @@ class _Both:
             return line, below, ""
         if a and (b == len(self.ours) or self.ours[b].says in ")]},:"):
             return self.ours[a - 1].end, end, ""
+        closes = b - a == 1 and self.ours[a].says in ")]}" and 0 < c < len(self.theirs)
+        if closes and b < len(self.ours) and self._blank(end, self.ours[b].start):
+            return start, self.ours[b].start, self.new[self.theirs[c - 1].end : self.theirs[c].start]
         return start, self.ours[b].start if b < len(self.ours) else end, ""
 
     def _blank(self, start: int, end: int) -> bool:
