@@ -9,6 +9,7 @@ import torch
 
 from alignment import audit
 from alignment.models.observe import MaskDraws
+from alignment.models.regrouped import pieces_of
 from mobilenetv3_common.errors import UserError
 
 
@@ -40,6 +41,60 @@ def test_masks_are_shared_whatever_axes_the_values_lie_in_and_another_rate_is_fo
     result = audit(Ours(rate), Theirs(), inputs=X, accept=["initialisation"])
     assert result.passed == (rate == 0.3), result
     assert [one.kind for one in result.mistakes] == ([] if rate == 0.3 else ["dropout_rate"]), result
+
+
+class InPieces(torch.nn.Module):
+    """Decodes a prompt, then what follows with a cache of keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.drop, self.head = torch.nn.Linear(8, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        keys = x[:, :0]
+        found = []
+        for part in (x[:, :2], x[:, 2:5], x[:, 5:]):
+            h = self.drop(self.fc(part))
+            keys = torch.cat([keys, h], 1)
+            ahead = torch.ones(h.shape[1], keys.shape[1], dtype=torch.bool).triu(keys.shape[1] - h.shape[1] + 1)
+            weights = (h @ keys.transpose(1, 2)).masked_fill(ahead, -torch.inf).softmax(-1)
+            found.append(self.head(self.drop(weights) @ keys))
+        return torch.cat(found, 1)
+
+
+class AtOnce(paddle.nn.Layer):
+    def __init__(self, rate=0.3):
+        super().__init__()
+        self.fc, self.drop, self.head = paddle.nn.Linear(8, 8), paddle.nn.Dropout(0.3), paddle.nn.Linear(8, 3)
+        self.drop_weights = paddle.nn.Dropout(rate)
+
+    def forward(self, x):
+        h = self.drop(self.fc(x))
+        ahead = paddle.triu(paddle.full([x.shape[1]] * 2, float("-inf")), 1)
+        return self.head(self.drop_weights(paddle.nn.functional.softmax(h @ h.transpose([0, 2, 1]) + ahead)) @ h)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5])
+def test_what_is_drawn_for_a_whole_sequence_is_what_its_pieces_draw_and_another_rate_is_found(rate):
+    result = audit(AtOnce(rate), InPieces(), inputs=X, accept=["initialisation"])
+    assert result.passed == (rate == 0.3), result
+    assert not {"call_missing", "call_extra", "dropout_missing"} & {one.kind for one in result.mistakes}, result
+
+
+def test_pieces_are_those_that_make_up_a_whole():
+    whole, keys, crossed = (4, 9, 8), (4, 2, 9, 9), (4, 2, 9, 7)
+    parts = [(4, 5, 8), (4, 2, 5, 5), (4, 2, 5, 7), (4, 4, 8), (4, 2, 4, 9), (4, 2, 4, 7)]
+    found = pieces_of([whole, keys, crossed], parts)
+    assert found == pieces_of(parts, [whole, keys, crossed]) and found == {
+        (9, 8): (1, [(5, 8), (4, 8)]),
+        (2, 9, 9): (2, [(2, 5, 5), (2, 4, 9)]),
+        (2, 9, 7): (2, [(2, 5, 7), (2, 4, 7)]),
+    }
+    assert pieces_of([(4, 3, 8)], [(4, 1, 8)] * 3) == {(3, 8): (1, [(1, 8)] * 3)}
+    for other in ([(4, 5, 8)], [(4, 5, 8), (4, 5, 8)], [(4, 1, 8)], [(4, 9, 1)], [(4, 9, 8)], [(2, 9, 8), (2, 9, 8)]):
+        assert pieces_of([whole], other) == {}, other
+    draws = MaskDraws(0, pieces=found)
+    assert np.array_equal(draws(whole)[:, 5:], draws((4, 4, 8))) and np.array_equal(draws((4, 2, 4, 9)), draws(keys)[:, :, 5:])
 
 
 def test_numbers_lie_in_the_order_of_the_values_only_where_they_are_told_to():

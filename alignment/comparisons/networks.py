@@ -157,7 +157,8 @@ class Networks:
         unit = self.given.precision if low else "float64" if exact else "float32"  # what one ulp is of
         framework, state = self._framework(role, low), self.start(role)
         moved = functools.partial(self.material.ulp_changed, dtype=unit, draw=int(draw or 0)) if name.startswith("ulp") else None
-        model, draws = self.build(role, exact=exact), observe.MaskDraws(self.given.seed, flat=self.drawn.flat)
+        model = self.build(role, exact=exact)
+        draws = observe.MaskDraws(self.given.seed, flat=self.drawn.flat, pieces=self.drawn.pieces)
         dropouts, functions = 0, Sharing(draws)
         if share_dropout:
             dropouts, functions = observe.share_dropout(framework, model, draws)
@@ -175,18 +176,18 @@ class Networks:
     @once
     def drawn(self) -> Drawn:
         """How the sides' random numbers become the same: see ``alignment.models.regrouped`` and ``alignment.models.mirrored``."""
-        found = self.known["drawn"] = Drawn(False, frozenset())  # as they are, while it is found out
+        found = self.known["drawn"] = Drawn()  # as they are, while it is found out
         with strangers("port"):  # whatever it raises, the steps say
             sides = [(side.framework, self.fresh(role)) for role, side in self.given.sides.items()]
             named = [any(mirrored.any_draws(*side, names) for side in sides) for names in (regrouped.DRAWING, mirrored.DRAWING)]
-            if self.given.without_training or not any(named):
+            layers = self.given.spec.blocks is None and all(_drops(*side) for side in sides)
+            if self.given.without_training or not (any(named) or layers):
                 return found
             inputs = in_precision(self.given.fake_inputs(4, small=True))
-            if named[0]:
-                flat = regrouped.choose(self.of("port64"), self.of("reference64"), inputs)
-                found = self.known["drawn"] = Drawn(flat, frozenset())
+            if named[0] or layers:
+                found = self.known["drawn"] = regrouped.choose(self.of("port64"), self.of("reference64"), inputs)
             if named[1]:
-                found = Drawn(found.flat, mirrored.choose(self.of("port64"), self.of("reference64"), inputs))
+                found = found._replace(mirrored=mirrored.choose(self.of("port64"), self.of("reference64"), inputs))
         return found
 
     def _framework(self, role: str, low: bool) -> Framework:
@@ -201,6 +202,11 @@ class Networks:
         found = Network(framework, model)
         found.adapters = port.adapters
         return found
+
+
+def _drops(framework: Framework, model: Module) -> bool:
+    """Whether a model has a dropout layer."""
+    return any(framework.layer(module).kind == "dropout" for module in framework.modules(model).values())
 
 
 def _fit(framework: Framework, port: Module, state: State, names: Mapping[str, str]) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alignment.frameworks._dropout import Sharing, Uniform, layer_numbers
 from alignment.frameworks.base import Framework, Module, Tensor, leaves
+
+MaskShape = tuple[int, ...]
+MaskPieces = Mapping[MaskShape, tuple[int, Sequence[MaskShape]]]  # of which others along which axis; none has its first axis
 
 
 @dataclass
@@ -21,20 +24,32 @@ class MaskDraws:
     Attributes:
         flat: whether they are laid out in the order of the values, whatever the axes: see ``alignment.models.regrouped``.
         asked: the shapes that were asked for; None where nobody wants to know.
+        pieces: of what shapes, drawn apart on the other side, numbers are made.
     """
 
     seed: int
     iteration: int = 0
     flat: bool = False
-    asked: list[tuple[int, ...]] | None = None
+    asked: list[MaskShape] | None = None
+    pieces: MaskPieces = field(default_factory=dict)
 
-    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+    def __call__(self, shape: MaskShape) -> np.ndarray:
         """Numbers in [0, 1), float64; with the axes in another order they are the same, unless axes of equal length change places.
 
         So a port with the channels last, or the batch first, drops what its reference drops.
         """
         if self.asked is not None:
             self.asked.append(shape)
+        drawn = self._drawn(shape)
+        axis, parts = self.pieces.get(shape[1:], (0, ()))
+        end = 0
+        for part in parts:
+            place = [slice(None), *map(slice, part)]
+            place[axis] = slice(end, end := end + part[axis - 1])
+            drawn[tuple(place)] = self._drawn((shape[0], *part))
+        return drawn
+
+    def _drawn(self, shape: MaskShape) -> np.ndarray:
         if self.flat:
             return np.random.default_rng([self.seed, self.iteration]).random(shape)
         order = sorted(range(len(shape)), key=lambda axis: -shape[axis])

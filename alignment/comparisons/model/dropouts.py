@@ -37,7 +37,7 @@ class Dropouts:
         profile = {n: one for n, one in dropout_profile_of(framework, network).items() if not f"{n}.".startswith(mended)}
         made: dict[str, Value] = {f"{LAYER}{name}": one for name, one in profile.items()}
         made |= {f"{CALLS}{name}": np.array(count) for name, count in _calls(context, framework, network, profile).items()}
-        return made | ({BY_FUNCTION: "yes"} if role in context.drops_by_function else {})
+        return made | ({BY_FUNCTION: "yes"} if role in context.drops_by_function or context.networks.drawn.pieces else {})
 
     def judge(self, port: Measurement, reference: Measurement) -> list[Quantity]:
         """One row a layer of [p, output for a kept 1 in training, output for 1 in evaluation]."""
