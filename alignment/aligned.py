@@ -15,11 +15,12 @@ from alignment.comparisons.checked import check
 from alignment.comparisons.context import CONVERSION, Context
 from alignment.comparisons.data.data import check_pictures
 from alignment.comparisons.every import EveryMistake, describe, every_mistake
-from alignment.comparisons.explain import locate
+from alignment.comparisons.explain import locate, quantity_finding
 from alignment.comparisons.model import converted, known
 from alignment.comparisons.precision import decoding
 from alignment.comparisons.ranks import ranks
 from alignment.comparisons.result import StepResult, only_nothing_real
+from alignment.comparisons.rows import failed_rows
 from alignment.comparisons.update import updates
 from alignment.coverage import Coverage
 from alignment.finding import Finding, Localization
@@ -293,7 +294,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
             found.first = locate(corrected, again, with_table=False).first
     numbers = [str(one.step) for one in done if one.failed]
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
-    what = _wrong(failed[0]) if failed else ""
+    what = _wrong(corrected, failed[0]) if failed else ""
     if what and found.every:  # else nothing was put right
         how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"
         found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} {how}")
@@ -301,14 +302,13 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
         context.paired.matched.matching.confirm()
     if not open_ and failed:
-        found.first = Finding(failed[0].name, what.partition(":")[0], measured=what.partition(": ")[2])  # type: ignore[arg-type]
+        found.first = quantity_finding(corrected, failed[0])
     return again if not open_ else done, found
 
 
-def _wrong(result: StepResult) -> str:
+def _wrong(context: Context, result: StepResult) -> str:
     """What of a step failed first."""
-    row = next((q for q in result.quantities if not q.passed), None)
-    return f"{row.name}: {row.reason}" if row else result.problems[0]
+    return next(iter(failed_rows(context, result.quantities)), None) or result.problems[0]
 
 
 def _again(context: Context, done: Sequence[StepResult], corrected: Context) -> list[StepResult]:

@@ -249,8 +249,7 @@ def _result(folder: Path, aligned: Any) -> Result:
     rows, markdown = _written(folder)
     failed = aligned.status != 0
     if failed and not mistakes:  # nothing was located: the rows that fail are what there is to say
-        wrong = [(row["name"], str(row.get("reason", ""))) for row in rows if not row["passed"]]
-        mistakes = [Place(name, "unknown", "", reason) for name, reason in wrong[:1]]
+        mistakes = [Place(place, "unknown", "", reason) for place, _, reason in (row.partition(": ") for row in said.rows[:1])]
     unchecked = [one.line() for one in said.unchecked]
     known = [_place(one) for one in [*said.known, *said.accepted] if one.accepted]
     return Result(not failed, said.verdict, mistakes, known, unchecked, folder, rows, markdown)

@@ -246,6 +246,10 @@ def test_a_mistake_is_located_and_written_down(files, capsys):
     out = capsys.readouterr().out
     assert "first divergence: forward: conv: padding 2" in out, out[-900:]
     assert "forward: conv: padding 2" in (files / "report" / "report.md").read_text()
+    failed = (files / "report" / "report.md").read_text().split("What failed:\n\n")[1].split("\n\n")[0]
+    assert re.search(r"^- conv \(Conv2D\), evaluation mode, batch of 1, 2, 8; training mode, batch of 4: ", failed, re.M), failed
+    assert "gradient of conv.weight (Conv2D)" in failed and "; the same at 1 more place: norm (BatchNorm2D)\n" in failed
+    assert "eval.fake" not in failed and len(failed.splitlines()) < 10, failed
 
 
 def test_other_names_and_nesting_are_paired_written_down_and_taken_back(files, capsys):

@@ -306,6 +306,7 @@ def test_what_a_card_says_in_words_stands_outside_of_the_source():
     block = "\n".join(_found(Aligned([], Localization(one), Coverage([]), sections)))
     assert "2. `norm`: the same line as mistake 1.\n" in block and "1. `norm`:\n\n```text\n> 1 x\n```" in block, block
     assert "```diff" not in block, "nothing is changed"
+    assert "| 1, 2 | norm, and also norm | other_function | words | ours.py:1 |" in block, "one row for what is said twice"
 
 
 def test_a_search_that_is_broken_off_leaves_its_report(audit, tmp_path, monkeypatch):

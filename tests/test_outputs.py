@@ -74,7 +74,7 @@ MISTAKES = [
     ("Heads", '"c": self.c(a)', '"c": self.c(a.detach())', "inner", ""),
     ("Heads", "self.inner(x, scale=0.5)", "self.inner(x)", "Heads.forward", ""),
     ("Pair", ".abs()", ".abs().detach()", "Pair.forward", "detached"),
-    ("Pair", ".squeeze(-1)", ".squeeze()", "eval.fake.b1.logits", ""),
+    ("Pair", ".squeeze(-1)", ".squeeze()", "the model's output", ""),
     ("Pyramid", "features += (x,)", "features += (x.detach(),)", "Pyramid.forward", "detached"),
     ("Pyramid", "ConvBNLayer(4, 6, 2)", "ConvBNLayer(4, 6, 2, act=nn.Hardswish)", "stages.1.2", "activation"),
 ]

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from alignment import tolerance
 from alignment.aligned import Aligned
 from alignment.comparisons.context import Context
+from alignment.comparisons.rows import failed_rows
+from alignment.finding import Finding
 from alignment.report import table
 from alignment.report.environment import versions
 from alignment.report.sections import is_sentence
 
-SHOWN = 10  # rows that failed
+SHOWN = 10  # lines of what failed
 
 
 def block(context: Context, aligned: Aligned, every: Sequence[int], command: str, about: Mapping[str, str]) -> str:
@@ -34,7 +36,7 @@ def block(context: Context, aligned: Aligned, every: Sequence[int], command: str
             f"| {result.step} {result.name} | {len(result.quantities) or '-'} | {' | '.join(numbers)} | {result.verdict} |"
         )
     bounds = f"{tolerance.FLOOR_FACTOR:g} x the reference's own float32 noise; {tolerance.EXACT_RTOL:.0e} in float64"
-    lines += ["", f"(Bounds: {bounds}.)", *_failed(aligned)]
+    lines += ["", f"(Bounds: {bounds}.)", *_failed(context, aligned)]
     unchecked = [one.line() for one in sections.unchecked] if sections else table.not_run(aligned.results)
     lines += _listed("Not checked", unchecked) + _listed("Notes", context.notes())
     lines += ["", "<details><summary>Environment</summary>", "", f"`{command}`", "", "| | |", "|---|---|"]
@@ -50,9 +52,15 @@ def _found(aligned: Aligned) -> list[str]:
     wrong = sections.mistakes if sections else []
     if len(wrong) > 1:
         lines += ["| | place | kind | what | line |", "|---|---|---|---|---|"]
+        together: dict[tuple[str, ...], list[tuple[int, Finding]]] = {}  # those that say the same, of one line, are one row
         for number, one in enumerate(wrong, start=1):
-            cells = f"{one.location}{table.also(one.also)}", one.kind or "-", one.hint or "no known mistake", one.source or "-"
-            lines.append(f"| {number} | {' | '.join(_plain(str(cell)) for cell in cells)} |")
+            said = str(one.kind) or "-", one.hint or "no known mistake", one.source or "-"
+            together.setdefault(said if one.hint and one.source else (*said, str(number)), []).append((number, one))
+        for told, alike in together.items():
+            place, *others = [place for _, one in alike for place in one.places]
+            numbers = ", ".join(str(number) for number, _ in alike)
+            cells = f"{place}{table.also(others)}", *told[:3]
+            lines.append(f"| {numbers} | {' | '.join(_plain(cell) for cell in cells)} |")
         lines.append("")
     for number, one in enumerate(wrong):
         if sections and (card := sections.card(number)):
@@ -72,8 +80,8 @@ def _found(aligned: Aligned) -> list[str]:
     return lines
 
 
-def _failed(aligned: Aligned) -> list[str]:
-    failed = [f"`{q.name}`: {_plain(q.reason)}" for result in aligned.results for q in result.quantities if not q.passed]
+def _failed(context: Context, aligned: Aligned) -> list[str]:
+    failed = [_plain(line) for result in aligned.results for line in failed_rows(context, result.quantities)]
     failed += [f"{result.name}: {_plain(problem)}" for result in aligned.results for problem in result.problems]
     more = [f"- and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
     return ["", "What failed:", "", *(f"- {line}" for line in failed[:SHOWN]), *more] if failed else []

@@ -10,6 +10,7 @@ from alignment.comparisons.context import Context
 from alignment.comparisons.model import explain as models
 from alignment.comparisons.precision import low_precision as precision
 from alignment.comparisons.result import StepResult
+from alignment.comparisons.rows import in_words, place_of
 from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.strangers import strangers
@@ -57,7 +58,7 @@ def locate(context: Context, results: Sequence[StepResult], always: bool = False
                 broken = broken or Finding(_stage(failed), place, Kind.RAISES, "the port cannot run", raised.words)
             if outcome.first is not None:
                 break
-        outcome.first = outcome.first or broken or failed.raised or quantity_finding(failed)
+        outcome.first = outcome.first or broken or failed.raised or quantity_finding(context, failed)
     if always or (with_table and outcome.first and outcome.first.stage in ("forward", "backward")):
         outcome.layers = models.layers(context)
     outcome.seconds = time.perf_counter() - start
@@ -78,11 +79,13 @@ def _looks(context: Context, failed: StepResult) -> Iterator[tuple[str, Callable
     yield from ((failed.name, one.explain) for one in failed.compared if one.late)
 
 
-def quantity_finding(result: StepResult) -> Finding:
-    """Where nothing explains it: the first quantity that failed."""
+def quantity_finding(context: Context, result: StepResult) -> Finding:
+    """Where nothing explains it: the first quantity that failed, by the layer that it is of."""
     for quantity in result.quantities:
         if not quantity.passed:
-            return Finding(_stage(result), quantity.name, measured=quantity.reason)
+            place, case = in_words(context)(quantity.name)
+            said = f"{place}, {case}: " if case else ""
+            return Finding(_stage(result), place_of(quantity.name), measured=f"{said}{quantity.reason}")
     return Finding(_stage(result), "evidence", measured=result.problems[0] if result.problems else "nothing was compared")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from alignment.accepted import UNNAMED
 from alignment.comparisons.context import Context
 from alignment.comparisons.result import StepResult, nothing_real, only_nothing_real
+from alignment.comparisons.rows import failed_rows
 from alignment.comparisons.update.tensors import OWN
 from alignment.coverage import Coverage, options_of
 from alignment.finding import Finding, Localization
@@ -173,7 +174,7 @@ def sections_of(
         lines,
         [*_unchecked(context, results, covered, failed), *extra],
         [*localization.remarks, *([blind] if blind and not only_nothing_real(results) else [])],
-        _failing(results) if unclear else [],
+        _failing(context, results) if unclear else [],
     )
 
 
@@ -212,11 +213,11 @@ def _known_lines(context: Context, known: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def _failing(results: Sequence[StepResult]) -> list[str]:
+def _failing(context: Context, results: Sequence[StepResult]) -> list[str]:
     lines = []
     for result in results:
-        failed = [q for q in result.quantities if not q.passed]
-        lines += [f"{q.name}: {q.reason}" for q in failed[:5]]
+        failed = failed_rows(context, result.quantities)
+        lines += failed[:5]
         lines += [f"... and {len(failed) - 5} more in step {result.name}"] if len(failed) > 5 else []
         lines += [f"{result.name}: {problem}" for problem in result.problems]
     return lines
