@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 import torch
 import yaml
@@ -157,6 +158,52 @@ def test_the_search_confirms_every_layer_of_a_sound_port():
     found = stored(models, frameworks, given("Layers"))
     assert found.confirmed == 23 and found.names["embed"] == "emb"
     assert {link.reference for link in found.links if link.port == ("q",)} == {("blocks.0.q.weight", "blocks.1.q.weight")}
+
+
+class Gated(torch.nn.Module):
+    """Value and gate in one layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.proj, self.out = torch.nn.LayerNorm(8), torch.nn.Linear(8, 32), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        value, gate = self.proj(self.norm(x)).chunk(2, -1)
+        return x + self.out(value * torch.nn.functional.gelu(gate))
+
+
+class GatedApart(paddle.nn.Layer):
+    """Gate and value in two layers, in a module that is given something else besides and cannot run on the reference's input."""
+
+    def __init__(self, approximate):
+        super().__init__()
+        self.approximate, self.norm = approximate, paddle.nn.LayerNorm(8)
+        self.gate, self.value, self.out = (paddle.nn.Linear(*size) for size in ((8, 16), (8, 16), (16, 8)))
+
+    def forward(self, x, scale):
+        y = self.norm(x)
+        gate = paddle.nn.functional.gelu(self.gate(y), approximate=self.approximate)
+        return x + self.out(gate * self.value(y)) * scale
+
+
+class TwoApart(paddle.nn.Layer):
+    def __init__(self, approximate=False):
+        super().__init__()
+        self.stem, self.head = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 3)
+        self.first, self.second = GatedApart(False), GatedApart(approximate)
+
+    def forward(self, x):
+        one = paddle.ones([1], x.dtype)
+        return self.head(self.second(self.first(self.stem(x), one), one))
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_parts_are_in_the_order_under_which_more_layers_agree_where_nothing_around_them_can_be_compared(approximate, tmp_path):
+    theirs = torch.nn.Sequential(torch.nn.Linear(8, 8), Gated(), Gated(), torch.nn.Linear(8, 3))
+    x = np.random.default_rng(0).standard_normal((4, 5, 8)).astype(np.float32)
+    result = audit(TwoApart(approximate), theirs, inputs=x, report=tmp_path, accept=["initialisation"], training=False)
+    assert result.passed != approximate, result.mistakes
+    assert [one.kind for one in result.mistakes] == (["call_argument"] if approximate else []), result.mistakes
 
 
 def test_a_layer_of_many_tensors_is_no_endless_search():

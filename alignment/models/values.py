@@ -213,7 +213,10 @@ def confirmed(
 
 
 def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
-    """Choose order and groups of the parts of each packed layer under which the module around it agrees."""
+    """Choose order and groups of the parts of each packed layer under which the module around it agrees.
+
+    Where none around it can be compared, or one is wrong besides, more layers must get or give the same in a pass of the port.
+    """
     layers: dict[str, list[int]] = {}
     for place, link in enumerate(found.links):
         fewer, more = sorted((link.port, link.reference), key=len)
@@ -240,9 +243,26 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
             if best[0] <= tolerance.PAIRED_AGREE:
                 break
             best = (math.inf, links)
+        if best[0] > tolerance.PAIRED_AGREE and (form := _agreed_form(trial, links, first, {**containers, **found.paths}, end)):
+            best, first = (0.0, same_kind(links, *form)), form
         trial.load_links(best[1])
         for place, link in zip(places, best[1], strict=True):
             found.links[place] = link
+
+
+def _agreed_form(
+    trial: Trial, links: Sequence[Link], first: tuple[int, tuple[int, ...]] | None, pairs: Mapping[str, str], end: float
+) -> tuple[int, tuple[int, ...]] | None:
+    """Groups and order under which more of the paired modules get or give the same in a pass of the port; None where none does."""
+    trial.load_links(links)
+    agreeing = trial.agreeing(pairs)
+    for form in _forms(trial, links, first):
+        if time.monotonic() > end:
+            return None
+        trial.load_links(same_kind(links, *form))
+        if trial.agreeing(pairs) > agreeing:
+            return form
+    return None
 
 
 def _try_layouts(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixed: Sequence[Link], end: float) -> None:
