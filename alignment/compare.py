@@ -104,7 +104,7 @@ class Leeway:
         pooled32, pooled64: relative floors of the quantity's siblings; a single tensor's floor can be small by luck.
         float32: judge float32 at all.
         change64: what one-ulp changes do to the float64 truth, where the caller has measured it already.
-        summation32: relative L2 error that the order of summation, which is the framework's own, may leave in float32.
+        summation32, summation64: relative L2 errors that the order of summation, which is the framework's own, may leave.
         nothing32, nothing64: L2 errors that a quantity that is zero but for rounding may have, whatever its own floor: of the
             norm of what it is part of (``Leeway.part_of``).
     """
@@ -115,6 +115,7 @@ class Leeway:
     float32: bool = True
     change64: Change | None = None
     summation32: float = 0.0
+    summation64: float = 0.0
     nothing32: float = 0.0
     nothing64: float = 0.0
 
@@ -136,6 +137,16 @@ def summation32(shapes: Iterable[tuple[int, ...]], across: bool) -> float:
 def summation64(shapes: Iterable[tuple[int, ...]]) -> float:
     """What it may do to all gradients together in float64, which are sums over the samples and places of inputs of these shapes."""
     return min(tolerance.EXACT_RTOL, max(tolerance.SUMMATION_64, _longest_sum(shapes, across=True) * tolerance.SUMMED_64))
+
+
+def rounded_by(shape: Sequence[int]) -> float:
+    """How many times what one-ulp changes do to an array of this shape rounding may do: a vector's numbers are sums."""
+    return tolerance.SUM_FACTOR if is_vector(shape) else tolerance.TRAJECTORY_FACTOR
+
+
+def is_vector(shape: Sequence[int]) -> bool:
+    """Whether at most one axis is longer than 1: each number of its gradient is a sum over samples and places."""
+    return sum(length > 1 for length in shape) <= 1
 
 
 def _longest_sum(shapes: Iterable[tuple[int, ...]], across: bool) -> int:
@@ -366,7 +377,7 @@ def _judge_exact(quantity: Quantity, lanes: Lanes, leeway: Leeway) -> None:
         nothing = leeway.nothing64
         quantity.float64_diff = quantity.float64_diff if scale > 0 else None
     floor = max(floor, leeway.pooled64 * scale)
-    bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor, nothing)
+    bound = max(tolerance.EXACT_RTOL * scale, tolerance.TRAJECTORY_FACTOR * floor, leeway.summation64 * scale, nothing)
     if not error <= bound:
         quantity.fail(f"{IN_EXACT_MODE} {quantity.float64_diff:.1e} (bound {relative(bound, scale):.1e})")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alignment import low_precision, tolerance
-from alignment.compare import distance, norm, relative, strict_problem, summation32, where_derived, without_masked
+from alignment.compare import distance, norm, relative, rounded_by, strict_problem, summation32, where_derived, without_masked
 from alignment.frameworks._calls import DETACH
 from alignment.frameworks.base import Call, Layer, leaves
 from alignment.localize.watch import Watch
@@ -424,7 +424,7 @@ class Pair:
         if self.truth is not None:
             bound = max(tolerance.FLOOR_FACTOR * max(floor, tolerance.BASE_FLOOR_32 * scale), summed * scale)
         else:
-            bound = max(self.rtol * max(scale, largest * tolerance.GRADIENT_LEAST), tolerance.TRAJECTORY_FACTOR * floor)
+            bound = max(self.rtol * max(scale, largest * tolerance.GRADIENT_LEAST), rounded_by(b.shape) * floor)
         nothing = (tolerance.SUMMATION_64 if self.truth is None else tolerance.BASE_FLOOR_32) * largest
         if scale <= nothing:  # zero but for rounding, as the gradient of a bias before a normalisation
             bound = max(bound, nothing)

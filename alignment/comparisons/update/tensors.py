@@ -15,6 +15,7 @@ from alignment.compare import (
     Leeway,
     Quantity,
     distance,
+    is_vector,
     judge_equal,
     judge_measured,
     norm,
@@ -81,7 +82,7 @@ def judge_tensors(
     for name in dict.fromkeys([*tensors["reference64"], *tensors["port64"]]):
         leeway.change64 = changes.get(name)
         leeway = leeway.part_of(size if kind == "gradients" else layers.get(name, 0.0))
-        leeway.summation32 = tolerance.SUMMATION_32 * is_sum(name, now, kind)
+        leeway.summation32, leeway.summation64 = summed(changes.get(name)) if is_sum(name, now, kind) else (0.0, 0.0)
         row = judge_measured(f"{group.name}.{name}", Lanes(**{lane: t.get(name) for lane, t in tensors.items()}), leeway)
         group.add(row)
         if name not in changes or (row.float64_diff is None and not row.noise):
@@ -98,8 +99,20 @@ def judge_tensors(
 
 
 def is_sum(name: str, now: dict[str, Iteration], kind: str) -> bool:
-    """Whether each number of a tensor is one sum over samples and places: a gradient of a vector."""
-    return kind == "gradients" and np.ndim(now["reference64"].gradients.get(name, np.zeros(()))) == 1
+    """Whether each number of a tensor is one sum over samples and places: a gradient of a scalar, or of a vector, in any form."""
+    gradient = now["reference64"].gradients.get(name) if kind == "gradients" else None
+    return gradient is not None and is_vector(gradient.shape)
+
+
+def summed(change: Change | None) -> tuple[float, float]:
+    """What the order of summation may leave in float32 and in float64 of a sum that one-ulp changes move by so much (relative L2).
+
+    Terms that nearly cancel, as in the gradient of weights that are divided by their own sum, leave a result that is far smaller
+    than they are, and rounding is that of the terms.
+    """
+    share = change.share if change is not None and change.scale else 0.0
+    in_float32 = min(tolerance.SUM_FACTOR * share * 2.0**29, tolerance.MOST_SUM_32)
+    return max(tolerance.SUMMATION_32, in_float32), min(tolerance.SUM_FACTOR * share, tolerance.MOST_EXACT_RTOL)
 
 
 def unsteady(run: Run, now: dict[str, Iteration], kind: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from alignment.kinds import Kind
 from alignment.localize.blame import GRADIENT_OF, Subject
-from alignment.localize.hypotheses.arrays import common_factor
+from alignment.localize.hypotheses.arrays import factor_hint
 from alignment.localize.hypotheses.changed import CHANGED
 from alignment.localize.hypotheses.hypothesis import Family, Hypotheses, Hypothesis, Observed, always, seen
 from alignment.localize.hypotheses.wiring import last_operation
@@ -110,7 +110,7 @@ def one_path(s: Subject) -> Hypotheses:
 @BACKWARD
 def scaled(s: Subject) -> Hypotheses:
     both = _both(s)
-    ratio = common_factor(*both) if both else None
+    ratio = factor_hint(*both) if both else None
     if ratio is not None:
         yield Hypothesis(Kind.GRADIENT_SCALED, f"the gradient is {ratio:.6g} times the reference's", lambda right: ratio * right)
 
