@@ -68,7 +68,8 @@ def card(meta: dict[str, Any], framework: str, top1: float | None) -> str:
     cells = ("| {} | {} |".format(name, value.replace("|", "\\|")) for name, value in rows.items())
     table = "\n".join(["| | |", "|---|---|", *cells])
     return (
-        "\n\n".join([f"# {config['model']}", table, _loading(config["model"], framework), "## Classes", _numbered(classes)]) + "\n"
+        "\n\n".join([f"# {config['model']}", table, _loading(config, len(classes), framework), "## Classes", _numbered(classes)])
+        + "\n"
     )
 
 
@@ -80,14 +81,18 @@ def _normalised(config: dict[str, Any]) -> str:
     return f"mean {own['mean'] or 'of ImageNet'} and standard deviation {own['std'] or 'of ImageNet'}"
 
 
-def _loading(model: str, framework: str) -> str:
+def _loading(config: dict[str, Any], classes: int, framework: str) -> str:
     """How the weights are loaded, as a block of Python."""
-    lines = []
+    lines, model = [], config["model"]
     if model in MODELS:
         made = f'model = create_model("{model}", pretrained="{BEST}")'
         lines += [f"from mobilenetv3_{framework} import create_model", "", made]
     if framework in LOADED:
-        lines += ["# into a network that is there, with the framework alone:", LOADED[framework]]
+        lines += [f"# or with the framework alone, into a network of {classes} classes that is there:"]
+        if model in MODELS:
+            width = "" if config["width_mult"] == 1 else f", width_mult={config['width_mult']:g}"
+            lines += [f'model = create_model("{model}", num_classes={classes}{width})']
+        lines += [LOADED[framework]]
         lines.insert(0, f"import {'paddle' if framework == 'paddle' else 'torch'}")
     if lines:
         lines += ["model.eval()  # it is made in training mode, in which predictions are wrong"]

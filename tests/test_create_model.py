@@ -120,9 +120,13 @@ def test_the_readmes_lines_load_a_checkpoint_and_name_a_picture(run, capsys):
 def test_the_cards_lines_can_be_pasted(run, monkeypatch):
     folder, _, _ = run
     monkeypatch.chdir(folder)
-    made = {}
-    exec(code(folder / "model_card.md", "python")[0], made)
+    made, lines = {}, code(folder / "model_card.md", "python")[0]
+    exec(lines, made)
     assert not made["model"].training
+    alone = "\n".join(line for line in lines.splitlines() if "pretrained=" not in line)  # the framework's own function by itself
+    assert "num_classes=" in alone
+    exec(alone, made)
+    assert_equal(arrays(made["model"]), as_torch(read_checkpoint(folder / "best.safetensors").part("ema")))
 
 
 @pytest.mark.parametrize("readme", ["README.md", "README_zh.md"])
