@@ -285,7 +285,7 @@ def test_what_is_not_known_has_the_ports_lines_and_no_correction(audit, case, tm
         and "  next: no verified correction was found; correct the first mistake by hand" in said
         and "git apply" not in said
     )
-    why = r"(none of \d+ candidates makes the port right: it may|\d+ of \d+ trials made when)"
+    why = r"(none of \d+ candidates makes the port right: it may|\d+ of \d+ trials made, the likeliest)"
     assert re.search(rf"patch: Net.forward: no correction found: {why}", said) and "(as_the_reference)" not in said, said
 
 
@@ -445,10 +445,15 @@ def test_why_no_correction_was_found_is_said():
     assert searched([[]], Tried())[0].startswith("place0: no correction found: no candidate: the lines to blame are not known")
     late = searched([list("abcdef"), ["a"]], Tried(seconds=0.05), budget=0.2)
     assert re.match(
-        r"place0: no correction found: [1-4] of 12 trials made when its share of --patch-budget, 0\.1 seconds, was over", late[0]
+        r"place0: no correction found: [1-4] of 12 trials made, the likeliest changes first, and the port was right with none, "
+        r"when its share of --patch-budget, 0\.1 seconds, was over; all take about \d\S* seconds, which help only if one",
+        late[0],
     )
     (never,) = searched([["a"]], Tried(), budget=0.0)
-    assert never.startswith("place0: no correction found: not searched: its share of --patch-budget, 0 seconds, was over; a larger")
+    assert never.startswith(
+        "place0: no correction found: not searched: its share of --patch-budget, 0 seconds, was over; with more, 1 c"
+    )
+    assert "a larger" not in late[0] + never
     both = searched([["b"], ["a"]], Tried(right=("b",)))
     assert both[1] == "place1: no correction found: it follows from a mistake that is corrected, and goes with it"
     fresh = searched([["b"], ["a"]], Tried(right=("b",)), kind="initialisation")
@@ -470,7 +475,7 @@ def test_a_known_correction_that_is_refused_gives_way_to_one_that_is_found():
 
 def test_a_mistake_that_takes_long_leaves_time_for_the_next():
     lines = searched([["a"] * 100, ["b"]], Tried(right=("b",), seconds=0.05), budget=2.0)
-    assert "made when its share of --patch-budget, 1 seconds," in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
+    assert "when its share of --patch-budget, 1 seconds," in lines[0] and lines[1] == "place1: corrected in port.py:7", lines
 
 
 def test_what_a_framework_says_when_it_is_imported_is_not_shown(capfd, monkeypatch):

@@ -128,9 +128,13 @@ def _why(candidates: int, count: int, trials: int, share: float) -> str:
     """Why nothing was found, after so many of the trials, in its share of the seconds."""
     if not candidates:
         return "no candidate: the lines to blame are not known, or hold nothing that one small change could correct"
+    over = f"its share of --patch-budget, {share:.3g} seconds, was over"
+    if not count:
+        return f"not searched: {over}; with more, {counted(candidates, 'candidate')}, each one small change, can be tried"
     if count < trials:
-        begun = f"{count} of {counted(trials, 'trial')} made when" if count else "not searched:"
-        return f"{begun} its share of --patch-budget, {share:.3g} seconds, was over; a larger one tries more"
+        tried = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first, and the port was right with none, when {over}"
+        needed = f"all take about {share * trials / count:.2g} seconds"
+        return f"{tried}; {needed}, which help only if one small change corrects it, and several changes are made by hand"
     return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
 
 
