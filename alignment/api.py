@@ -41,10 +41,11 @@ class Place:
 
     def card(self) -> str:
         """A few lines for a person: kind, place, source, words and figure."""
+        from alignment.kinds import Kind
         from alignment.report.table import also
 
         own = f" ({self.own} in the port)" if self.own else ""
-        lines = [f"{self.kind} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
+        lines = [f"{Kind('' if self.kind == 'unknown' else self.kind).words} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
         lines += [f"  line: {self.source}"] if self.source else []
         lines += [f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"]
         return "\n".join([*lines, *(f"    {line}" for line in self.lines)])

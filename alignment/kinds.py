@@ -294,6 +294,41 @@ class Kind(str, enum.Enum):
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
+    @property
+    def words(self) -> str:
+        """For the title of a card."""
+        return _TITLES.get(self, self.value.replace("_", " ") or "a difference")
+
+
+# Kinds whose names alone do not read as words.
+_TITLES = {
+    Kind.LAYER_MISSING: "a missing layer",
+    Kind.LAYER_EXTRA: "an extra layer",
+    Kind.LAYER_RENAMED: "a renamed layer",
+    Kind.LAYER_REPLACED: "another layer",
+    Kind.LAYER_NOT_CALLED: "a layer that is not called",
+    Kind.BIAS_EXTRA: "an extra bias",
+    Kind.BIAS_MISSING: "a missing bias",
+    Kind.RAISES: "an error",
+    Kind.SCALED: "another scale",
+    Kind.NO_RESIDUAL: "a missing residual connection",
+    Kind.RESIDUAL_EXTRA: "an extra residual connection",
+    Kind.EXTRA_SCALING: "an extra scaling",
+    Kind.GATE_ADDED: "a gate that is added and not multiplied",
+    Kind.GATE_MISSING: "a missing gate",
+    Kind.COMBINED_OTHERWISE: "parts combined in another way",
+    Kind.ACTIVATION: "another activation",
+    Kind.ACTIVATION_ORDER: "an activation in another place",
+    Kind.ACTIVATION_EXTRA: "an extra activation",
+    Kind.NO_SQUEEZE_EXCITATION: "a missing squeeze-and-excitation",
+    Kind.CALL_ORDER: "calls in another order",
+    Kind.CALL_ARGUMENT: "another argument of a call",
+    Kind.CALL_MISSING: "a missing call",
+    Kind.CALL_EXTRA: "an extra call",
+    Kind.OTHER_FUNCTION: "another function",
+    Kind.OPERAND: "another operand",
+}
+
 
 # Kinds that say what is seen, and not what computes the port's numbers: a second mistake in the same place would change nothing.
 NOT_EXPLAINED = frozenset(

@@ -17,6 +17,7 @@ import pytest
 
 from alignment import api
 from alignment.aligned import Aligned
+from alignment.api import Place
 from alignment.audit.fixes import cards
 from alignment.audit.markdown import _found
 from alignment.audit.trial import Job, answered, right
@@ -301,6 +302,10 @@ def test_what_a_card_says_in_words_stands_outside_of_the_source():
     changed = Sections(False, "FAIL", [one], [], [], [], [], cards=[["-x", "+y"]])
     assert "```diff\n-x\n+y\n```" in "\n".join(_found(Aligned([], Localization(one), Coverage([]), changed)))
     page = drawn([one, one], said, [])
+    assert "<h3>1. another function at norm</h3>" in page.replace("<wbr>", ""), page
+    assert not [kind for kind in Kind if "_" in kind.words or not kind.words], "titles are words"
+    assert Place("norm", "call_extra", "", "1").card().startswith("an extra call at norm\n")
+    assert Place("norm", "unknown", "", "1").card().startswith("a difference at norm\n")
     assert "<p>the same line as mistake 1.</p>" in page and page.count("<pre") == 1
     sections = Sections(False, "FAIL", [one, one], [], [], [], [], cards=said)
     block = "\n".join(_found(Aligned([], Localization(one), Coverage([]), sections)))

@@ -47,7 +47,7 @@ def cards(mistakes: Sequence[Finding], lines: Sequence[Sequence[str]], rows: Row
 
 def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
     own = f" ({one.own} in the port)" if one.own else ""
-    name = f"{number}. {one.kind or 'a difference'} at {one.location or '(the whole model)'}{own}"
+    name = f"{number}. {one.kind.words} at {one.location or '(the whole model)'}{own}"
     others = f"<p>The same at {broken(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
     if len(one.also) > 3:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
