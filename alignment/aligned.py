@@ -269,7 +269,7 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         found.remarks += _unused(wanted.accepts, unused)
         found.first = next((one for one in found.every if not one.accepted), None)
         return done, found
-    print(" again with the mistakes fixed ...", end="", flush=True)
+    print(" again with what was found put right ...", end="", flush=True)
     again = _again(context, done, search.corrected(found.every))
     for _ in range(FURTHER):
         further = _further(search, found, again)
@@ -293,6 +293,9 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
             again += decoded
             found.first = locate(corrected, again, with_table=False).first
     numbers = [str(one.step) for one in done if one.failed]
+    if not open_ and not failed and found.every:  # a line above said that it differs
+        ones = f"step{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        found.remarks.append(f"{ones} differed at first only by the differences below; the table compares without them")
     names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     what = _wrong(corrected, failed[0]) if failed else ""
     if what and found.every:  # else nothing was put right
