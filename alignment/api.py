@@ -45,7 +45,8 @@ class Place:
         from alignment.report.table import also
 
         own = f" ({self.own} in the port)" if self.own else ""
-        lines = [f"{Kind('' if self.kind == 'unknown' else self.kind).words} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
+        title = Kind("" if self.kind == "unknown" else self.kind).words
+        lines = [f"{title} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
         lines += [f"  line: {self.source}"] if self.source else []
         lines += [f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"]
         return "\n".join([*lines, *(f"    {line}" for line in self.lines)])

@@ -132,7 +132,8 @@ def _why(candidates: int, count: int, trials: int, share: float) -> str:
     if not count:
         return f"not searched: {over}; with more, {counted(candidates, 'candidate')}, each one small change, can be tried"
     if count < trials:
-        tried = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first, and the port was right with none, when {over}"
+        made = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first"
+        tried = f"{made}, and the port was right with none, when {over}"
         needed = f"all take about {share * trials / count:.2g} seconds"
         return f"{tried}; {needed}, which help only if one small change corrects it, and several changes are made by hand"
     return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
