@@ -286,27 +286,30 @@ def _onward(context: Context, done: list[StepResult], wanted: Request) -> tuple[
         one.cover(*later.covers)  # behind the mistakes, which are fixed there
     done[0].cover(*search.covers)
     failed = [one for one in again if one.failed and not one.only_blind]
-    if not open_ and not failed:
+    names, pass_ = _failed_steps(done)
+    if not open_ and not failed:  # a line above said that they differ
+        found.remarks.append(f"{names} differed at first only by the differences below; the table compares without them")
         if again[-1].name == "updates":
             again[-1] = _updates(corrected)
         if decoded := _decoded(corrected, again):
             again += decoded
             found.first = locate(corrected, again, with_table=False).first
-    numbers = [str(one.step) for one in done if one.failed]
-    if not open_ and not failed and found.every:  # a line above said that it differs
-        ones = f"step{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        found.remarks.append(f"{ones} differed at first only by the differences below; the table compares without them")
-    names = f"step {numbers[0]} passes" if len(numbers) == 1 else f"steps {', '.join(numbers)} pass"
     what = _wrong(corrected, failed[0]) if failed else ""
     if what and found.every:  # else nothing was put right
         how = UNFIT if what.startswith(f"{Unfit.__name__}: ") else f"still fails: {what}"
         found.remarks.append(f"with {_them(found)} fixed in memory, step {failed[0].step} {how}")
     elif open_ and "" not in corrected.mended:
-        found.remarks.append(f"with {_them(found)} fixed in memory, {names}")
+        found.remarks.append(f"with {_them(found)} fixed in memory, {names} {pass_}")
         context.paired.matched.matching.confirm()
     if not open_ and failed:
         found.first = quantity_finding(corrected, failed[0])
     return again if not open_ else done, found
+
+
+def _failed_steps(done: Sequence[StepResult]) -> tuple[str, str]:
+    """The steps that failed, and what is said of them once they do not: ``step 1`` and ``passes``."""
+    numbers = [str(one.step) for one in done if one.failed]
+    return ("steps " + ", ".join(numbers), "pass") if len(numbers) > 1 else ("step " + "".join(numbers), "passes")
 
 
 def _wrong(context: Context, result: StepResult) -> str:

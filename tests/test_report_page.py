@@ -12,8 +12,11 @@ import pytest
 from alignment import cli
 from alignment.compare import Quantity
 from alignment.comparisons.result import StepResult
-from alignment.finding import Localization
+from alignment.finding import Finding, Localization
+from alignment.kinds import Kind
+from alignment.report import page_cards
 from alignment.report.page import _along, _details
+from mobilenetv3_common import drawing
 from mobilenetv3_common.drawing import broken
 from tests.browser import DESK, DESK_SMALL, PHONE, browser, contrast, opened, tab_stops
 from tests.conftest import ROOT
@@ -136,8 +139,8 @@ def test_an_audit_shows_its_cards_with_the_corrected_lines_first(chromium, audit
         first = cards.first.bounding_box()
         assert first["y"] + first["height"] <= 900 and cards.nth(1).locator("h3").bounding_box()["y"] <= 900
         words = cards.first.inner_text()
-        assert "norm_eps at blocks.0.norm1" in words and "Line to change: vit_port.py:25" in words and "relative L2" in words
-        assert "+        self.norm1 = nn.LayerNorm(dim, epsilon=1e-06)" in words
+        assert "norm eps at blocks.0.norm1" in words and "Line to change: vit_port.py:25" in words and "relative L2" in words
+        assert re.search(r"^\+ +self.norm1 = nn.LayerNorm\(dim, epsilon=1e-06\)", words, re.M), words
         assert page.evaluate("e => getComputedStyle(e).color", page.query_selector(".card .out")) == RED
         reds = [bar.text_content() for bar in cards.first.locator("rect[fill='var(--bad)'] title").all()]
         assert [name.partition(":")[0] for name in reds][:2] == ["blocks.0", "blocks.1"]
@@ -145,6 +148,22 @@ def test_an_audit_shows_its_cards_with_the_corrected_lines_first(chromium, audit
         folded = page.locator("summary").all_inner_texts()
         assert any(line.startswith("Known differences of the frameworks") for line in folded)
         assert any(line.startswith("Not checked, and the flag that would check it") for line in folded)
+
+
+@pytest.mark.parametrize("size", [DESK_SMALL, PHONE])
+def test_the_corrected_line_of_a_card_is_seen_without_scrolling(chromium, tmp_path, size):
+    """On a phone long lines were broken into so many that the corrected one was below the edge of its box."""
+    line = "                self.conv = nn.Conv2D(in_channels, out_channels, kernel_size=3, stride=stride, padding=dilation)"
+    lines = [f" {line}", f" {line}", f"-{line}", f"+{line.replace('stride=stride', 'stride=1')}", f" {line}", f" {line}"]
+    one = Finding("forward", "conv", Kind.STRIDE, "stride 2, expected 1", "1", source="ours.py:1")
+    styles = f"<style>{drawing.STYLE}{page_cards.STYLE}</style>"
+    head = f'<!doctype html><meta name="viewport" content="width=device-width">{styles}'
+    (tmp_path / "card.html").write_text(f"{head}<main>{page_cards.cards([one], [lines], [])}</main>")
+    with opened(chromium, (tmp_path / "card.html").as_uri(), viewport=size) as page:
+        box, seen = page.locator(".card pre").bounding_box(), page.locator(".card .in").bounding_box()
+        assert seen["height"] > 0 and seen["y"] + seen["height"] <= box["y"] + box["height"], (seen, box)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert page.inner_text(".card .in").startswith("+ self.conv = nn.Conv2D(")
 
 
 def test_a_chart_can_be_magnified_and_then_names_every_place(chromium, failed):

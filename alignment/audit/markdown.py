@@ -51,17 +51,7 @@ def _found(aligned: Aligned) -> list[str]:
         lines += [f"**First mistake:** {_plain(first.line())}", ""]
     wrong = sections.mistakes if sections else []
     if len(wrong) > 1:
-        lines += ["| | place | kind | what | line |", "|---|---|---|---|---|"]
-        together: dict[tuple[str, ...], list[tuple[int, Finding]]] = {}  # those that say the same, of one line, are one row
-        for number, one in enumerate(wrong, start=1):
-            said = str(one.kind) or "-", one.hint or "no known mistake", one.source or "-"
-            together.setdefault(said if one.hint and one.source else (*said, str(number)), []).append((number, one))
-        for told, alike in together.items():
-            place, *others = [place for _, one in alike for place in one.places]
-            numbers = ", ".join(str(number) for number, _ in alike)
-            cells = f"{place}{table.also(others)}", *told[:3]
-            lines.append(f"| {numbers} | {' | '.join(_plain(cell) for cell in cells)} |")
-        lines.append("")
+        lines += [*_rows(wrong), ""]
     for number, one in enumerate(wrong):
         if sections and (card := sections.card(number)):
             own = f" (`{one.own}` in the port)" if one.own else ""
@@ -77,6 +67,20 @@ def _found(aligned: Aligned) -> list[str]:
         lines += [*(f"- {_plain(remark)}" for remark in aligned.localization.remarks), ""]
     if sections and sections.next:
         lines += [f"**Next:** {_plain(sections.next)}.", ""]
+    return lines
+
+
+def _rows(wrong: Sequence[Finding]) -> list[str]:
+    """The table of mistakes; those that say the same, of one line, are one row."""
+    together: dict[tuple[str, ...], list[tuple[int, Finding]]] = {}
+    for number, one in enumerate(wrong, start=1):
+        said = str(one.kind) or "-", one.hint or "no known mistake", one.source or "-"
+        together.setdefault(said if one.hint and one.source else (*said, str(number)), []).append((number, one))
+    lines = ["| | place | kind | what | line |", "|---|---|---|---|---|"]
+    for told, alike in together.items():
+        place, *others = [place for _, one in alike for place in one.places]
+        cells = f"{place}{table.also(others)}", *told[:3]
+        lines.append(f"| {', '.join(str(number) for number, _ in alike)} | {' | '.join(_plain(cell) for cell in cells)} |")
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from alignment.finding import Finding
@@ -14,8 +15,9 @@ STYLE = """
 .card{border:1px solid var(--line);border-left:.4rem solid var(--bad);background:var(--card);padding:.3rem 1rem .4rem;
 margin:.6rem 0}
 .card h3{font-size:1rem;margin:.2rem 0;overflow-wrap:anywhere}.card p{margin:.2rem 0;overflow-wrap:anywhere}
-.card pre{border:0;padding:.3rem 0;margin:.3rem 0;font-size:.8125rem;line-height:1.35;background:none;max-height:11rem;
-overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere}
+.card pre{border:0;padding:.3rem 0;margin:.3rem 0;font-size:.8125rem;line-height:1.35;background:none;max-height:20rem;
+overflow:auto;white-space:pre;overflow-wrap:normal}
+.card pre span{white-space:pre-wrap;overflow-wrap:anywhere}@media (max-width:40rem){.card pre{max-height:none}}
 .card .out{color:var(--bad)}.card .in{color:var(--good)}.card .strip{margin:.3rem 0 0}.card .strip svg{height:2.2rem}
 .card summary{font-size:.875rem}
 """
@@ -65,6 +67,9 @@ def _source(lines: Sequence[str]) -> str:
     if is_sentence(lines):
         return f"<p>{broken(' '.join(lines))}.</p>"
     kinds = {"-": "out", "+": "in", ">": "out"}
+    if any(line[:1] in "+-" for line in lines if line):  # a diff without the indent that all its lines have: a phone is narrow
+        bare = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
+        lines = [f"{line[:1]} {text}".rstrip() for line, text in zip(lines, bare, strict=True)]
     drawn = [f'<span class="{kinds[line[0]]}">{escape(line)}</span>' if line[:1] in kinds else escape(line) for line in lines]
     while drawn and not drawn[-1].strip():
         drawn.pop()
