@@ -133,7 +133,7 @@ def test_a_failed_report_fits_on_a_screen_first(chromium, failed, size):
 @pytest.mark.parametrize("size", [DESK_SMALL, PHONE])
 def test_an_audit_shows_its_cards_with_the_corrected_lines_first(chromium, audited, size):
     with opened(chromium, audited, viewport=size, color_scheme="light") as page:
-        assert page.evaluate("document.documentElement.scrollHeight") <= 2600, "it was 9,754, and 14,210 on a phone"
+        assert page.evaluate("document.documentElement.scrollHeight") <= 2700, "it was 9,754, and 14,210 on a phone"
         cards = page.locator(".card")
         assert cards.count() == 3
         first = cards.first.bounding_box()
