@@ -26,6 +26,24 @@ class Net(nn.Layer):
     def forward(self, x):
         return self.fc(self.bn2(self.conv2(self.bn1(self.conv1(x)))).mean([2, 3]))
 
+class Maximum(nn.Layer):
+    def __init__(self, slope=0.2, act=None):
+        super().__init__()
+        self.conv, self.act, self.fc = nn.Conv2D(3, 8, 3, padding=1), act or nn.LeakyReLU(slope), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.act(self.conv(x)).amax((2, 3)))
+
+class ByFunction(Maximum):
+    def __init__(self):
+        super().__init__()
+        del self.act
+
+    def forward(self, x):
+        return self.fc(F.leaky_relu(self.conv(x), 0.01).amax((2, 3)))
+
+def small_slope(): return Maximum(0.01)
+def no_slope(): return Maximum(act=nn.ReLU())
 def other_eps(): return Net(eps=1e-3)
 def other_momentum(): return Net(momentum=0.99)
 def relu6(): return Net(act="relu6")
@@ -80,6 +98,24 @@ class Net(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         return self.fc(F.relu(self.bn2(self.conv2(x))).mean((2, 3)))
 
+class Maximum(nn.Module):
+    def __init__(self, slope=0.2):
+        super().__init__()
+        self.conv, self.act, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.LeakyReLU(slope), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.act(self.conv(x)).amax((2, 3)))
+
+class ByFunction(Maximum):
+    def __init__(self):
+        super().__init__()
+        del self.act
+
+    def forward(self, x):
+        return self.fc(F.leaky_relu(self.conv(x), 0.2).amax((2, 3)))
+
+def rectified(): return Maximum(0.0)
+
 class Layers(Net):
     def __init__(self):
         super().__init__()
@@ -111,6 +147,25 @@ def test_a_normalisation_with_an_activation_inside_is_no_mistake(audit, port, re
     status, mistakes, said = audit(port, "--covered", reference=reference)
     assert status == 0 and not mistakes, said
     assert "inputs 8 times as large" in said
+
+
+@pytest.mark.parametrize(
+    ("port", "place", "words"),
+    [
+        ("small_slope", "act", "slope 0.01 of the negative values, expected 0.2"),
+        ("ByFunction", "ByFunction.forward", "leaky_relu slope 0.01, expected 0.2"),
+    ],
+)
+def test_what_becomes_of_negative_values_before_a_maximum_over_the_map_is_seen(audit, port, place, words):
+    status, mistakes, said = audit(port, reference="ByFunction" if port == "ByFunction" else "Maximum")
+    assert status == 1 and len(mistakes) == 1, said
+    assert mistakes[0].startswith(f"forward: {place}: on inputs 8 times as large: ") and words in mistakes[0], said
+
+
+@pytest.mark.parametrize(("port", "reference"), [("Maximum", "Maximum"), ("no_slope", "rectified")])
+def test_a_right_slope_before_a_maximum_is_no_mistake(audit, port, reference):
+    status, mistakes, said = audit(port, reference=reference)
+    assert status == 0 and not mistakes, said
 
 
 def test_an_activation_inside_a_linear_layer_that_the_reference_has_not_is_found_there(audit):

@@ -23,6 +23,7 @@ from mobilenetv3_common.errors import UserError
 
 SAMPLES = 4
 LARGE = 8
+CONTRAST = 1 / 16  # of every second large input
 MORE = (33, 65)  # pixels that pictures of another size have more than the model's, at even sides
 Options = Mapping[str, Any]
 
@@ -213,18 +214,28 @@ def in_another_size(context: Context) -> Context | None:
 def on_large_inputs(context: Context) -> Context | None:
     """The same models on inputs ``LARGE`` times as large; None where nothing that they take is a floating number.
 
-    Behind a normalisation hardly a value reaches 6: with inputs of the usual size, ReLU6 is ReLU.
+    Behind a normalisation hardly a value reaches 6: with inputs of the usual size, ReLU6 is ReLU. Every second sample has little
+    contrast: the maximum of a whole map hides what became of all other values, of one where all are alike it is any of them.
     """
     spec = context.spec
     made = spec.inputs or (lambda count, shape, rng: (rng.standard_normal((count, *shape)).astype(np.float32),))
     if not any(array.dtype.kind == "f" for array in leaves(context.fake_inputs(1, small=True), np.ndarray)):
         return None
-    inputs = lambda count, shape, rng: mapped(made(count, shape, rng), np.ndarray, _large)  # noqa: E731
+    large = _large if spec.whole_inputs else _large_and_flat
+    inputs = lambda count, shape, rng: mapped(made(count, shape, rng), np.ndarray, large)  # noqa: E731
     return _with_spec(context, replace(spec, inputs=inputs))
 
 
 def _large(array: np.ndarray) -> np.ndarray:
     return array * array.dtype.type(LARGE) if array.dtype.kind == "f" else array
+
+
+def _large_and_flat(array: np.ndarray) -> np.ndarray:
+    """Samples are the first axis."""
+    made = _large(array)
+    if made.dtype.kind == "f" and made.ndim > 1:
+        made[1::2] = LARGE + CONTRAST * made[1::2]
+    return made
 
 
 def _with_spec(context: Context, spec: ModelSpec) -> Context:
