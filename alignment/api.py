@@ -27,6 +27,7 @@ class Place:
         confirmed: whether the same mistake, put into the reference, gives what the port gives.
         lines: the port's own lines, and the correction as a diff where it is known.
         own: what the port itself calls the place; ``""`` where it is the same name.
+        via: lines of helpers between the line to change and the layer, with commas between them.
     """
 
     place: str
@@ -38,6 +39,7 @@ class Place:
     confirmed: bool = False
     lines: tuple[str, ...] = ()
     own: str = ""
+    via: str = ""
 
     def card(self) -> str:
         """A few lines for a person: kind, place, source, words and figure."""
@@ -47,7 +49,8 @@ class Place:
         own = f" ({self.own} in the port)" if self.own else ""
         title = Kind("" if self.kind == "unknown" else self.kind).words
         lines = [f"{title} at {self.place or '(the whole model)'}{own}{also(self.also)}"]
-        lines += [f"  line: {self.source}"] if self.source else []
+        via = f" (via {self.via})" if self.via else ""
+        lines += [f"  line: {self.source}{via}"] if self.source else []
         lines += [f"  what: {self.words or 'no known mistake matches'}", f"  measured: {self.measured}"]
         return "\n".join([*lines, *(f"    {line}" for line in self.lines)])
 
@@ -259,4 +262,4 @@ def _result(folder: Path, aligned: Any) -> Result:
 
 def _place(one: Any) -> Place:
     said = one.location, one.kind.value or "unknown", one.hint, one.measured, one.source, tuple(one.also), one.confirmed
-    return Place(*said, own=one.own)
+    return Place(*said, own=one.own, via=one.via)

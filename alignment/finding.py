@@ -68,6 +68,7 @@ class Finding:
         accepted: whether the difference was known beforehand.
         known: whether it is one of the frameworks themselves, whoever ports (``alignment.comparisons.model.known``).
         own: what the port itself calls the location; ``""`` where it calls it the same, or it is not known.
+        via: lines of helpers, with commas between them, that hand the wrong value on from the line to change to the layer.
     """
 
     stage: Stage
@@ -81,6 +82,7 @@ class Finding:
     accepted: bool = False
     known: bool = False
     own: str = ""
+    via: str = ""
 
     def __post_init__(self) -> None:
         self.hint, self.measured = agreed(self.hint), agreed(self.measured)

@@ -33,6 +33,7 @@ from alignment.repair.search import SEARCHED as SEARCHED_FOR
 from alignment.repair.search import corrections
 from alignment.report.page_cards import cards as drawn
 from alignment.report.sections import Sections, is_sentence
+from alignment.report.table import kind_and_source
 from tests.test_audit_sections import PADDLE, TORCH
 
 # What becomes of the port's source -> the corrected line, in evaluation mode or in training mode.
@@ -306,6 +307,10 @@ def test_what_a_card_says_in_words_stands_outside_of_the_source():
     assert not [kind for kind in Kind if "_" in kind.words or not kind.words], "titles are words"
     assert Place("norm", "call_extra", "", "1").card().startswith("an extra call at norm\n")
     assert Place("norm", "unknown", "", "1").card().startswith("a difference at norm\n")
+    through = Finding("forward", "conv", Kind.STRIDE, "stride 1", "1", source="ours.py:9", via="ours.py:3")
+    assert kind_and_source(through).endswith("line to change: ours.py:9 (via ours.py:3)")
+    assert "Line to change: ours.py:9 (via ours.py:3)." in drawn([through], [], []).replace("<wbr>", "")
+    assert "line: ours.py:9 (via ours.py:3)" in Place("conv", "stride", "", "1", "ours.py:9", via="ours.py:3").card()
     assert "<p>the same line as mistake 1.</p>" in page and page.count("<pre") == 1
     sections = Sections(False, "FAIL", [one, one], [], [], [], [], cards=said)
     block = "\n".join(_found(Aligned([], Localization(one), Coverage([]), sections)))

@@ -187,10 +187,10 @@ WRONG = {"wrong": "3", "less": "2 - 1", "shared": "stride", "more": ""}
 RIGHT = {"wrong": "2", "less": "2", "shared": "3", "more": ", eps=1e-3"}
 
 
-def given(folder, framework, values):
+def given(folder, framework, values, source=GIVEN):
     """The model, its framework and its text."""
     eps = {"torch": "eps", "paddle": "epsilon"}[framework]
-    file, text = folder / f"given_{framework}.py", GIVEN.format(framework=framework, eps=eps, **NAMES[framework], **values)
+    file, text = folder / f"given_{framework}.py", source.format(framework=framework, eps=eps, **NAMES[framework], **values)
     file.write_text(text)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
@@ -216,6 +216,54 @@ def test_a_wrong_setting_is_where_a_caller_gives_it(tmp_path, framework):
     assert giver.of("chosen.conv1").node.col_offset < text.splitlines()[wanted["chosen.conv1"] - 1].index(" if "), "no condition"
     assert giver.of("both.one") is None, "another layer has it, too, and rightly"
     assert giver.of("lacking.norm").argument == "eps" and giver.of("first.conv2") is None
+
+
+# A value passes through a helper that other blocks call rightly; a line to change ends with the layers that it makes wrong.
+HELPED = """
+from {framework} import nn
+
+
+def conv(n, stride=1):
+    return nn.{conv}(n, n, 3, stride, 1)
+
+
+class Block(nn.{base}):
+    def __init__(self, n, stride=1):
+        super().__init__()
+        self.conv1 = conv(n, {first})  # conv1
+        self.conv2 = conv(n, {second})  # conv2
+        self.down = nn.{conv}(n, n, 1, stride)
+
+
+class Net(nn.{base}):
+    def __init__(self):
+        super().__init__()
+        self.layer1 = self.stage(4, 1)
+        self.layer2 = self.stage(4, 2)
+
+    def stage(self, n, stride):
+        return nn.Sequential(Block(n, {given}), Block(n{more}))  # stage
+"""
+SOUND = {"first": "stride", "second": "1", "given": "stride", "more": ""}
+# What is wrong -> the line to change, how many lines hand the value on, and the layers that are wrong.
+THROUGH = {
+    "left to a default": ({"first": "1", "second": "stride"}, {"layer2.0.conv1": ("conv1", 1), "layer2.0.conv2": ("conv2", 1)}),
+    "computed by a caller": ({"given": "max(stride // 2, 1)"}, {"layer2.0.conv1": ("stage", 2), "layer2.0.down": ("stage", 1)}),
+    "to a block too many": ({"more": ", stride"}, {"layer2.1.conv1": ("stage", 2), "layer2.1.down": ("stage", 1)}),
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python keeps no positions of calls")
+@pytest.mark.parametrize("case", THROUGH)
+def test_behind_a_helper_the_line_is_its_callers(tmp_path, case):
+    changes, wanted = THROUGH[case]
+    side, right, _ = given(tmp_path, "paddle", SOUND, HELPED)
+    side, model, text = given(tmp_path, "paddle", SOUND | changes, HELPED)
+    giver = Givers(side, model, {path: side.layer(one) for path, one in side.modules(right, every_path=True).items()})
+    lines = {line.partition("  # ")[2]: n for n, line in enumerate(text.splitlines(), start=1) if "  # " in line}
+    found = {path: [line for _, line in giver.lines(path)] for path in giver.layers if giver.wrong(path)}
+    assert {path: (one[0], len(one) - 1) for path, one in found.items()} == {p: (lines[at], n) for p, (at, n) in wanted.items()}
+    assert not giver.lines("layer1.0.conv1"), "it is right"
 
 
 # Each line in which a tensor gets its last values ends with the tensor's path.

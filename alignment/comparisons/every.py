@@ -232,7 +232,9 @@ def describe(context: Context, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if model is not None and finding.stage != "structure":  # there the location may be in one side alone
             finding.own = finding.own or own_name(context, finding.location)
-        finding.source = finding.source or _line(context, model, finding, known_givers)
+        if not finding.source:
+            finding.source, *helpers = _lines(context, model, finding, known_givers)
+            finding.via = ", ".join(helpers)
         if model is not None:
             finding.known = finding.known or known.of_statistics(context, model, finding, own_path(context, finding.location))
     if model is not None:
@@ -335,23 +337,25 @@ def givers(context: Context, port: Module) -> Givers:
     return Givers(context.port.framework, port, layers)
 
 
-def _line(context: Context, model: Module | None, finding: Finding, known_givers: Callable[[], Givers]) -> str:
-    """``file.py:12`` of the port, as far as it is known; ``""`` where it is not.
+def _lines(context: Context, model: Module | None, finding: Finding, known_givers: Callable[[], Givers]) -> list[str]:
+    """``file.py:12`` of the port, as far as it is known, else ``""``; and the lines of helpers between it and the layer.
 
     For a layer it is where the class above it assigns it, or where a caller gives the setting that is wrong; for a module that has
     others inside, its own forward.
     """
     if model is None or finding.known or ":" in finding.location:
-        return ""
+        return [""]
     if finding.stage not in ("structure", "weights", "forward", "backward", "initialisation"):
-        return ""
+        return [""]
     place = finding.location
     if place.endswith(".forward") and place.rpartition(".")[0] == type(model).__name__:
         place = ""
-    made = finding.stage in ("structure", "weights", "initialisation")
-    if not made and (given := known_givers().of(own_path(context, place))) is not None:
-        return f"{shown(given.file)}:{given.node.lineno}"
-    return source_line(context.port.framework, model, own_path(context, place), made=made)
+    made, own = finding.stage in ("structure", "weights", "initialisation"), own_path(context, place)
+    lines = [] if made else [f"{shown(file)}:{line}" for file, line in known_givers().lines(own)]
+    if not made and (given := known_givers().of(own)) is not None:
+        first = f"{shown(given.file)}:{given.node.lineno}"
+        return [first, *(line for line in lines if line != first)]
+    return lines if len(lines) > 1 else [source_line(context.port.framework, model, own, made=made)]
 
 
 def own_path(context: Context, place: str) -> str:

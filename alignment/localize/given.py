@@ -67,7 +67,7 @@ class Givers:
         modules = framework.modules(model, every_path=True)
         self.layers = {path: (modules[path], framework.layer(modules[path]), right[path]) for path in right if path in modules}
         self._wrong: dict[str, dict[str, Any]] = {}
-        self._origins: dict[tuple[str, str], GivenValue | None] = {}
+        self._followed: dict[tuple[str, str], tuple[GivenValue | None, list[_HandedOn]]] = {}
 
     def wrong(self, path: str) -> dict[str, Any]:
         """The settings in which a layer differs, and what they should be."""
@@ -93,6 +93,30 @@ class Givers:
         shared = (self._origin(*one) for one in kept)
         return None if any(one is not None and one.place == first.place for one in shared) else first
 
+    def lines(self, path: str) -> list[FileLine]:
+        """The lines that give a layer what makes its settings wrong, the one to change first, and then those that hand it on.
+
+        The line to change is the outermost whose call makes no layer that needs another value of the same argument.
+        """
+        found = [self._lines(path, name) for name in self.wrong(path)]
+        return found[0] if found and all(one == found[0] for one in found) else []
+
+    def _lines(self, path: str, setting: str) -> list[FileLine]:
+        links = self._links(path, setting)
+        while len(links) > 1 and not all(same(one, self._needs[links[-1].key][0]) for one in self._needs[links[-1].key]):
+            links = links[:-1]
+        return list(dict.fromkeys((one.given.file, one.given.node.lineno) for one in reversed(links)))
+
+    @functools.cached_property
+    def _needs(self) -> dict[tuple, list[Any]]:
+        """What the layers that are made in one call need of an argument of it."""
+        found: dict[tuple, list[Any]] = {}
+        for path, (_, ours, theirs) in self.layers.items():
+            for name, value in theirs.settings.items() if ours.kind == theirs.kind else ():
+                for link in self._links(path, name) if name in ours.settings else ():
+                    found.setdefault(link.key, []).append(argument_of(self.framework.name, name, value))
+        return found
+
     @functools.cached_property
     def _right(self) -> dict[tuple[FileLine | None, type], str]:
         alike = [path for path, (_, ours, theirs) in self.layers.items() if ours.kind == theirs.kind and not self.wrong(path)]
@@ -110,13 +134,33 @@ class Givers:
         return [(one[0], layer, right) for one, layer, right in made if one and _call_of(one[0]) == _call_of(first[0])]
 
     def _origin(self, path: str, setting: str) -> GivenValue | None:
-        if (path, setting) not in self._origins:
+        return self._followed_to(path, setting)[0]
+
+    def _links(self, path: str, setting: str) -> list[_HandedOn]:
+        return self._followed_to(path, setting)[1]
+
+    def _followed_to(self, path: str, setting: str) -> tuple[GivenValue | None, list[_HandedOn]]:
+        if (path, setting) not in self._followed:
             module, layer, _ = self.layers[path]
             argument = argument_of(self.framework.name, setting, layer.settings.get(setting))
-            names = _names_of(type(module))
+            names, links = _names_of(type(module)), list[_HandedOn]()
             known = argument is not None and argument[0] in names
-            self._origins[path, setting] = _followed(callers_of(module), names, *argument) if known and argument else None
-        return self._origins[path, setting]
+            origin = _followed(callers_of(module), names, *argument, links) if known and argument else None
+            self._followed[path, setting] = origin, links
+        return self._followed[path, setting]
+
+
+@dataclass(frozen=True)
+class _HandedOn:
+    """A call that hands on the value of an argument.
+
+    Attributes:
+        given: the value in it, or the call where it leaves the argument to a default.
+        key: tells the call, and when it was made, from others: the argument, and all lines that led to it.
+    """
+
+    given: GivenValue
+    key: tuple
 
 
 def _call_of(caller: Caller) -> tuple[Path, int, Span]:
@@ -137,8 +181,8 @@ def _names_of(kind: type) -> list[str]:
         return []
 
 
-def _followed(callers: Sequence[Caller], names: list[str], argument: str, value: Any) -> GivenValue | None:
-    """From call to call, as long as a function only hands on what it is given."""
+def _followed(callers: Sequence[Caller], names: list[str], argument: str, value: Any, links: list[_HandedOn]) -> GivenValue | None:
+    """From call to call, as long as a function only hands on what it is given; the calls are added to ``links``."""
     place = 0
     while place < len(callers):
         caller = callers[place]
@@ -149,14 +193,16 @@ def _followed(callers: Sequence[Caller], names: list[str], argument: str, value:
         held = next((one.value for one in call.keywords if one.arg == argument), None)
         at = names.index(argument)
         held = held or (call.args[at] if at < len(call.args) else None)
+        here = GivenValue(caller.file, call, argument) if held is None else GivenValue(caller.file, held)
+        links.append(_HandedOn(here, (argument, *((one.file, one.span, repr(one.held)) for one in callers[place:]))))
         if held is None:
-            return GivenValue(caller.file, call, argument) if place else None
+            return here if place else None
         function = source.function(call)
         found = source.traced(held, function, caller, value)
         if isinstance(found, ast.Constant):
             return GivenValue(caller.file, found) if place or not call.lineno <= found.lineno <= (call.end_lineno or 0) else None
         if found is None or isinstance(function, ast.Lambda):
-            return GivenValue(caller.file, held) if place else None
+            return here if place else None
         names, argument = _parameters(function, source), found
         while place < len(callers) and callers[place].function.startswith("<"):  # a comprehension
             place += 1

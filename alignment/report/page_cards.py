@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from alignment.finding import Finding
 from alignment.report.sections import is_sentence
+from alignment.report.table import source_of
 from mobilenetv3_common.counted import counted
 from mobilenetv3_common.drawing import broken, escape, strip
 
@@ -53,7 +54,7 @@ def _card(number: int, one: Finding, lines: Sequence[str], rows: Rows) -> str:
     others = f"<p>The same at {broken(', '.join(one.also))}.</p>" if 0 < len(one.also) <= 3 else ""
     if len(one.also) > 3:
         others = f"<details><summary>The same at {len(one.also)} more places</summary>{broken(', '.join(one.also))}</details>"
-    where = f" <strong>{'Line to change' if one.kind else 'See'}: {broken(one.source)}.</strong>" if one.source else ""
+    where = f" <strong>{'Line to change' if one.kind else 'See'}: {broken(source_of(one))}.</strong>" if one.source else ""
     what = broken(one.hint or "no known mistake matches")
     drawn = _strip(one, rows) if number == 1 else ""
     return (

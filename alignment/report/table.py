@@ -207,7 +207,12 @@ def kind_and_source(finding: Finding) -> str:
     """What a mistake is called, the port's own name of its place where that is another, and the line of the port, for people."""
     known = "line to change:" if finding.kind else "see"
     own = f", {finding.own} in the port" if finding.own else ""
-    return f"kind: {finding.kind or 'unknown'}{own}" + (f", {known} {finding.source}" if finding.source else "")
+    return f"kind: {finding.kind or 'unknown'}{own}" + (f", {known} {source_of(finding)}" if finding.source else "")
+
+
+def source_of(finding: Finding) -> str:
+    """The line to change, and the helpers that hand the wrong value on."""
+    return f"{finding.source} (via {finding.via})" if finding.via else finding.source
 
 
 def explanation(results: Sequence[StepResult], localization: Localization) -> list[str]:
