@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from alignment.finding import Finding, Localization
 from alignment.kinds import Kind
 from alignment.report import page_cards
 from alignment.report.page import _along, _details
+from alignment.report.picture import failures, panels, plot
 from mobilenetv3_common import drawing
 from mobilenetv3_common.drawing import broken
 from tests.browser import DESK, DESK_SMALL, PHONE, browser, contrast, opened, tab_stops
@@ -185,6 +188,20 @@ def test_what_failed_is_drawn_first():
     rows = _along([StepResult(1, "forward", [*fine, wrong, *sound])], Localization())
     assert rows == [("b", 1e-1), ("a", 1e-15), ("c", 1e-15)]
     assert _along([StepResult(1, "forward", fine)], Localization()) == []
+
+
+def test_a_block_of_another_shape_keeps_its_place_in_the_charts(tmp_path):
+    """It has no error, and was left out: of a residual network the layers were drawn and the blocks were not."""
+    rows = [Quantity(f"eval.fake.b8.{name}", [3], 0, 0, 1e-7, 1e-7, 1e-15) for name in ("conv", "fc")]
+    other = Quantity("eval.fake.b8.block", [3], passed=False, reason="float32: shape (3,) in the port, (2,) in the reference")
+    results = [StepResult(1, "forward", [rows[0], other, rows[1]])]
+    ((_, drawn),) = panels(results)
+    assert [name for name, _ in drawn] == ["conv", "block", "fc"] and failures(drawn) == [None, 1.0, None]
+    along = _along(results, Localization())
+    assert along == [("conv", 1e-15), ("block", math.inf), ("fc", 1e-15)]
+    card = page_cards.cards([Finding("forward", "block", Kind.SHAPE, "shape", "1")], [], along)
+    assert card.count("<rect") == 3 and "<title>block: inf" in card
+    assert plot(tmp_path / "a.png", SimpleNamespace(titles=lambda: ("Paddle", "PyTorch"), model="Net"), results)
 
 
 def test_the_page_says_how_to_read_it_and_how_to_make_it_again(chromium, failed):

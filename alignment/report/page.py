@@ -5,6 +5,7 @@ Colours come from CSS variables, so the pictures follow light and dark; nothing 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,7 +108,8 @@ def _along(results: Sequence[StepResult], localization: Localization) -> page_ca
     if any(_apart(row) for row in layers):
         return [(row.name or "(model)", row.difference) for row in layers]
     shown = next((rows for _, rows in panels(results) if any(not q.passed for _, q in rows)), [])
-    return [(name.removesuffix(".running_mean").removesuffix(".running_var"), q.float64_diff) for name, q in shown]
+    far = [(name, math.inf if q.port_error is None and not q.passed else q.float64_diff) for name, q in shown]  # another shape
+    return [(name.removesuffix(".running_mean").removesuffix(".running_var"), value) for name, value in far]
 
 
 def _listed(title: str, lines: Sequence[str]) -> str:

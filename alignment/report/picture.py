@@ -27,12 +27,16 @@ PORT, REFERENCE, EXACT, MISTAKE = "#0969da", "#bc4c00", "#8250df", "#b42318"
 
 
 def panels(results: Sequence[StepResult]) -> list[tuple[str, list[tuple[str, Quantity]]]]:
-    """Title and (name, quantity) of the rows that are drawn; those that are zero but for rounding are left out."""
+    """Title and (name, quantity) of the rows that are drawn; those that are zero but for rounding are left out.
+
+    A row that failed is drawn even where it has no error, as one of another shape: every block of the network has its place.
+    """
     found = []
     for step, title, prefixes, ends in PANELS:
         for prefix, result in ((prefix, result) for prefix in prefixes for result in results if result.name == step):
             rows = [(q.name.removeprefix(prefix), q) for q in result.quantities if q.name.startswith(prefix)]
-            rows = [(name, q) for name, q in rows if q.port_error is not None and not q.noise and name.endswith(ends)]
+            rows = [(name, q) for name, q in rows if not q.noise and name.endswith(ends)]
+            rows = [(name, q) for name, q in rows if q.port_error is not None or (not q.passed and q.float64_diff is None)]
             if rows:
                 found.append((title, rows))
                 break
@@ -67,12 +71,9 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
         _draw_curves(axes[-2, 0], axes[-1, 0], curves, context)
     for axis, (title, rows) in zip(axes[: len(drawn), 0], drawn, strict=True):
         places, thin = range(len(rows)), {"ms": 3, "lw": 1}
-        axis.semilogy(
-            places, [q.port_error for _, q in rows], "o-", color=PORT, ms=3, lw=1, label=f"{port} float32 against the truth"
-        )
-        axis.semilogy(
-            places, [q.reference_error for _, q in rows], "s--", color=REFERENCE, **thin, label="noise floor of the reference"
-        )
+        ours, floor = ([_drawn(getattr(q, name)) for _, q in rows] for name in ("port_error", "reference_error"))
+        axis.semilogy(places, ours, "o-", color=PORT, ms=3, lw=1, label=f"{port} float32 against the truth")
+        axis.semilogy(places, floor, "s--", color=REFERENCE, **thin, label="noise floor of the reference")
         exact = [max(q.float64_diff, 1e-17) if q.float64_diff is not None else float("nan") for _, q in rows]
         axis.semilogy(places, exact, "^-", color=EXACT, **thin, label=f"{port} against {reference}, exact mode")
         wrong = [value if value is None else min(value, 1e300) for value in failures(rows)]
@@ -94,6 +95,10 @@ def plot(path: Path, context: Context, results: Sequence[StepResult]) -> bool:
         figure.savefig(file, format="png", dpi=110)
     plt.close(figure)
     return True
+
+
+def _drawn(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _draw_curves(losses: Any, differences: Any, curves: Curves, context: Context) -> None:
