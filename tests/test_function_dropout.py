@@ -20,7 +20,8 @@ FUNCTION = "0.125, training=self.training"
 MISTAKES = {
     "sound": ("", "", ""),
     "other p": (FUNCTION, "0.25, training=self.training", "dropout p 0.25, expected 0.125"),
-    "always on": (FUNCTION, "0.125", "dropout(axis=None) is too much"),
+    "always on": (FUNCTION, "0.125", "dropout is on in evaluation mode, expected training=self.training"),
+    "one more": (f"x, {FUNCTION}", f"F.dropout(x, {FUNCTION}), 0.25", "dropout(axis=None) is too much"),
     "missing": ("F.dropout(x, 0.125, training=self.training)", "x", "dropout is missing"),
     "other p of a layer": ("Dropout(0.5)", "Dropout(0.375)", "p = 0.375, expected 0.5"),
     "channels as values": ("self.channels(F.relu(self.conv(x)))", "F.dropout(F.relu(self.conv(x)), .25)", "dropout"),
@@ -41,6 +42,8 @@ def test_masks_are_shared_and_mistakes_are_found(name, tmp_path):
     assert not any("cannot be shared" in (step["not_run"] or "") for step in found["steps"])
     first = found["localization"]["first"]
     assert (status, words) == (0, "") or (status == 1 and words and words in first["hint"]), first
+    corrected = f"+        return self.out(F.dropout(x, {FUNCTION}))" in (tmp_path / "report" / "report.md").read_text()
+    assert corrected is (name == "always on"), "the correction of a dropout that is on in evaluation mode"
 
 
 def test_without_training_mode_another_form_is_no_finding(tmp_path):

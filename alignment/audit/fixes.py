@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from alignment.comparisons.every import fresh_port, givers, own_path
 from alignment.finding import Finding
 from alignment.frameworks._settings import CLASSES, argument_of
 from alignment.frameworks.base import Framework, Layer, Module
+from alignment.kinds import Kind
 from alignment.localize.given import GivenValue, Givers, changes_of, held_by_all, same
 from alignment.localize.source import Caller, source_place
 from alignment.raised import shown
@@ -27,6 +28,7 @@ from alignment.repair.edits import Fix, SourceEdit, diff
 from alignment.repair.source import PortFile
 
 AROUND = 2  # lines of the source before and after the one to change
+DROPOUTS, PLACES = ("dropout", "dropout2d", "dropout3d"), 2  # functions, and their arguments before the mode in every framework
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
@@ -59,6 +61,8 @@ def _fix(context: Context, port: Module | None, finding: Finding, known: Callabl
         raise Unknown("the port cannot be built")
     if finding.stage not in ("forward", "backward"):
         raise Unknown("it is no setting of a layer")
+    if finding.kind is Kind.DROPOUT_ON and (edit := _of_dropout(finding.source)) is not None:
+        return (edit,)
     framework, theirs = context.port.framework, context.reference.framework
     ours, right = framework.modules(port, every_path=True), theirs.modules(context.networks.fresh("reference"), every_path=True)
     edits: dict[tuple[Path, int], SourceEdit] = {}
@@ -86,7 +90,7 @@ def _of_layer(
     """
     made = source_place(framework, port, own, made=True)
     source = PortFile.of(made[0]) if made else None
-    call = _call(source, made[1], type(module)) if made and source else None
+    call = _call(source, made[1], [type(module).__name__]) if made and source else None
     if not made or not source or not call:
         raise Unknown("the call that makes the layer is not known" + (f" ({made[0].name}:{made[1]})" if made else ""))
     beside = known.beside(own)
@@ -115,12 +119,27 @@ def _of_caller(framework: str, given: GivenValue, wrong: Mapping[str, Any]) -> S
     return source.replaced(given.node, text)
 
 
-def _call(source: PortFile, line: int, kind: type) -> ast.Call | None:
-    """The only call in a line that makes a layer of this class."""
+def _of_dropout(place: str) -> SourceEdit | None:
+    """The only dropout that a method calls as a function in a line, in the mode of its module; None where it is not known."""
+    name, _, line = place.rpartition(":")
+    if not line.isdigit() or (file := _loaded(name)) is None:
+        return None
+    source = PortFile.of(file)
+    call = _call(source, int(line), DROPOUTS)
+    above = source.parents.get(call) if call else None
+    while above is not None and not isinstance(above, ast.FunctionDef):
+        above = source.parents.get(above)
+    if call is None or above is None or [one.arg for one in above.args.args[:1]] != ["self"] or len(call.args) > PLACES:
+        return None
+    keywords = [one for one in call.keywords if one.arg != "training"]
+    keywords.append(ast.keyword("training", ast.parse("self.training", mode="eval").body))
+    return source.replaced(call, ast.unparse(ast.Call(call.func, call.args, keywords)))
+
+
+def _call(source: PortFile, line: int, names: Collection[str]) -> ast.Call | None:
+    """The only call in a line of a function or class of these names."""
     found = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and node.lineno == line and _name(node.func) == kind.__name__
+        node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and node.lineno == line and _name(node.func) in names
     ]
     return found[0] if len(found) == 1 else None
 

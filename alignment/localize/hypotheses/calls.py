@@ -17,12 +17,12 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance
-from alignment.frameworks.base import CallChange, Trace
+from alignment.frameworks.base import CallChange, Operation, Trace
 from alignment.kinds import Kind
 from alignment.localize.blame import Subject, other_weights
 from alignment.localize.calls import PairedCalls, aligned, equal
 from alignment.localize.hypotheses.arrays import close
-from alignment.localize.hypotheses.call_words import described, in_full
+from alignment.localize.hypotheses.call_words import described, in_full, title
 from alignment.localize.hypotheses.draws import of_draws
 from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, elsewhere, inserted, proposals, segments
 from alignment.localize.hypotheses.replay import Rerun, replayed
@@ -34,6 +34,7 @@ from alignment.strangers import strangers
 SECONDS = 30.0  # of the processor, for the hypotheses about one module
 RUNS = 120
 MISTAKES = 4  # in one module
+DROPOUT = "dropout"  # the function's name, and a layer's kind
 VAGUER = (Kind.CALL_MISSING, Kind.CALL_EXTRA, Kind.OTHER_FUNCTION)
 
 
@@ -184,6 +185,9 @@ class _Search:
         ours = self._traced({})
         if ours is None:
             return made
+        if made.kind is Kind.CALL_EXTRA and self._dropped_in_evaluation(made.operation):
+            words = f"{title(made.operation)} is on in evaluation mode, expected training=self.training"
+            return replace(made, kind=Kind.DROPOUT_ON, words=words, conclusive=True)
         one, other = made.operation, made.theirs[-1] if made.theirs else None
         values = [side.values[op.outputs[0]] for side, op in ((ours, one), (self.theirs, other)) if op is not None and op.outputs]
         known, own = Roles(self.theirs), {described(step) for step in made.ours}
@@ -196,6 +200,20 @@ class _Search:
             shifted(made.ours, made.theirs) or (role.replace("the mask", "the causal mask") if CAUSAL & steps else role),
         ]
         return replace(made, words=f"{made.words} ({'; '.join(filter(None, said))})") if any(said) else made
+
+    def _dropped_in_evaluation(self, one: Operation) -> bool:
+        """Whether a call is a dropout in evaluation mode, and the reference's module drops as often as the port's in training mode."""
+        sides = [self.s.pair.port, self.s.pair.reference]
+        if one.name != DROPOUT or self.s.pair.training or not all(hasattr(side, "draws") for side in sides):
+            return False
+        drawn = []
+        for side in sides:
+            side.train_mode(True)
+            try:
+                drawn.append(len(side.drawn(self.s.path, self.s.call)))
+            finally:
+                side.train_mode(False)
+        return drawn[0] <= drawn[1]
 
     def _followed(self, layouts: bool) -> list[Proposal]:
         fixes: dict[int, CallChange] = {}
