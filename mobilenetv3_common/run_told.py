@@ -151,7 +151,7 @@ def doubts(
         )
     losses, guessing = _by_epoch(train), math.log(max(classes, 2))
     learnt_little = final <= (1 + share) / 2  # mixing, smoothing and distillation keep the loss of a good network large
-    if fell_not := _flat(losses, guessing, learnt_little, int(train[-1].get("update", 0)) if train else 0):
+    if fell_not := _flat(losses, guessing, learnt_little, int(train[-1].get("update", 0)) if train else 0, 0 if said else fresh):
         said.append(fell_not)
     if losses and losses[-1] > ABOVE_GUESSING * guessing and learnt_little:
         said.append(
@@ -168,7 +168,7 @@ def doubts(
     return said
 
 
-def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates: int) -> str:
+def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates: int, fresh: int) -> str:
     """That the training loss did not fall, in words; empty where it did, or need not.
 
     Args:
@@ -176,6 +176,7 @@ def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates
         guessing: loss of equal probabilities.
         learnt_little: whether top-1 is nearer to chance than to 1.
         updates: of the run; 0 where that is not known.
+        fresh: as for ``doubts``.
     """
     if len(losses) < 2 or min(losses[1:]) <= FALLEN * losses[0] or min(losses) <= LARGE * guessing:
         return ""
@@ -184,9 +185,21 @@ def _flat(losses: Sequence[float], guessing: float, learnt_little: bool, updates
         return ""
     word = "hardly fell" if losses[-1] < losses[0] else "did not fall"
     short = f"{updates} updates are a short run: train for more epochs first. " if 0 < updates < FEW_UPDATES else ""
+    few = _from_published(fresh)
+    rest = "hange the learning rate (python tools/lr_find.py), and look at the labels and at frozen layers"
     return (
-        f"the training loss {word}: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. {short}Change the learning "
-        "rate (python tools/lr_find.py), and look at the labels and at frozen layers"
+        f"the training loss {word}: {losses[0]:.4f} in the first epoch, {losses[-1]:.4f} in the last. {short}"
+        f"{f'{few} Else c' if few else 'C'}{rest}"
+    )
+
+
+def _from_published(fresh: int) -> str:
+    """What to do next about weights drawn at random and few pictures; empty where there are many, or it began with others."""
+    return (
+        f"A likely cause: fresh weights learn little from {fresh} pictures; begin with published ones (--pretrained torchvision "
+        "--config configs/finetune.yaml)."
+        if 0 < fresh < FEW_PICTURES
+        else ""
     )
 
 
@@ -201,12 +214,8 @@ def _why_at_chance(by_heart: bool, learnt: float, first_weights: float, bn_momen
             "labels of validation differ"
         )
     look = "ook at the labels, the learning rate and the number of updates"
-    if not 0 < fresh < FEW_PICTURES:
-        return f"L{look}"
-    return (
-        f"A likely cause: fresh weights learn little from {fresh} pictures; begin with published ones (--pretrained torchvision "
-        f"--config configs/finetune.yaml). Else l{look}"
-    )
+    few = _from_published(fresh)
+    return f"{few} Else l{look}" if few else f"L{look}"
 
 
 def _by_guessing(right: int, samples: int, share: float) -> float:

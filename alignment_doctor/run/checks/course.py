@@ -80,7 +80,8 @@ def files(run: RunFolder) -> Outcome:
     "002 hp.01",
     "000 step 10",
     measures="top-1 against that of guessing, the course of the loss, and which epoch was the best",
-    fix='look at labels and learning rate first: the command below at "not run here", and python tools/lr_find.py',
+    fix='first what a line above names as the likely cause; then labels and learning rate: the command below at "not run here", '
+    "and python tools/lr_find.py",
 )
 def learning(run: RunFolder) -> Outcome:
     if run.record is None:
