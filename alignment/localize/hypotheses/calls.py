@@ -202,7 +202,7 @@ class _Search:
         return replace(made, words=f"{made.words} ({'; '.join(filter(None, said))})") if any(said) else made
 
     def _dropped_in_evaluation(self, one: Operation) -> bool:
-        """Whether a call is a dropout in evaluation mode, and the reference's module drops as often as the port's in training mode."""
+        """Whether a call is a dropout in evaluation mode, and the reference drops as often as the port in training mode."""
         sides = [self.s.pair.port, self.s.pair.reference]
         if one.name != DROPOUT or self.s.pair.training or not all(hasattr(side, "draws") for side in sides):
             return False
