@@ -117,6 +117,12 @@ def test_chinese_pages_have_one_term_each():
         assert noun is None, f"{page.name}: 移植版 in {noun[0]!r}"  # type: ignore[index]
 
 
+@pytest.mark.parametrize("name", ["README.md", "README_zh.md"])
+def test_a_readme_says_what_is_needed_before_its_first_command(name):
+    before = (ROOT / name).read_text(encoding="utf-8").partition("make setup")[0]
+    assert "Python 3.11" in before and "`make`" in before
+
+
 def test_the_readmes_code_runs():
     """Its Python, too, is there to be copied."""
     loading, snippet = code(ROOT / "README.md", "python")
