@@ -177,6 +177,17 @@ def test_the_mode_of_a_dropout_is_corrected_in_its_line(audit, tmp_path):
     assert any('+        self.drop = nn.Dropout(0.25, mode="upscale_in_train")' in line for line in cards[0]), cards
 
 
+def test_a_number_that_the_constructor_sets_has_its_line(audit, tmp_path):
+    theirs = TORCH.replace("self.head = ", "self.scale = 0.9\n        self.head = ", 1).replace(
+        ".mean((2, 3))", ".mean((2, 3)) * self.scale", 1
+    )
+    (tmp_path / "theirs.py").write_text(theirs)
+    made = ("self.head = ", "self.scale = 0.8\n        self.head = ")
+    status, said, cards = audit("--eval-only", edits=[made, (LINE, LINE.replace(".mean([2, 3])", ".mean([2, 3]) * self.scale"))])
+    assert status == 1 and "* 0.8, expected 0.9" in said, said
+    assert [line.split(maxsplit=2)[2] for line in cards[0] if line.startswith(">")] == ["self.scale = 0.8"], cards
+
+
 BLOCKS = """
 import {0}
 from {0} import nn

@@ -15,7 +15,7 @@ from alignment.audit.pair import ModelMaker
 from alignment.frameworks import framework_of
 from alignment.localize.given import Givers
 from alignment.localize.last_set import first_made, last_set
-from alignment.localize.source import noting_lines, number_of, source_place
+from alignment.localize.source import noting_lines, number_of, set_by, source_place
 
 # Each line that makes a layer ends with the layer's path.
 SOURCE = """
@@ -111,6 +111,48 @@ def test_of_a_model_that_is_there_already_the_assignment_is_said_but_not_that_of
     model = net()
     line = 1 + next(n for n, one in enumerate(text.splitlines()) if "first.down.1" in one)
     assert source_place(framework_of(model), model, "first.down.1", True) == (file, line)
+
+
+NUMBERS_OF_A_CLASS = """
+class Other:
+    def __init__(self):
+        self.scale = 0.8
+
+class Net(Other):
+    def __init__(self, held=0.8, other=0.8):
+        self.scale, self.offset = -0.8, 2
+        self.held = held
+        self.late = 0.8
+        self.twin = 0.8
+
+    def change(self):
+        self.late *= 2
+
+    def forward(self, x):
+        x = x * self.scale  # 8
+        x = x * self.scale + -0.8  # the number itself
+        x = x * self.held  # a parameter
+        x = x * self.late  # changed later
+        x = x * self.scale + self.twin  # 8
+        x = x * self.offset  # 8
+        return x * self.unknown  # not set here
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "line"),
+    [
+        ("x * self.scale  # 8", -0.8, 8), ("the number itself", -0.8, None), ("a parameter", 0.8, None),
+        ("changed later", 0.8, None),
+        ("self.twin", -0.8, 8), ("self.twin", 0.8, 11), ("self.offset  # 8", 2, 8), ("self.offset  # 8", 0.8, None),
+        ("not set here", 0.8, None),
+    ],
+)  # fmt: skip
+def test_a_number_of_an_attribute_is_set_in_the_constructors_line(tmp_path, text, value, line):
+    (tmp_path / "net.py").write_text(NUMBERS_OF_A_CLASS)
+    lines = NUMBERS_OF_A_CLASS.splitlines()
+    used = max(number for number, one in enumerate(lines, 1) if text in one)
+    assert set_by(tmp_path / "net.py", used, value) == line
 
 
 def test_the_line_of_the_engine_that_builds_the_model_is_not_said(tmp_path):

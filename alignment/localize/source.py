@@ -149,6 +149,36 @@ def source_place(framework: Framework, model: Module, path: str, made: bool = Fa
     return None
 
 
+def set_by(file: Path, line: int, value: float) -> int | None:
+    """The line that gives an attribute, which a line of the same class uses, a number; None where that is not sure.
+
+    The line uses one attribute of ``self`` alone that the class sets once, to this number, and does not hold the number itself.
+    """
+    with contextlib.suppress(OSError, SyntaxError):
+        around = [one for one in ast.walk(ast.parse(file.read_bytes())) if isinstance(one, ast.ClassDef)]
+        around = [one for one in around if one.lineno <= line <= (one.end_lineno or 0)]
+        if not around:
+            return None
+        inside = list(ast.walk(max(around, key=lambda one: one.lineno)))
+        at = [one for one in inside if isinstance(one, ast.expr) and one.lineno <= line <= (one.end_lineno or 0)]
+        if any(_number(one) == value for one in at):
+            return None
+        assigned = [pair for one in inside if isinstance(one, ast.Assign | ast.AnnAssign) for pair in _pairs(one)]
+        used = {one.attr for one in at if isinstance(one, ast.Attribute) and _is_own(one, one.attr)}
+        given = [[held for target, held in assigned if _is_own(target, name)] for name in used]
+        lines = [one[0].lineno for one in given if len(one) == 1 and one[0] is not None and _number(one[0]) == value]
+        changed = {one.target.attr for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Attribute)}
+        return lines[0] if len(lines) == 1 and not used & changed else None
+    return None
+
+
+def _number(node: ast.expr) -> float | None:
+    with contextlib.suppress(ValueError):
+        found = ast.literal_eval(node)
+        return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return None
+
+
 def _stock(framework: Framework, module: Module) -> bool:
     """Whether a module's class is the framework's own container."""
     name = framework.module_type.__module__.partition(".")[0]

@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from alignment.localize.hypotheses.draws import of_draws
 from alignment.localize.hypotheses.proposals import LAYOUT, Proposal, at_the_end, elsewhere, inserted, proposals, segments
 from alignment.localize.hypotheses.replay import Rerun, replayed
 from alignment.localize.roles import CAUSAL, Roles, between, reordered, shifted
+from alignment.localize.source import set_by
 from alignment.models.forms.axes import Order, turned
 from alignment.models.links import plain
 from alignment.strangers import strangers
@@ -189,6 +191,7 @@ class _Search:
             words = f"{title(made.operation)} is on in evaluation mode, expected training=self.training"
             return replace(made, kind=Kind.DROPOUT_ON, words=words, conclusive=True)
         one, other = made.operation, made.theirs[-1] if made.theirs else None
+        made = _where_set(made, one, other) if made.kind is Kind.CALL_ARGUMENT and other is not None else made
         values = [side.values[op.outputs[0]] for side, op in ((ours, one), (self.theirs, other)) if op is not None and op.outputs]
         known, own = Roles(self.theirs), {described(step) for step in made.ours}
         others = [step for step in reversed(made.theirs) if described(step) not in own]
@@ -334,6 +337,15 @@ class _Search:
                 if np.isfinite(gap) and distance(made, right) > 0.02 * gap:
                     return False
         return True
+
+
+def _where_set(made: Proposal, one: Operation, other: Operation) -> Proposal:
+    """At the line of the constructor that sets an attribute to a wrong number, where that is sure."""
+    wrong = [value for key, value in one.spelled.items() if other.spelled.get(key, value) != value]
+    if made.place is not None or len(wrong) != 1 or isinstance(wrong[0], bool) or not isinstance(wrong[0], int | float):
+        return made
+    line = set_by(Path(one.file), one.line, wrong[0])
+    return made if line is None else replace(made, place=replace(one, line=line))
 
 
 def _in_own_shapes(pair: PairedCalls, proposal: Proposal) -> Proposal:
