@@ -126,10 +126,11 @@ class Taped(Framework):
     @contextlib.contextmanager
     def supplying(self, module: Module) -> Iterator[None]:
         hooks = {name: dict(getattr(module, name)) for name in OWN_HOOKS if hasattr(module, name)}
-        own = vars(module).get(self.computing)
+        own, kind = vars(module).get(self.computing), type(module)
         try:
             yield
         finally:
+            module.__class__ = kind
             for name, kept in hooks.items():
                 getattr(module, name).clear()
                 getattr(module, name).update(kept)

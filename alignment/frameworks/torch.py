@@ -63,10 +63,12 @@ def _in_parameters(drawn: Callable, law: str) -> Callable:
     """``Tensor.normal_`` or ``Tensor.uniform_``, which fills large parameters with repeated numbers, in this thread."""
     thread = threading.get_ident()
 
-    def filled(tensor: torch.Tensor, first: float = 0.0, second: float = 1.0, *, generator: Any = None) -> torch.Tensor:
+    def filled(tensor: torch.Tensor, *given: float, generator: Any = None, **named: float) -> torch.Tensor:
         here = threading.get_ident() == thread and isinstance(tensor, nn.Parameter) and tensor.device.type == "cpu"
         if not here or tensor.numel() < LARGE or tensor.dtype != torch.float32:
-            return drawn(tensor, first, second, generator=generator)
+            return drawn(tensor, *given, generator=generator, **named)
+        names = ("mean", "std") if law == "normal" else ("from", "to")
+        first, second = ({names[0]: 0.0, names[1]: 1.0} | dict(zip(names, given, strict=False)) | named).values()
         scale, start = (second, first) if law == "normal" else (second - first, first)
         return tensor.copy_(torch.from_numpy(repeated(law, tensor.shape, scale, start)))
 

@@ -158,7 +158,7 @@ class Pair:
 
     def bare(self, path: str) -> bool:
         """Whether a module is compared without layers that it carries in the reference: these are looked at by themselves."""
-        return self.matching.adapters[path].bare and bool(self.reference.carried(path))
+        return self.matching.adapters[path].bare and self.reference.carries(path)
 
     def takes(self, key: str) -> bool:
         """Whether the port's module can be called as the reference's was. One of another form is looked at within its caller."""

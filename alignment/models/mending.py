@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from alignment.frameworks.base import Framework, Module, Piece, Supplied, Tensor, Wanted, call_tensors, leaves, mapped
+from alignment.models.carried import alone, put_below, stock_of
 from alignment.models.derived import pulled
 from alignment.models.forms import CallAdapter, told_back
-from alignment.models.tracing import Network, Unfit, apart, give_back
+from alignment.models.tracing import Network, Unfit, apart, carrying
 from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry
 
@@ -42,7 +43,7 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
         return False  # what it carries besides is another layer in the reference
     module, right = port.modules[path], theirs.copy(reference.modules[path])
     if side is reference or reference.adapters[path].bare:
-        give_back(theirs, [layer for _, layer in theirs.children(right)])
+        alone(theirs, right, [layer for _, layer in theirs.children(right)])
     call_tensors(right, _pieces_within(reference, path))
     mine, its = port.held(path), _held(theirs, right)
     tied = _tied_by_mistake(port, reference, path)
@@ -59,7 +60,12 @@ def mend(port: Network, reference: Network, path: str, thaw: bool = False) -> bo
     for name in trained:
         packed.setdefault(id(mine[name][1]), []).append(name)
     shared = {name: (mine[name], its[name]) for name in both}
-    return ours.supply(module, _supplied((ours, module), (theirs, right), shared, list(packed.values()), learned))
+    stock = stock_of(ours, module) if reference.adapters[path].bare and carrying(port, reference, path) is port else None
+    if not ours.supply(module, _supplied((ours, module), (theirs, right), shared, list(packed.values()), learned)):
+        return False
+    if stock is not None:
+        put_below(ours, module, stock)
+    return True
 
 
 def _supplied(

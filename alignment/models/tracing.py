@@ -17,7 +17,6 @@ from alignment.frameworks.base import (
     Call,
     CallChange,
     Framework,
-    Handle,
     Module,
     Tensor,
     Trace,
@@ -26,6 +25,7 @@ from alignment.frameworks.base import (
     leaves,
     mapped,
 )  # fmt: skip
+from alignment.models.carried import alone, stock_of
 from alignment.models.derived import pulled
 from alignment.models.forms import Adapters, CallAdapter, told
 from alignment.models.observe import MaskDraws
@@ -249,11 +249,14 @@ class Network:
         mere = all(not framework.children(child) and not framework.own_tensors(child) for child in children.values())
         return children if mere and framework.own_tensors(self.modules[path]) else {}
 
+    def carries(self, path: str) -> bool:
+        """Whether a module carries layers or functions."""
+        return bool(self.carried(path)) or stock_of(self.framework, self.modules[path]) is not None
+
     @contextlib.contextmanager
     def _alone(self, path: str) -> Iterator[None]:
-        """Inside the block the layers that a bare module carries give their input back."""
-        layers = self.carried(path).values() if self.adapters[path].bare else ()
-        handles = give_back(self.framework, layers)
+        """Inside the block a bare module computes without what it carries."""
+        handles = alone(self.framework, self.modules[path], self.carried(path).values()) if self.adapters[path].bare else []
         try:
             yield
         finally:
@@ -553,13 +556,10 @@ class Network:
             handle.remove()
 
 
-def give_back(framework: Framework, layers: Iterable[Module]) -> list[Handle]:
-    """Let layers give their input back, until the handles are removed."""
-    return [framework.hook(layer, after=lambda module, args, kwargs, output: args[0] if args else None) for layer in layers]
-
-
 def carrying(port: Network, reference: Network, path: str) -> Network | None:
-    """The side whose module carries layers where the other's is a single one: an activation in a normalisation. None for neither.
+    """The side whose module carries layers or functions where the other's is a single one: an activation in a normalisation.
+
+    None for neither.
 
     Args:
         port, reference: the two sides.
@@ -569,9 +569,15 @@ def carrying(port: Network, reference: Network, path: str) -> Network | None:
         return None
     for one, other in ((reference, port), (port, reference)):
         layers = [] if other.framework.children(other.modules[path]) else one.carried(path).values()
-        if any(one.framework.layer(layer).kind != "identity" for layer in layers):
+        if any(one.framework.layer(layer).kind != "identity" for layer in layers) or _adds(one, other, path):
             return one
     return None
+
+
+def _adds(one: Network, other: Network, path: str) -> bool:
+    """Whether one side's class adds functions to a stock layer, which is what the other side's is."""
+    kinds = [side.framework.layer(side.modules[path]).kind for side in (one, other)]
+    return kinds[0] == kinds[1] and not other.carries(path) and stock_of(one.framework, one.modules[path]) is not None
 
 
 def apart(port: Network, reference: Network, path: str) -> Network | None:
