@@ -209,3 +209,35 @@ def test_a_port_that_can_be_built_but_once_is_a_finding(tmp_path, capsys):
     assert main(["audit", "--eval-only", *sides, "--input", "2x4", "--report", str(tmp_path / "report")]) == 1
     assert "the model cannot be built (ValueError: built before)" in capsys.readouterr().out
     assert (tmp_path / "report" / "report.md").is_file() and not (tmp_path / "report" / "map.yaml").exists()
+
+
+STOPPED = """
+import {framework}
+from {framework} import nn
+
+
+class Net(nn.{base}):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(20, 8{padding})
+        self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        {stop}
+        return self.last(self.norm(x))
+"""
+
+
+@pytest.mark.parametrize(("stopped", "kinds"), [(True, {"norm_eps"}), (False, {"norm_eps", "padding_index"})])
+def test_a_row_of_padding_whose_gradient_stops_outside_the_embedding_is_none_of_its_mistakes(stopped, kinds, tmp_path, capsys):
+    """Paddle's own ``padding_idx`` gives zeros, so a port stops that gradient by itself; beside it there is a mistake."""
+    stop = "x = paddle.where((tokens == 0).unsqueeze(-1), x.detach(), x)" if stopped else "pass"
+    ours = STOPPED.format(framework="paddle", base="Layer", padding="", stop=stop)
+    (tmp_path / "ours.py").write_text(ours.replace("LayerNorm(8)", "LayerNorm(8, epsilon=1e-3)"))
+    (tmp_path / "theirs.py").write_text(STOPPED.format(framework="torch", base="Module", padding=", padding_idx=0", stop="pass"))
+    np.savez(tmp_path / "in.npz", tokens=np.array([[3, 4, 0], [5, 0, 0], [7, 8, 9], [0, 1, 3]]))
+    sides = ["--port", f"{tmp_path}/ours.py:Net", "--reference", f"{tmp_path}/theirs.py:Net", "--input", f"{tmp_path}/in.npz"]
+    assert main(["audit", "--eval-only", *sides, "--report", str(tmp_path / "report")]) == 1
+    mistakes = json.loads((tmp_path / "report" / "alignment.json").read_text())["mistakes"]
+    assert {one["kind"] for one in mistakes} == kinds, capsys.readouterr().out

@@ -189,6 +189,9 @@ def _own(pair: Pair, key: str, phase: str) -> Iterator[Finding]:
         if phase == "forward" and what.startswith("output") and goes_on_outside(pair, key, _caller(pair, path)):
             pair.matching.adapters.mark(path, made_up_for=True)
             return
+        if phase == "backward" and _is_right_in_the_whole(pair, path, what):
+            _known(pair, path, what)
+            continue
         yield _finding(pair, key, phase)
         if not _known(pair, path, what) and not pair.mend(path):
             pair.unmendable.add(path)
@@ -206,6 +209,19 @@ def _suspects(pair: Pair, path: str) -> list[str]:
     for child in _children(pair, path):
         found += [child] if pair.takes(child) else _suspects(pair, child.split("#")[0])
     return found
+
+
+def _is_right_in_the_whole(pair: Pair, path: str, what: str) -> bool:
+    """Whether the whole port gives a parameter the reference's gradient, which a module of it by itself does not.
+
+    What surrounds the module then stops a gradient that the module would pass on: a row of padding, by ``detach``.
+    """
+    name = what.removeprefix(GRADIENT_OF)
+    if not path or "" not in pair.calls or name not in pair.reference.held(path) or not pair.takes(""):
+        return False
+    full, whole = f"{path}.{name}", pair.blame("", "backward", whole=True)
+    ours, theirs = (answer.gradients.get(full) for answer in (whole.ours, whole.theirs))
+    return ours is not None and theirs is not None and bool(theirs.any()) and close(ours, theirs, tolerance.FLOAT32_CONSTANT)
 
 
 def _known(pair: Pair, path: str, what: str) -> bool:

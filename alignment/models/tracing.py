@@ -251,7 +251,11 @@ class Network:
 
     def carries(self, path: str) -> bool:
         """Whether a module carries layers or functions."""
-        return bool(self.carried(path)) or stock_of(self.framework, self.modules[path]) is not None
+        return bool(self.carried(path)) or self.stock(path) is not None
+
+    def stock(self, path: str) -> type | None:
+        """``stock_of`` a module; None where the model was dumped: a dump tells nothing of classes."""
+        return None if self.stored is not None else stock_of(self.framework, self.modules[path])
 
     @contextlib.contextmanager
     def _alone(self, path: str) -> Iterator[None]:
@@ -577,7 +581,7 @@ def carrying(port: Network, reference: Network, path: str) -> Network | None:
 def _adds(one: Network, other: Network, path: str) -> bool:
     """Whether one side's class adds functions to a stock layer, which is what the other side's is."""
     kinds = [side.framework.layer(side.modules[path]).kind for side in (one, other)]
-    return kinds[0] == kinds[1] and not other.carries(path) and stock_of(one.framework, one.modules[path]) is not None
+    return kinds[0] == kinds[1] and not other.carries(path) and one.stock(path) is not None
 
 
 def apart(port: Network, reference: Network, path: str) -> Network | None:
