@@ -303,7 +303,7 @@ class InPlaceReference(torch.nn.Module):
         ({}, None),
         ({"row": 1}, "setitem index [:, 1], expected [:, 0]"),
         ({"more": 2.0}, "+ 2, expected 1"),
-        ({"tanh": True}, "gelu approximate True, expected none"),
+        ({"tanh": True}, "gelu approximate True, expected False"),
     ],
 )
 def test_what_is_overwritten_or_held_is_traced(settings, words):

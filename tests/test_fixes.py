@@ -29,8 +29,8 @@ from alignment.project import import_file
 from alignment.raised import shown
 from alignment.repair.candidates import Candidate
 from alignment.repair.edits import SourceEdit
+from alignment.repair.search import QUICK, corrections
 from alignment.repair.search import SEARCHED as SEARCHED_FOR
-from alignment.repair.search import corrections
 from alignment.report.page_cards import cards as drawn
 from alignment.report.sections import Sections, is_sentence
 from alignment.report.table import kind_and_source
@@ -492,6 +492,19 @@ def test_a_known_correction_that_is_refused_gives_way_to_one_that_is_found():
         "no correction found: the one that its settings tell does not make the port right; none of 1 candidate" in lines[0].line()
     )
     assert corrections([edits["a"]], [("place0", "stride")], tried[:1], Tried("b"), 0.0) == [edits["a"]], "no time to try it"
+
+
+def test_a_mistake_that_nothing_corrects_does_not_hide_the_correction_of_the_next():
+    """It may stay while others are tried; and the likeliest of a mistake are tried in every way before unlikely ones in one."""
+    made = []
+
+    def passes(fixes, how, left=frozenset()):
+        made.append((how, fixes[-1][0].text if fixes else ""))
+        return any(edit.text == "right" for fix in fixes for edit in fix) and ("place0", "unknown") in left
+
+    lines = searched([["a", "b"], ["right", *"cdefghijklmn"]], passes)
+    assert lines[0].startswith("place0: no correction found: none of 2 candidates") and lines[1] == "place1: corrected in port.py:7"
+    assert (QUICK, "n") not in made, "an unlikely one was tried before the likeliest was searched with"
 
 
 def test_a_mistake_that_takes_long_leaves_time_for_the_next():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from alignment.repair.regions import regions_of
 from mobilenetv3_common.counted import counted
 
 MOST = 150  # candidates of one mistake
+AT_ONCE = 8  # of the likeliest, which are tried in one way and then in another
 FOLLOWS = "it follows from a mistake that is corrected, and goes with it"
 UNSEEN = "a trial gives both sides the same weights, and does not tell how fresh ones are drawn"
 WRONG = "the one that its settings tell does not make the port right"
@@ -87,13 +89,11 @@ def corrections(
         if how == SEARCHED and others and passes(others, SEARCHED):
             said(Outcome(places[number][0], None, UNSEEN if places[number][1] == Kind.INITIALISATION else FOLLOWS))
             continue
-        left = frozenset(places[one] for one in missing if one > number)
-        found, count = _first(tried[number], others, lambda fixes, how=how: passes(fixes, how), until)  # type: ignore[misc]
-        if found is None and left:
-            more = lambda fixes, left=left: passes(fixes, SEARCHED, left)  # type: ignore[misc]  # noqa: E731
-            found, further = _first(tried[number], others, more, until)
-            count += further
-        trials = len(tried[number]) * (2 if left else 1)
+        left = frozenset(places[one] for one in missing if one != number and not fixes[one])  # also those that nothing corrected
+        ways: list[Callable[[Sequence[Fix]], bool]] = [functools.partial(passes, how=how)]
+        ways += [functools.partial(passes, how=SEARCHED, left=left)] if left else []
+        found, count = _first(tried[number], others, ways, until)
+        trials = len(tried[number]) * len(ways)
         why = (f"{WRONG}; " if number in refused else "") + _why(len(tried[number]), count, trials, until - now)
         said(Outcome(places[number][0], found, "" if found else why))
         fixes[number] = found.fix if found else ()
@@ -113,15 +113,21 @@ def _refused(known: Sequence[Fix], places: Sequence[Where], passes: Passes) -> s
 
 
 def _first(
-    tried: Sequence[Candidate], others: Sequence[Fix], passes: Callable[[Sequence[Fix]], bool], end: float
+    tried: Sequence[Candidate], others: Sequence[Fix], ways: Sequence[Callable[[Sequence[Fix]], bool]], end: float
 ) -> tuple[Candidate | None, int]:
-    """The first candidate that passes, and how many were tried in the time that there is."""
-    for count, one in enumerate(tried):
-        if time.monotonic() > end:
-            return None, count
-        if passes([*others, one.fix]):
-            return one, count + 1
-    return None, len(tried)
+    """The first candidate that passes in one of the ways, and how many trials were made in the time that there is.
+
+    A few of the likeliest are tried in every way before the next few are.
+    """
+    count = 0
+    for start in range(0, len(tried), AT_ONCE):
+        for passes, one in itertools.product(ways, tried[start : start + AT_ONCE]):
+            if time.monotonic() > end:
+                return None, count
+            count += 1
+            if passes([*others, one.fix]):
+                return one, count
+    return None, count
 
 
 def _why(candidates: int, count: int, trials: int, share: float) -> str:
@@ -134,7 +140,7 @@ def _why(candidates: int, count: int, trials: int, share: float) -> str:
     if count < trials:
         made = f"{count} of {counted(trials, 'trial')} made, the likeliest changes first"
         tried = f"{made}, and the port was right with none, when {over}"
-        needed = f"all take about {share * trials / count:.2g} seconds"
+        needed = f"all take about {share * trials / count:.{0 if share * trials > 9 * count else 1}f} seconds"
         return f"{tried}; {needed}, which help only if one small change corrects it, and several changes are made by hand"
     return f"none of {counted(candidates, 'candidate')} makes the port right: it may take several changes at once, or another place"
 

@@ -34,6 +34,9 @@ def _number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
 
 
+APPROXIMATE = {"tanh": "True", "none": "False"}  # of GELU, torch's name and Paddle's
+
+
 def described(one: Operation) -> str:
     """A call in words: ``/ 8.0``, ``mean(axis=1)``, ``transpose to [0, 2, 3, 1]``."""
     if one.name in SYMBOLS:
@@ -61,6 +64,8 @@ def in_full(one: Operation) -> str:
 
 def difference(one: Operation, other: Operation, key: str) -> str:
     mine, theirs = (_number(side.spelled.get(key, side.attributes[key])) for side in (one, other))
+    if key == "approximate" and mine in APPROXIMATE.values():
+        theirs = APPROXIMATE.get(theirs, theirs)  # in the port's own words: torch's "none" reads as if nothing were expected
     return f"{mine}, expected {theirs}" if key in ("constant", "by", "from") else f"{key} {mine}, expected {theirs}"
 
 
