@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-from collections.abc import Iterable
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from alignment.frameworks.base import Framework, Handle, Module
@@ -20,9 +23,25 @@ def stock_of(framework: Framework, module: Module) -> type | None:
     names = getattr(getattr(getattr(kind, framework.computing, None), "__code__", None), "co_names", ())
     if not {"super", framework.computing} <= set(names) or kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return None  # the engine's own classes replace stock layers, and compute as they do
+    if not _of_super(getattr(kind, framework.computing)):
+        return None
     package = framework.module_type.__module__.partition(".")[0]
     own = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == package and one is not framework.module_type]
     return own[0] if own else None
+
+
+def _of_super(forward: Callable) -> bool:
+    """Whether all that a method returns is made of what ``super()`` gives: else it computes something of its own, too."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, SyntaxError):
+        return True  # as far as it can be read
+    made = {"super"}
+    names = lambda node: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}  # noqa: E731
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None and made & names(node.value):
+            made |= {name for target in getattr(node, "targets", [getattr(node, "target", None)]) for name in names(target)}
+    return all(made & names(one.value) for one in ast.walk(tree) if isinstance(one, ast.Return) and one.value is not None)
 
 
 @dataclass(frozen=True)
