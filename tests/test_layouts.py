@@ -160,6 +160,27 @@ def test_the_search_confirms_every_layer_of_a_sound_port():
     assert {link.reference for link in found.links if link.port == ("q",)} == {("blocks.0.q.weight", "blocks.1.q.weight")}
 
 
+EARLY = {
+    "of the first layer": ("Stacked", "h = self.embed(x)\n", "h = self.embed(x) * 1.5\n"),
+    "of the activation": ("Stacked", "F.gelu(self.conv(", "F.relu(self.conv("),
+    "in a block": ("Layers", "/ math.sqrt(4)", "/ math.sqrt(16)"),
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_behind_a_mistake_the_layers_are_found_as_without_it(name, tmp_path):
+    port, right, wrong = EARLY[name]
+    text = OURS.read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    file = tmp_path / "ours.py"
+    file.write_text(text.replace(right, wrong), encoding="utf-8")
+    models, frameworks = sides(port)
+    without = stored(models, frameworks, given("Layers"))
+    found = stored((getattr(import_file(file), port)(), models[1]), frameworks, given("Layers"))
+    assert found.confirmed >= without.confirmed - 2
+    assert (found.links, found.names) == (without.links, without.names)
+
+
 class Gated(torch.nn.Module):
     """Value and gate in one layer."""
 

@@ -3,7 +3,8 @@
 ``einsum`` ports, and those of JAX, keep a projection as (inputs, heads, depth) where the other side has a linear layer. Names and
 shapes do not say which tensor is which layer's, and in which order its axes lie; values do. The layers of the one side have
 random weights and are run; the other side takes them one layer after another, in the order of use, and a choice is right where a
-value that the layer gave occurs among the values of its pass.
+value that the layer gave occurs among the values of its pass. Behind a mistake none does: there a layer is given what the other
+side's was given, in the place of the other side's own value, so that those behind it can be found again.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ import numpy as np
 
 from alignment import tolerance
 from alignment.compare import distance, norm, relative
-from alignment.frameworks.base import Module, arranged, leaves, turned_back
+from alignment.frameworks.base import Module, Trace, arranged, leaves, turned_back
 from alignment.models.links import Link, plain
 from alignment.models.units import use_of, words_of_tensor
 from alignment.models.values import Live, Trial
 from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry
 
-SECONDS = 8.0  # of the processor, after which nothing more is tried
+SECONDS = 16.0  # of the processor, after which nothing more is tried
 MOST_PARTS = 8  # of one tensor
 NEAREST = 4  # tensors that are tried for one of a layer, in the order of use
 BESIDE = 1.5  # as how far apart two tensors of one module count
+REPLACED = 4  # values of a pass, at most, each behind a mistake
 GIVE_UP = 3  # layers, none of which is right
 FEW = 4  # passes for a layer behind one for which none was right
 MOST_CHOICES = 4000  # among which those are looked for
@@ -218,6 +220,11 @@ class _LayerByLayer:
         self.signs: dict[str, list[np.ndarray]] = {}
         self.called: set[tuple[str, str]] = set()  # names of tensors, and what they were called on the other side
         self.values: list[np.ndarray] = []
+        self.watched = {
+            path: module for path, module in self.side.modules(self.trial.port).items()
+            if self.side.knows(module) and self.side.own_tensors(module) and not self.side.children(module)
+        }  # fmt: skip
+        self.replaced: dict[int, list[np.ndarray]] = {}  # number of a call -> what it gives instead
         self.behind, self.home = 0, ""
         self.confirmed = 0
 
@@ -243,10 +250,14 @@ class _LayerByLayer:
             self.begin(number)
             if number == GIVE_UP and not self.confirmed:
                 return  # the two compute something else from the start
-            choices = self.choices(entries)[: None if right is not None else FEW]  # what follows on a mistake seldom agrees
-            right = next((one for one in choices if self.right(path, entries, one)), None)
+            wrong = self.lacks_input(path)  # no choice can be right there
+            choices = self.choices(entries)[: None if right is not None and not wrong else FEW]
+            if wrong:
+                right = self.given_right(path, entries, choices)
+            else:
+                right = next((one for one in choices if self.right(path, entries, one)), None)
             if right is None and number and choices:
-                right = self.exchanged(number, choices)
+                right = self.exchanged(number, choices) or (None if wrong else self.given_right(path, entries, choices))
             self.take(entries, right or next(iter(choices), ()), right is not None)
 
     def take_loose(self) -> None:
@@ -259,7 +270,7 @@ class _LayerByLayer:
                 way = layouts(self.own[own].shape, entry.shape)[0]
                 self.take([entry], [_HeldAt(own, way, 0, 1)], False)
         self.behind, self.home = 0, ""
-        self.values = _values(self.trial)
+        self.values = self.seen()
 
     def choices(self, entries: Sequence[Entry]) -> list[tuple[_HeldAt, ...]]:
         """Where the tensors of a layer may lie, the likeliest first."""
@@ -356,13 +367,54 @@ class _LayerByLayer:
             return False
         before = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
         self.load(entries, choice)
-        values = _values(self.trial)
+        values = self.seen()
         if any(_among(self.signs[path], values)):
             self.values = values
             return True
         for tensor, array in before:
             self.side.assign(tensor, array)
         return False
+
+    def lacks_input(self, path: str) -> bool:
+        """Whether what a layer was given is nowhere in the pass."""
+        given = self.given(path)
+        return given is not None and given.dtype.kind == "f" and not any(_among([np.sort(given.ravel())], self.values))
+
+    def seen(self) -> list[np.ndarray]:
+        """The values of a pass."""
+        return _floating(_traced(self.trial, self.replaced, self.watched))
+
+    def given_right(
+        self, path: str, entries: Sequence[Entry], choices: Sequence[tuple[_HeldAt, ...]]
+    ) -> tuple[_HeldAt, ...] | None:
+        """The choice that is right once the layer is given what it was given on the other side; of the likeliest tensors alone."""
+        given, before = self.given(path), dict(self.replaced)
+        if given is None or given.dtype.kind != "f" or len(before) >= REPLACED:
+            return None
+        for choice in choices:
+            if instead := self.instead(entries, choice, given):
+                self.replaced = before | instead
+                if self.right(path, entries, choice):
+                    return choice
+                self.replaced = before
+        return None
+
+    def instead(self, entries: Sequence[Entry], choice: Sequence[_HeldAt], given: np.ndarray) -> dict[int, list[np.ndarray]]:
+        """What the call has to give from whose result the tensors of a choice make something: the other side's value."""
+        kept = [(self.tensors[held.own], self.side.array(self.tensors[held.own])) for held in choice]
+        self.load(entries, choice)
+        trace = _traced(self.trial, self.replaced, self.watched)
+        own = [np.sort(self.side.array(tensor).ravel()) for tensor, _ in kept]
+        own += [np.sort(self.trial.state[entry.canonical].ravel()) for entry in entries]  # a part may be cut out first
+        for tensor, array in kept:
+            self.side.assign(tensor, array)
+        layers = {f"call {_holder(held.own)}" for held in choice if held.own not in self.own}
+        for one in trace.operations:
+            held = [value for value in one.inputs if any(_among(own, [trace.values[value]]))]
+            others = [value for value in one.inputs if value not in held and trace.values[value].size == given.size]
+            if others and (held or one.name in layers):
+                return _given_instead(trace, others[0], given)
+        return {}
 
     def begin(self, number: int) -> None:
         """Note what shows that a layer has its weights: what it gave, or the next layer was given, and what is not there before."""
@@ -425,7 +477,7 @@ class _LayerByLayer:
         if choice:
             if not right:
                 self.load(entries, choice)
-                self.values = _values(self.trial)
+                self.values = self.seen()
             last = max(choice, key=lambda held: self.rank[held.own]).own
             if right or self.rank[last] - self.behind < NEAREST:
                 self.behind = max(self.behind, self.rank[last] + 1)
@@ -448,17 +500,39 @@ def _among(wanted: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> list[b
     return [any(_same_numbers(value, one) for value in values) for one in wanted]
 
 
-def _values(trial: Trial) -> list[np.ndarray]:
-    """Those of a pass of the side that was given the weights."""
+def _traced(trial: Trial, replaced: Mapping[int, list[np.ndarray]], watched: Mapping[str, Module] | None = None) -> Trace:
+    """A pass of the side that was given the weights."""
     with strangers("port"):  # with such weights it may raise anything
-        trace = trial.sides[0].traced(trial.port, trial.inputs)
-        return [one for one in (trace.values if trace is not None else ()) if one.dtype.kind == "f"]
-    return []
+        return trial.sides[0].traced(trial.port, trial.inputs, watched=watched, changes=replaced) or Trace()
+    return Trace()
+
+
+def _floating(trace: Trace) -> list[np.ndarray]:
+    return [one for one in trace.values if one.dtype.kind == "f"]
+
+
+def _given_instead(trace: Trace, value: int, given: np.ndarray) -> dict[int, list[np.ndarray]]:
+    """The call that gave a value, and what it has to give instead; nothing where it gave that."""
+    array = trace.values[value]
+    maker = next((one for one in trace.operations if value in one.outputs and value not in one.inputs), None)
+    if maker is None or sorted(array.shape) != sorted(given.shape):
+        return {}
+    turned = _turned_like(given, array.shape).astype(array.dtype)
+    if relative(distance(array, turned), norm(turned)) <= tolerance.PAIRED_AGREE:
+        return {}  # what is wrong is what is made of it
+    return {maker.number: [turned if one == value else trace.values[one] for one in maker.outputs]}
+
+
+def _turned_like(array: np.ndarray, shape: Sizes) -> np.ndarray:
+    """An array with its axes in the order in which another one has them, where they are of other sizes each."""
+    if array.shape == shape or sorted(array.shape) != sorted(shape) or len(set(shape)) < len(shape):
+        return array
+    return array.transpose([array.shape.index(size) for size in shape])
 
 
 def occurring(trial: Trial) -> int:
     """How many of the reference's modules give what occurs in a pass of the port, in any order of the numbers."""
-    values = _values(trial)
+    values = _floating(_traced(trial, {}))
     given = [one for call in trial.calls.values() for one in leaves(call.output, np.ndarray)[:1] if one.dtype.kind == "f"]
     return sum(_among([np.sort(one.ravel()) for one in given], values))
 
@@ -503,7 +577,7 @@ def stored(models: tuple[Module, Module], sides: Live, inputs: tuple) -> HeldOth
         found = _as_found(search, turned)
         if found.confirmed > best.confirmed:
             best = found
-        if found.confirmed == len(search.layers):
+        if 2 * found.confirmed > len(search.layers):
             break
     return best
 

@@ -25,7 +25,7 @@ from alignment.models.weights import translated
 from alignment.strangers import strangers
 from mobilenetv3_common.weights import Entry, in_canonical
 
-SECONDS = 20.0  # after which nothing more is tried
+SECONDS = 20.0  # of the processor, after which nothing more is tried
 MATRICES = 4  # of one module, of which every choice is tried
 MUCH_LESS = 0.7  # times the difference that there was
 PASSES = 64  # through the port, to tell layers of the same shapes apart
@@ -187,7 +187,7 @@ def confirmed(
         inputs: of both models.
     """
     found = Confirmed(dict(layers), list(links), False, set())
-    end = time.monotonic() + SECONDS
+    end = time.process_time() + SECONDS
     with strangers("reference") as raised:  # a reference that does not run is somebody else's to report
         trial = Trial(models, sides, inputs)
     if raised.error is not None:
@@ -233,7 +233,7 @@ def _try_forms(trial: Trial, found: Confirmed, containers: Mapping[str, str], fi
                 continue
             best = (before, links)
             for groups, order in _forms(trial, links, first):
-                if best[0] <= tolerance.PAIRED_AGREE or time.monotonic() > end:
+                if best[0] <= tolerance.PAIRED_AGREE or time.process_time() > end:
                     break
                 changed = same_kind(links, groups, order)
                 trial.load_links(changed)
@@ -257,7 +257,7 @@ def _agreed_form(
     trial.load_links(links)
     agreeing = trial.agreeing(pairs)
     for form in _forms(trial, links, first):
-        if time.monotonic() > end:
+        if time.process_time() > end:
             return None
         trial.load_links(same_kind(links, *form))
         if trial.agreeing(pairs) > agreeing:
@@ -329,7 +329,7 @@ def _turned(
     several = [places for count in counts for places in itertools.combinations(turns, count)]
     _, error, agreeing = turned([])
     for places in [*((place,) for place in turns), *several]:
-        if error <= tolerance.PAIRED_CLOSE or time.monotonic() > end:
+        if error <= tolerance.PAIRED_CLOSE or time.process_time() > end:
             break
         links, now, agree = turned(places)
         close = now <= tolerance.PAIRED_AGREE and now < MUCH_LESS * error
@@ -385,7 +385,7 @@ def _try_exchanges(trial: Trial, found: Confirmed, fixed: Mapping[str, str], end
     choices: list[int] = []
     shown: dict[str, str] = {}
     for _ in range(PASSES):
-        if time.monotonic() > end:
+        if time.process_time() > end:
             break
         attempt = _Attempt(trial, pairs, forms, choices)
         if attempt.agrees():
@@ -415,7 +415,7 @@ def _try_own(trial: Trial, found: Confirmed, containers: Mapping[str, str], fixe
     pairs = {**containers, **found.paths}
     agreeing = trial.agreeing(pairs)
     for one, other in itertools.combinations(bundles, 2):
-        if forms[one] != forms[other] or time.monotonic() > end:
+        if forms[one] != forms[other] or time.process_time() > end:
             continue
         links = list(found.links)
         taken = {_own_form(trial, links[place]): links[place].reference for place in bundles[other]}
